@@ -125,7 +125,7 @@ def open_folder(settings: Settings) -> "ModelFolder":
     from bert.weights import keras_weights
     from bert.weights.folder import ModelFolder
 
-    given = {
+    given: dict[str, Any] = {
         "bert_config_file": settings.bert_config_file,
         "vocab_file": settings.vocab_file,
         "do_lower_case": settings.do_lower_case,
@@ -133,7 +133,7 @@ def open_folder(settings: Settings) -> "ModelFolder":
     if file := keras_weights.find(settings.input):
         folder = keras_weights.open_folder(file, make_model, settings.architecture, **given)
     else:
-        folder = ModelFolder.open(settings.input, "input", **given)
+        folder = ModelFolder.open(settings.input, "input", fetches=not settings.check, **given)
     folder.stored.check_fit(folder.config)
     if settings.format == "huggingface":
         huggingface_files.check_known(folder.config.to_dict())
@@ -341,12 +341,12 @@ def _check_free(folder: str, name: str, texts: Mapping[str, bytes], output: str)
 def _texts(settings: Settings, source: "ModelFolder", architecture: str) -> dict[str, bytes]:
     """Returns the other files of the result by name."""
     from bert.weights import model_card
-    from bert.weights.kept import CONFIG_FILE, kept_files
+    from bert.weights.model_files import CONFIG_FILE, make_files
 
     vocabulary = _find_vocabulary(settings, source)
     task = _find_task(settings, source, architecture)
     casing, options = source.do_lower_case, _tokenizer_options(source)
-    texts = kept_files(source.config, vocabulary, task or None, casing, options)
+    texts = make_files(source.config, vocabulary, task or None, casing, options)
     # How vectors of texts are made stays as it is.
     for each in sentence_transformers.FILES:
         if path := find_file(source.path, [each]):

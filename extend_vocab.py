@@ -32,7 +32,7 @@ def run(settings: Settings) -> dict[str, int]:
       ValueError: where words cannot be added, or files do not fit each other; nothing is written.
     """
     extension = check(settings)
-    extension.folder.log_found(settings)
+    extension.folder.log_found()
     make_folder(settings.output_dir)
     return extension.write(settings.output_dir, use_unused=settings.use_unused)
 

@@ -173,6 +173,7 @@ def _open_folder(settings: Settings) -> "ModelFolder":
     return ModelFolder.open(
         settings.checkpoint,
         "checkpoint",
+        fetches=not settings.check,
         bert_config_file=settings.bert_config_file,
         vocab_file=settings.vocab_file,
         do_lower_case=settings.do_lower_case,

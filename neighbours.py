@@ -42,9 +42,9 @@ from bert.files.sentence_transformers import follow
 from bert.files.texts import Texts, clean_line, find_texts
 from bert.files.visible import visible
 from bert.files.word_vectors import WordVectors, read_word_vectors
-from bert.options import option
+from bert.options import option, take
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
-from bert.weights.options import CHECKPOINT_FORMS
+from bert.weights.options import CHECKPOINT_FORMS, ModelSource
 
 if TYPE_CHECKING:
     from bert.models.neighbours import Neighbour, Space
@@ -151,7 +151,9 @@ def run(settings: Settings) -> int:
     from bert.weights.folder import ModelFolder
 
     files = _find_input(settings)
-    folder = None if settings.word_vectors else ModelFolder.of(settings)
+    folder = (
+        None if settings.word_vectors else ModelFolder.of(take(ModelSource, settings), settings)
+    )
     if folder:
         settings = _follow(settings, folder, files)
         _check_model(settings, folder)
@@ -183,7 +185,7 @@ def _answers(settings: Settings, space: "Space") -> Iterable[tuple[str, Sequence
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
     import_tensorflow()
-    from bert.weights.checks import check_model, check_vocabulary
+    from bert.commands.checks import check_model, check_vocabulary
 
     files = checks("text", _find_input, settings, tells=_describe)
     output = settings.output_file

@@ -78,7 +78,8 @@ def open_task(
     task = open_classification(context, data, settings, settings)
     if not settings.do_train:
         return task
-    return teach(task, settings, settings.output_dir, settings.predict_batch_size)
+    arguments = (settings.output_dir, settings.predict_batch_size)
+    return teach(task, settings, *arguments, fetches=not settings.check)
 
 
 def main(_: list[str]) -> None:

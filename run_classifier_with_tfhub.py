@@ -91,13 +91,13 @@ def _complete(
     import_tensorflow()
     from bert.weights import tf_hub
     from bert.weights.folder import ModelFolder
-    from bert.weights.kept import CONFIG_FILE
+    from bert.weights.model_files import CONFIG_FILE
 
     found: dict[str, Any]
     tf_hub.check_local(handle)
     if tf_hub.is_module(handle):
         module = tf_hub.Module(handle, vocab_file=settings.vocab_file, do_lower_case=do_lower_case)
-        ModelFolder(folder).keep(module.config)
+        ModelFolder(folder).save(module.config)
         found = {
             "vocab_file": module.vocab_file,
             "do_lower_case": module.do_lower_case,
@@ -105,7 +105,7 @@ def _complete(
             "init_checkpoint": module.stored.prefix,
         }
     else:
-        beside = ModelFolder.open(handle, tf_hub.FLAG)
+        beside = ModelFolder.open(handle, tf_hub.OPTION)
         found = {name: "" for name in ("vocab_file", "bert_config_file") if beside.find(name)}
         found["init_checkpoint"] = handle
         if beside.do_lower_case is not None:

@@ -121,11 +121,11 @@ def _with_word_vectors(settings: Settings, folder: str) -> Settings:
             f"BERT. Received {getattr(settings, given[0])!r}."
         )
     from bert.files.word_vectors import read_word_vectors
-    from bert.weights.word_vectors import keep_as_model
+    from bert.weights.word_vectors import save_as_model
 
     # Messages tell of its name.
     model = os.path.join(folder, os.path.basename(settings.word_vectors))
-    keep_as_model(read_word_vectors(settings.word_vectors), model)
+    save_as_model(read_word_vectors(settings.word_vectors), model)
     layers = settings.feature_layers or "embeddings"
     return dataclasses.replace(settings, init_checkpoint=model, feature_layers=layers)
 
@@ -150,7 +150,8 @@ def open_task(
     )
     if not settings.do_train:
         return task
-    return teach(task, settings, settings.output_dir, settings.predict_batch_size)
+    arguments = (settings.output_dir, settings.predict_batch_size)
+    return teach(task, settings, *arguments, fetches=not settings.check)
 
 
 def main(_: list[str]) -> None:

@@ -53,7 +53,7 @@ config = modeling.BertConfig.from_dict(json.loads(sys.stdin.read() or "{}"))
 task = Classification(config, tokenizer, 128, Task(
     name="custom", task_type="classification", labels=("no", "yes"), is_pair=False,
     metric="accuracy"))
-ModelFolder(folder).keep(config, Path(vocab_file).read_bytes(), task.stored())
+ModelFolder(folder).save(config, Path(vocab_file).read_bytes(), task.stored())
 model = task.make_model("float32")
 checkpoint.save_tensors(folder + "/bert_model.ckpt", {v.path: v.numpy() for v in model.weights})
 """

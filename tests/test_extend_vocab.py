@@ -236,7 +236,7 @@ def test_all_words_that_cannot_be_added_are_listed(tmp_path):
     [
         ({"new_words": " ,"}, "`new_words` must name at least one word"),
         ({"vocab_file": "absent.txt"}, "`vocab_file` must be a readable file"),
-        ({"init_checkpoint": "absent.ckpt"}, "`--init_checkpoint` must name a checkpoint"),
+        ({"init_checkpoint": "absent.ckpt"}, "init_checkpoint` must name a checkpoint"),
     ],
 )
 def test_what_is_not_there_is_refused(tmp_path, changes, message):

@@ -222,7 +222,7 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
         ({"format": "npy", "layers": "0", "id_column": "a"}, "`id_column` must go with a form"),
         ({"normalize": True}, "`normalize` must go with `pooling`"),
         ({"text_column": "a"}, r"`text_column='a'` must be that of a table.*`input_format`"),
-        ({"vocab_file": str(GOLDEN / "vocab.txt")}, "`--vocab_file` must have at most 12 tokens"),
+        ({"vocab_file": str(GOLDEN / "vocab.txt")}, "vocab_file` must have at most 12 tokens"),
     ],
 )
 def test_what_cannot_work_is_an_error_before_the_work(settings, changes, message):

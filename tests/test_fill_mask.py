@@ -107,15 +107,15 @@ def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):
     weights = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
     folder = tmp_path / "pretrained"
     folder.mkdir()
-    ModelFolder(str(folder)).keep(config)
+    ModelFolder(str(folder)).save(config)
     checkpoint.save_tensors(str(folder / "model.ckpt-7"), weights)
     vocab_file = str(GOLDEN / "vocab.txt")
-    with pytest.raises(ValueError, match=r"`--vocab_file` must be given.*vocab.txt"):
+    with pytest.raises(ValueError, match=r"vocab_file` must be given.*vocab.txt"):
         fill_mask.run(settings(checkpoint=str(folder)), [TEXT])
     answers = run_jsonl(settings(checkpoint=str(folder), vocab_file=vocab_file), [TEXT])
     assert answers == run_jsonl(settings(), [TEXT])
     (folder / "bert_config.json").unlink()
-    with pytest.raises(ValueError, match=r"`--bert_config_file` must be given.*bert_config.json"):
+    with pytest.raises(ValueError, match=r"bert_config_file` must be given.*bert_config.json"):
         fill_mask.run(settings(checkpoint=str(folder), vocab_file=vocab_file), [TEXT])
 
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_without_the_head_is_an_error(settings):
 @pytest.mark.parametrize(
     ("changes", "texts", "message"),
     [
-        ({"checkpoint": "nowhere"}, [TEXT], r"`--checkpoint` must name a checkpoint.*'nowhere'"),
+        ({"checkpoint": "nowhere"}, [TEXT], r"checkpoint` must name a checkpoint.*'nowhere'"),
         ({"input_file": "nowhere.txt"}, [], r"`input_file`.*'nowhere.txt'"),
         ({"input_file": "x.txt"}, [TEXT], r"`--input_file` must not be given beside texts"),
         ({"vocab_file": "nowhere.txt"}, [TEXT], r"`vocab_file`.*'nowhere.txt'"),

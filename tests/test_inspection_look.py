@@ -165,7 +165,7 @@ def save_encoder(folder, **changes):
     encoder.build(None)
     folder.mkdir()
     vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
-    ModelFolder(str(folder)).keep(config, vocabulary, do_lower_case=True)
+    ModelFolder(str(folder)).save(config, vocabulary, do_lower_case=True)
     tensors = {each.path: each.numpy() for each in encoder.weights}
     checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
     return str(folder)

@@ -76,7 +76,7 @@ def model_dir(tmp_path, still_config):
         vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
         (folder / "vocab.txt").write_bytes(vocabulary)
         task = make_task(kind, config, str(folder / "vocab.txt"))
-        ModelFolder(str(folder)).keep(config, vocabulary, task.stored())
+        ModelFolder(str(folder)).save(config, vocabulary, task.stored())
         rng = np.random.RandomState(0)
         weights = {
             v.path: rng.normal(size=v.shape).astype(np.float32)
@@ -223,7 +223,7 @@ def test_what_the_original_left_unsaid_is_told(original):
 
 def test_all_that_must_be_told_is_asked_for_at_once(original):
     folder = original.parent / "classification"
-    with pytest.raises(ValueError, match="`--bert_config_file` must be given"):
+    with pytest.raises(ValueError, match="bert_config_file` must be given"):
         predict.load(str(original))
     files = {"bert_config_file": str(folder / "bert_config.json")}
     files["vocab_file"] = str(folder / "vocab.txt")

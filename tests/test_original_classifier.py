@@ -675,7 +675,7 @@ def test_training_that_diverges_says_so(golden_config):
 
 def test_checkpoint_of_another_model_is_refused_at_once(golden_config):
     config = change(golden_config, num_hidden_layers=3)
-    with pytest.raises(ValueError, match="`--init_checkpoint` must hold the whole encoder"):
+    with pytest.raises(ValueError, match="init_checkpoint` must hold the whole encoder"):
         golden_model_fn(config)
 
 

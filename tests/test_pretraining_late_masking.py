@@ -113,7 +113,9 @@ def open_batches(make, train, pretraining_run, tmp_path):
         settings = pretraining_run(input_file=path, **lengths, **changes)
         made = inputs.find_making(settings, settings.objective)
         settings = inputs.complete_files(settings, made)
-        features = inputs.features_of(settings, inputs.ModelFolder.of(settings).config)
+        features = inputs.features_of(
+            settings, inputs.ModelFolder.named_by(settings, output_dir=settings.output_dir).config
+        )
         if evaluates:
             size = settings.eval_batch_size
             return inputs.open_evaluation(settings, settings.objective, features, made, size)

@@ -387,7 +387,7 @@ def test_the_metric_of_a_task_of_ones_own_is_chosen_and_kept(make_settings, tmp_
     assert (scores["accuracy"], scores["matthews"]) == (0.75, 0.0)
     assert (scores["baseline_metric"], scores["baseline"]) == ("matthews", 0.0)
     # An evaluation goes by what the training has gone by.
-    ModelFolder(str(tmp_path / "out")).keep(tiny_config, vocabulary, task.stored())
+    ModelFolder(str(tmp_path / "out")).save(tiny_config, vocabulary, task.stored())
     assert open_task(do_eval=True).metric == "matthews"
     assert open_task(do_eval=True, task_type="multi_label").metric == "micro_f1"
 
@@ -506,7 +506,7 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ({"do_train": True, "data_dir": "nowhere"}, "nowhere"),
         ({"do_train": True, "vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),
         ({"do_train": True, "bert_config_file": "nowhere"}, "`bert_config_file` must exist"),
-        ({"do_train": True, "init_checkpoint": "nowhere"}, "`--init_checkpoint` must name"),
+        ({"do_train": True, "init_checkpoint": "nowhere"}, "init_checkpoint` must name"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
@@ -673,7 +673,7 @@ def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, cont
         ("x.jsonl", '{"text_a": "red"}\n{"text_a"\n', {}, ":2: must be JSON"),
         ("x.jsonl", '{"texts": "red"}\n', {}, r":1: must be an object with the keys \['text_a'\]"),
         ("x.txt", "red\n", {"columns": "a,b"}, "`--columns` must name 1 columns"),
-        ("x.txt", "red\n", {"model_dir": "nowhere"}, "`--model_dir` must name a checkpoint"),
+        ("x.txt", "red\n", {"model_dir": "nowhere"}, "model_dir` must name a checkpoint"),
         ("x.txt", "red\n", {"input_file": "nothing"}, "`input_file` must name existing files"),
     ],
 )

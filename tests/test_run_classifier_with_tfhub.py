@@ -98,8 +98,8 @@ def test_module_tells_its_shape_and_its_tokenizer_its_casing(module):
     [
         (lambda module: write_graph(module, "tokens"), "a signature 'tokenization_info'"),
         (lambda module: (module / "saved_model.pb").write_bytes(b"no"), "is not a SavedModel"),
-        (lambda module: (module / "assets/vocab.txt").unlink(), "`--vocab_file` must be given"),
-        (lambda module: (module / "saved_model.pb").unlink(), "`--bert_hub_module_handle` must"),
+        (lambda module: (module / "assets/vocab.txt").unlink(), "vocab_file` must be given"),
+        (lambda module: (module / "saved_model.pb").unlink(), "bert_hub_module_handle` must"),
         (
             lambda module: checkpoint.save_tensors(
                 str(module / "variables/variables"), {"dense/kernel": np.zeros(2, np.float32)}
@@ -144,7 +144,7 @@ def test_the_graph_of_a_module_is_never_run(tmp_path, module, given):
 
     write_graph(module, casing=write_and_tell)
     if given is None:
-        with pytest.raises(ValueError, match=r"`--do_lower_case` must be given.*is not run"):
+        with pytest.raises(ValueError, match=r"do_lower_case` must be given.*is not run"):
             run_classifier_with_tfhub.run(make_settings(tmp_path), str(module))
     else:
         settings = make_settings(tmp_path, do_eval=False)
@@ -167,7 +167,7 @@ def test_a_constant_is_read_behind_what_runs_before_it(tmp_path, module, casing)
 @pytest.mark.parametrize("value", [[True, True], 1, "true"])
 def test_a_constant_that_is_no_truth_value_is_asked_for(module, value):
     write_graph(module, casing=lambda: tf.constant(value))
-    with pytest.raises(ValueError, match="`--do_lower_case` must be given"):
+    with pytest.raises(ValueError, match="do_lower_case` must be given"):
         _ = tf_hub.Module(str(module)).do_lower_case
 
 
@@ -178,7 +178,7 @@ def test_a_circle_in_the_graph_ends(module):
             if node.name == "casing":
                 node.input[0] = "casing"
     (module / "saved_model.pb").write_bytes(content.SerializeToString())
-    with pytest.raises(ValueError, match="`--do_lower_case` must be given"):
+    with pytest.raises(ValueError, match="do_lower_case` must be given"):
         _ = tf_hub.Module(str(module)).do_lower_case
 
 
@@ -186,7 +186,7 @@ def test_of_several_assets_the_one_counts_that_the_graph_names(tmp_path, module)
     (module / "assets/other.txt").write_text("other")
     assert tf_hub.Module(str(module)).vocab_file == str(module / "assets/vocab.txt")
     write_graph(module, "tokens")
-    with pytest.raises(ValueError, match="`--vocab_file` must be given"):
+    with pytest.raises(ValueError, match="vocab_file` must be given"):
         tf_hub.Module(str(module))
     given = tmp_path / "mine.txt"
     assert tf_hub.Module(str(module), vocab_file=str(given)).vocab_file == str(given)

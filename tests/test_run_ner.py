@@ -55,7 +55,7 @@ def test_one_file_is_enough(make_settings, tmp_path, log):
     # With their neighbours, documents stay whole.
     def read(**changes):
         settings = make_settings(**given, do_train=True, **changes)
-        folder = ModelFolder.of(settings)
+        folder = ModelFolder.of(settings, settings, settings.output_dir)
         return run_ner.open_task(settings, folder.config, folder.load_tokenizer()).sentences
 
     parts = read(do_eval=True, dev_fraction=0.5, document_context=True).values()
@@ -563,7 +563,7 @@ def test_a_list_of_texts_is_no_input(trained):
         ({}, {"do_train": False, "do_eval": True}, "`--output_dir` must hold a trained model"),
         ({"train": GOOD}, {"max_seq_length": 65}, "`max_seq_length` must be at most 64"),
         ({"train": GOOD}, {"vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),
-        ({"train": GOOD}, {"init_checkpoint": "nowhere"}, "`--init_checkpoint` must name"),
+        ({"train": GOOD}, {"init_checkpoint": "nowhere"}, "init_checkpoint` must name"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(

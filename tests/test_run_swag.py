@@ -269,7 +269,7 @@ def test_inputs_that_are_none_are_named(trained, row, message):
         ({"max_seq_length": 33}, [ROW], "`max_seq_length` must be at most 32"),
         ({"max_seq_length": 4}, [ROW], "`max_seq_length` must be at least 5"),
         ({"num_train_epochs": 0.01}, [ROW], "must give at least one step"),
-        ({"init_checkpoint": "nowhere"}, [ROW], "`--init_checkpoint` must name"),
+        ({"init_checkpoint": "nowhere"}, [ROW], "init_checkpoint` must name"),
     ],
 )
 def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, rows, message):

@@ -249,9 +249,7 @@ def test_weights_of_the_folder_are_used_as_they_are_named(command, tmp_path):
 
     # One that is neither of the folder nor what it was trained from is not passed over.
     before = content_of(out)
-    with pytest.raises(
-        ValueError, match=r"`--init_checkpoint` must name weights in `--output_dir`"
-    ):
+    with pytest.raises(ValueError, match=r"init_checkpoint` must name weights in `--output_dir`"):
         score("init_2.ckpt")
     assert content_of(out) == before
     last = score()

@@ -185,7 +185,7 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     config = modeling.BertConfig.from_json_file(flags.bert_config_file)
     task = run_squad.open_task(flags, config, tokenizer)
     model = task.make_model("float32")
-    tuning.load(flags, ModelFolder.of(flags), model)
+    tuning.load(flags, ModelFolder.of(flags, flags, flags.output_dir), model)
     examples = squad_questions.read_squad_examples(flags.predict_file, False, version == 2)
     rows = [(each.question_text.encode(), each.context.encode()) for each in examples]
     loaded = tf.saved_model.load(str(tmp_path / "saved_model"))

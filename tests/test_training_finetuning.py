@@ -95,8 +95,8 @@ def run(settings, config, evaluation=None, arrays=None):
     keras.utils.set_random_seed(3)
     arrays = make_arrays(config) if arrays is None else arrays
     batches = open_batches(settings, config, arrays, seed=settings.seed)
-    source = ModelFolder.of(settings)
-    finetuning.open_folder(settings, source, TASK).keep(config, source.vocabulary, TASK)
+    source = ModelFolder.of(settings, settings, settings.output_dir)
+    finetuning.open_folder(settings, source, TASK).save(config, source.vocabulary, TASK)
     model = classifier_model(config, 2)
     return model, train(settings, model, batches, evaluation)
 
@@ -336,9 +336,11 @@ def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
 def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path, vocab_file):
     def open_folder(task=TASK, **changes):
         settings = make_settings(**changes)
-        return finetuning.open_folder(settings, ModelFolder.of(settings), task)
+        return finetuning.open_folder(
+            settings, ModelFolder.of(settings, settings, settings.output_dir), task
+        )
 
-    open_folder().keep(tiny_config, Path(vocab_file).read_bytes(), TASK)
+    open_folder().save(tiny_config, Path(vocab_file).read_bytes(), TASK)
     open_folder()
     message = r"`labels` has \['no'\] only there; `labels` has \['a'\] only now\. Give another"
     with pytest.raises(ValueError, match=message):
@@ -365,14 +367,14 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
         ({"max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"train_batch_size": 5, "gradient_accumulation_steps": 2}, "must be a multiple of the 1"),
         ({"freeze_layers": 3}, "`--freeze_layers` must be at most 2"),
-        ({"init_checkpoint": "nothing"}, "`--init_checkpoint` must name a checkpoint"),
+        ({"init_checkpoint": "nothing"}, "init_checkpoint` must name a checkpoint"),
         ({"do_train": False}, "`--output_dir` must hold a trained model"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(make_settings, changes, message):
     settings = make_settings(**changes)
     with pytest.raises(ValueError, match=message):
-        fit.check_settings(settings, ModelFolder.of(settings), 1)
+        fit.check_settings(settings, ModelFolder.of(settings, settings, settings.output_dir), 1)
 
 
 def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_config, tmp_path):
@@ -382,9 +384,9 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))
     make_folder(settings.output_dir)
     # Nor is there a batch to train on, which three devices could not share.
-    fit.check_settings(settings, ModelFolder.of(settings), 3)
+    fit.check_settings(settings, ModelFolder.of(settings, settings, settings.output_dir), 3)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
-        tuning.load(settings, ModelFolder.of(settings), model)
+        tuning.load(settings, ModelFolder.of(settings, settings, settings.output_dir), model)
 
 
 def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config, monkeypatch):

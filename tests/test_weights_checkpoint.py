@@ -278,21 +278,21 @@ def test_a_list_of_other_files_does_not_hide_weights(tmp_path, golden_variables)
     for path in GOLDEN.glob("bert_model.ckpt.*"):
         (tmp_path / path.name.replace("bert_model", "other_model")).write_bytes(path.read_bytes())
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/old/model.ckpt-1000"\n')
-    with pytest.raises(ValueError, match=r"`--x` must name one .* such as '.*/other_model\.ckpt'"):
+    with pytest.raises(ValueError, match=r"`x` must name one .* such as '.*/other_model\.ckpt'"):
         checkpoint.Stored.open(str(tmp_path), "x")
 
 
 def test_folder_with_two_checkpoints_is_refused(tmp_path):
     for name in ("one.ckpt", "two.ckpt"):
-        checkpoint.save_tensors(str(tmp_path / name), {"x": np.zeros(1, np.float32)})
-    with pytest.raises(ValueError, match=r"`--init_checkpoint`.*'one.ckpt.index', 'two.ckpt"):
+        saving.save_tensors(str(tmp_path / name), {"x": np.zeros(1, np.float32)})
+    with pytest.raises(ValueError, match=r"`init_checkpoint`.*'one.ckpt.index', 'two.ckpt"):
         checkpoint.Stored.open(str(tmp_path))
 
 
 @pytest.mark.parametrize("path", ["nothing.ckpt", "missing/folder/bert_model.ckpt", "empty"])
 def test_missing_checkpoint_is_named(tmp_path, path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="`--init_checkpoint` must name") as caught:
+    with pytest.raises(ValueError, match="`init_checkpoint` must name") as caught:
         checkpoint.Stored.open(str(tmp_path / path))
     assert str(tmp_path / path) in str(caught.value)
 
@@ -315,13 +315,13 @@ def test_report_names_what_was_loaded_missing_and_unused(tmp_path, log, tiny_con
     [missing] = [message for message in log.messages if message.startswith("Missing")]
     assert sorted(missing.rpartition(": ")[2].split(", ")) == heads
     unused = [message for message in log.messages if message.startswith("Unused")]
-    assert unused == ["Unused there: 1 variables and 2 optimizer slots (--verbosity=1 names them)."]
+    assert unused == ["Unused there: 1 variables and 2 optimizer slots (`verbosity=1` names them)."]
     after = {v.path: v.numpy() for v in model.weights}
     assert_same(after, {name: tensors.get(name, before[name]) for name in before})
 
 
 def test_deeper_checkpoint_is_loaded_with_a_warning(tmp_path, log, tiny_config):
-    checkpoint.save_tensors(
+    saving.save_tensors(
         str(tmp_path / "deep.ckpt"), encoder_weights(change(tiny_config, num_hidden_layers=3))
     )
     model = pretraining_heads.pretraining_model(tiny_config)
@@ -363,7 +363,7 @@ def other_config(**values):
     ("break_tensors", "message"),
     [
         (drop_half_of_pooler, r"whole encoder.*NN of the model's NN.*Missing: bert/pooler/dense/k"),
-        (rename_scope, r"has 0 of the model's .*It holds: module/bert.*--bert_config_file"),
+        (rename_scope, r"has 0 of the model's .*It holds: module/bert.*bert_config_file"),
         (lambda _: {"x": np.zeros(3, np.float32)}, r"has 0 of the model's .*It holds: x\."),
         (
             transpose("bert/encoder/layer_0/intermediate/dense/kernel"),
@@ -382,7 +382,7 @@ def test_checkpoint_that_does_not_fit_changes_nothing(tmp_path, break_tensors, m
     variables = pretraining_heads.pretraining_model(config).weights
     tensors = read_tensors(str(GOLDEN / "bert_model.ckpt"))
     prefix = str(tmp_path / "broken.ckpt")
-    checkpoint.save_tensors(prefix, break_tensors(tensors))
+    saving.save_tensors(prefix, break_tensors(tensors))
     before = {v.path: v.numpy() for v in variables}
     message = message.replace("NN", r"\d+")
     with pytest.raises(ValueError, match=message) as caught:
@@ -423,7 +423,7 @@ def test_the_table_has_every_variable_and_the_keys_of_its_sizes(tiny_config, mak
 
 def test_a_checkpoint_is_opened_once(tmp_path, opened, tiny_config):
     prefix = str(tmp_path / "model.ckpt")
-    checkpoint.save_tensors(prefix, encoder_weights(tiny_config))
+    saving.save_tensors(prefix, encoder_weights(tiny_config))
     stored = checkpoint.Stored.open(str(tmp_path))
     assert opened == []
     stored.check_fit(tiny_config)
@@ -434,10 +434,10 @@ def test_a_checkpoint_is_opened_once(tmp_path, opened, tiny_config):
 
 def test_fit_is_checked_without_reading_weights(tmp_path, tiny_config):
     prefix = str(tmp_path / "model.ckpt")
-    checkpoint.save_tensors(prefix, encoder_weights(tiny_config))
+    saving.save_tensors(prefix, encoder_weights(tiny_config))
     (tmp_path / "model.ckpt.data-00000-of-00001").write_bytes(b"")
     checkpoint.Stored.open(prefix).check_fit(tiny_config)
-    with pytest.raises(ValueError, match=r"`--model`|`vocab_size` should be 29"):
+    with pytest.raises(ValueError, match=r"`model`|`vocab_size` should be 29"):
         checkpoint.Stored.open(prefix, "model").check_fit(change(tiny_config, vocab_size=30))
 
 
@@ -449,7 +449,7 @@ def test_pooler_may_be_lacking_where_it_is_trained_or_not_used(tmp_path, tiny_co
         "output_weights": np.ones((2, 8), np.float32),
         "output_bias": np.zeros(2, np.float32),
     }
-    checkpoint.save_tensors(prefix, {**drop_pooler(encoder_weights(tiny_config)), **head})
+    saving.save_tensors(prefix, {**drop_pooler(encoder_weights(tiny_config)), **head})
     classifier = classifier_model(tiny_config, 2).weights
     checkpoint.Stored.open(prefix).assign(classifier)
     warnings = [record.getMessage() for record in log.records if record.levelname == "WARNING"]
@@ -476,15 +476,15 @@ def test_damaged_checkpoint_is_named_and_changes_nothing(
 ):
     tensors = read_tensors(str(GOLDEN / "bert_model.ckpt"))
     prefix = str(tmp_path / "model.ckpt-5")
-    checkpoint.save_tensors(prefix, {**tensors, "global_step": np.int64(5)})
+    saving.save_tensors(prefix, {**tensors, "global_step": np.int64(5)})
     damage(tmp_path / f"model.ckpt-5{suffix}")
     variables = {variable.path: variable for variable in golden_variables}
     before = values_of(variables)
-    with pytest.raises(ValueError, match="`--init_checkpoint` must name") as caught:
+    with pytest.raises(ValueError, match="`init_checkpoint` must name") as caught:
         checkpoint.Stored.open(prefix).assign(golden_variables)
     assert "model.ckpt-5" in str(caught.value)
     assert_same(values_of(variables), before)
-    with pytest.raises(ValueError, match="--output_dir"):
+    with pytest.raises(ValueError, match="output_dir"):
         checkpoint.Checkpoints(str(tmp_path)).restore(variables, prefix)
     assert_same(values_of(variables), before)
 
@@ -501,15 +501,15 @@ def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):
     slot = "bert/pooler/dense/bias/adam_v"
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     without_slot = {name: value for name, value in stored.items() if name != slot}
-    checkpoint.save_tensors(str(tmp_path / "a"), {**without_slot, "global_step": np.int64(1)})
-    with pytest.raises(ValueError, match=f"`--output_dir`.*lacks {slot}"):
+    saving.save_tensors(str(tmp_path / "a"), {**without_slot, "global_step": np.int64(1)})
+    with pytest.raises(ValueError, match=f"`output_dir`.*lacks {slot}"):
         checkpoints.restore(state, str(tmp_path / "a"))
     weights = {variable.path: variable for variable in trainer.model.weights}
-    checkpoint.save_tensors(str(tmp_path / "stepless"), values_of(weights))
-    with pytest.raises(ValueError, match=r"`--output_dir`.*lacks global_step"):
+    saving.save_tensors(str(tmp_path / "stepless"), values_of(weights))
+    with pytest.raises(ValueError, match=r"`output_dir`.*lacks global_step"):
         checkpoints.restore(weights, str(tmp_path / "stepless"))
     wrong = {**stored, slot: np.zeros(9, np.float32)}
-    checkpoint.save_tensors(str(tmp_path / "b"), wrong)
+    saving.save_tensors(str(tmp_path / "b"), wrong)
     with pytest.raises(ValueError, match=rf"`{slot}` is \[9\] in .* and \[8\] in the model"):
         checkpoints.restore(state, str(tmp_path / "b"))
     assert_same(values_of(state), stored)
@@ -670,7 +670,7 @@ def test_what_is_not_finite_is_neither_saved_nor_read(tmp_path, value, dtype):
     }
     message = "2 of 4 values of `ruined` are not finite"
     with pytest.raises(checkpoint.UnsoundError, match=message):
-        checkpoint.save_tensors(prefix, tensors)
+        saving.save_tensors(prefix, tensors)
     assert list(tmp_path.iterdir()) == []
     save_by_tf1(prefix, tensors)
     stored = checkpoint.Stored.open(prefix)
@@ -703,7 +703,7 @@ def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer):
             checkpoints.save(trainer.state(), 2)
         # Here the data fit, and the graph that is written after them does not.
         with pytest.raises(tf.errors.OpError, match="File too large"):
-            checkpoint.save_tensors(str(tmp_path / "small"), {"small": np.zeros(1)})
+            saving.save_tensors(str(tmp_path / "small"), {"small": np.zeros(1)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     # Names are claimed before anything is written.
@@ -802,7 +802,7 @@ def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer, monkeypatch, gon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "remove_let_go", die)
+        patch.setattr(checkpoint, "remove_marked", die)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(trainer.state(), 2)
     assert (tmp_path / "model.ckpt-1.data-00000-of-00001").exists()
@@ -993,7 +993,7 @@ def test_every_flipped_bit_of_an_index_is_told_in_a_line_or_does_no_harm(tmp_pat
     """Some make TensorFlow raise an `IndexError`, which is no error of this program's user."""
     prefix = str(tmp_path / "model.ckpt")
     tensors = {f"{name}/x": np.arange(9.0, dtype=np.float32) for name in ("a", "b")}
-    checkpoint.save_tensors(prefix, tensors)
+    saving.save_tensors(prefix, tensors)
     index = Path(f"{prefix}.index")
     whole = index.read_bytes()
     for bit in range(8 * len(whole)):
@@ -1017,7 +1017,7 @@ def test_variables_are_written_without_copies(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < variable.value.numpy().nbytes / 2
-    checkpoint.save_tensors(
+    saving.save_tensors(
         str(tmp_path / "b"), {"x": np.asarray(variable), "global_step": np.int64(7)}
     )
     for suffix in SUFFIXES:

@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import json
 
 import numpy as np
@@ -13,16 +12,8 @@ from bert.files import owned
 from bert.files.outputs import make_folder
 from bert.weights import checkpoint, tokenizers
 from bert.weights.folder import ModelFolder
+from bert.weights.options import ModelSource, VocabularySource
 from bert.weights.variables import require_segments
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    output_dir: str = "nowhere"
-    init_checkpoint: str | None = None
-    bert_config_file: str = ""
-    vocab_file: str = ""
-    do_lower_case: bool = True
 
 
 @pytest.fixture
@@ -41,8 +32,9 @@ def folder(tmp_path, encoder):
     return folder
 
 
-def complete(**values):
-    return ModelFolder.of(Settings(**values))
+def complete(output_dir="nowhere", vocab_file="", do_lower_case=True, **values):
+    vocabulary = VocabularySource(vocab_file=vocab_file, do_lower_case=do_lower_case)
+    return ModelFolder.of(ModelSource(**values), vocabulary, output_dir)
 
 
 def test_files_come_from_the_folder_of_the_checkpoint(folder, log):
@@ -129,8 +121,8 @@ def test_tokenizer_json_takes_the_place_of_a_missing_vocabulary(folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("config.json", "`--bert_config_file` must be given, .* neither 'config.json' nor 'bert_c"),
-        ("vocab.txt", "`--vocab_file` must be given, .* neither 'vocab.txt' nor 'tokenizer.json'"),
+        ("config.json", "`bert_config_file` must be given, .* neither 'config.json' nor 'bert_c"),
+        ("vocab.txt", "`vocab_file` must be given, .* neither 'vocab.txt' nor 'tokenizer.json'"),
     ],
 )
 def test_a_missing_file_is_asked_for_by_its_flag(folder, name, message):
@@ -141,7 +133,7 @@ def test_a_missing_file_is_asked_for_by_its_flag(folder, name, message):
 
 
 def test_without_any_weights_the_files_are_asked_for():
-    with pytest.raises(ValueError, match=r"`--bert_config_file` must be given.*'nowhere'"):
+    with pytest.raises(ValueError, match=r"`bert_config_file` must be given.*'nowhere'"):
         complete()
 
 
@@ -149,14 +141,14 @@ def test_without_any_weights_the_files_are_asked_for():
 def test_casing_of_the_folder_must_be_that_of_the_flag(folder, name):
     (folder / name).write_text(json.dumps({"do_lower_case": False}))
     complete(init_checkpoint=str(folder), do_lower_case=False)
-    with pytest.raises(ValueError, match=rf"`--do_lower_case` must be False .*{name}' says.*True"):
+    with pytest.raises(ValueError, match=rf"`do_lower_case` must be False .*{name}' says.*True"):
         complete(init_checkpoint=str(folder))
 
 
 def test_casing_of_the_normalizer_counts_where_nothing_else_says(folder):
     write_tokenizer(folder / "tokenizer.json", normalizer={"lowercase": True})
     complete(init_checkpoint=str(folder))
-    with pytest.raises(ValueError, match=r"`--do_lower_case` must be True.*tokenizer.json' says"):
+    with pytest.raises(ValueError, match=r"`do_lower_case` must be True.*tokenizer.json' says"):
         complete(init_checkpoint=str(folder), do_lower_case=False)
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     complete(init_checkpoint=str(folder), do_lower_case=False)
@@ -288,13 +280,9 @@ def test_a_tokenizer_is_made_of_what_was_kept_of_it(words, folder):
     assert tokenizers.options_of(plain) == {}
 
 
-def test_settings_need_no_vocabulary(folder):
-    @dataclasses.dataclass(frozen=True)
-    class Pretraining:
-        init_checkpoint: str
-        bert_config_file: str = ""
-
-    assert ModelFolder.of(Pretraining(str(folder))).config == modeling.BertConfig.from_dict(CONFIG)
+def test_options_need_no_vocabulary(folder):
+    source = ModelSource(init_checkpoint=str(folder))
+    assert ModelFolder.of(source).config == modeling.BertConfig.from_dict(CONFIG)
 
 
 def name_labels(folder, *names):
@@ -306,7 +294,7 @@ def name_labels(folder, *names):
 def test_labels_in_another_order_than_the_outputs_are_refused(folder):
     name_labels(folder, "good", "bad")
     ModelFolder.open(str(folder)).check_labels(["good", "bad"])
-    with pytest.raises(ValueError, match=r"has \['good', 'bad'\].*--labels=good"):
+    with pytest.raises(ValueError, match=r"has \['good', 'bad'\].*`labels='good"):
         ModelFolder.open(str(folder)).check_labels(["bad", "good"])
 
 
@@ -325,13 +313,13 @@ def test_a_vocabulary_must_fit_the_model(tmp_path, tiny_config, log):
 
     def load(vocab_size, *special_tokens):
         folder = ModelFolder(str(tmp_path))
-        folder.keep(change(tiny_config, vocab_size=vocab_size), "\n".join(tokens).encode())
+        folder.save(change(tiny_config, vocab_size=vocab_size), "\n".join(tokens).encode())
         return folder.load_tokenizer(special_tokens)
 
     assert load(6, "[MASK]").tokenize("A b") == ["a", "[UNK]"]
     assert not log.messages
     load(7, "[MASK]")
-    assert "has 6 tokens, but `vocab_size` in --bert_config_file is 7" in log.messages[0]
+    assert "has 6 tokens, but `vocab_size` in `bert_config_file` is 7" in log.messages[0]
     with pytest.raises(ValueError, match=r"at most 5 tokens.*has 6"):
         load(5, "[MASK]")
     with pytest.raises(ValueError, match=r"must hold \['\[X\]'\].*lacks \['\[X\]'\]"):
@@ -354,7 +342,7 @@ def test_casing_is_as_given_or_as_the_folder_says_or_unknown(folder):
     assert ModelFolder.open(str(folder), do_lower_case=True).do_lower_case
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     assert ModelFolder.open(str(folder)).do_lower_case is False
-    with pytest.raises(ValueError, match=r"`--do_lower_case` must be False"):
+    with pytest.raises(ValueError, match=r"`do_lower_case` must be False"):
         ModelFolder.open(str(folder), do_lower_case=True)
 
 
@@ -371,15 +359,15 @@ def test_the_name_of_a_released_model_tells_its_casing(folder):
 def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
     folder = str(tmp_path / "run")
     run = ModelFolder(folder)
-    run.check_kept(tiny_config)
+    run.check_same(tiny_config)
     make_folder(folder)
-    run.keep(tiny_config)
-    run.check_kept(tiny_config)
+    run.save(tiny_config)
+    run.check_same(tiny_config)
     assert ModelFolder(folder).config == tiny_config
     other = change(tiny_config, hidden_size=16, hidden_act="relu")
-    with pytest.raises(ValueError, match="`--output_dir` must belong") as caught:
-        run.check_kept(other)
-    assert "`hidden_size` is 8 there and 16 in `--bert_config_file`" in str(caught.value)
+    with pytest.raises(ValueError, match="`output_dir` must belong") as caught:
+        run.check_same(other)
+    assert "`hidden_size` is 8 there and 16 in `bert_config_file`" in str(caught.value)
     assert "`hidden_act` is 'gelu' there and 'relu'" in str(caught.value)
     assert "vocab_size" not in str(caught.value)
 
@@ -388,13 +376,13 @@ TASK = {"kind": "classification", "do_lower_case": False, "task": {"labels": ("n
 
 
 def test_what_is_kept_is_read_again(tmp_path, tiny_config):
-    ModelFolder(str(tmp_path)).keep(tiny_config, b"[UNK]\n[CLS]\n[SEP]\nA\n", TASK)
+    ModelFolder(str(tmp_path)).save(tiny_config, b"[UNK]\n[CLS]\n[SEP]\nA\n", TASK)
     folder = ModelFolder(str(tmp_path), "model_dir")
     assert folder.read_task().items() > json.loads(json.dumps(TASK)).items()
     assert (folder.config, folder.labels) == (tiny_config, ["no", "yes"])
     assert folder.load_tokenizer().tokenize("A a") == ["A", "[UNK]"]
     assert folder.find_weights() is None
-    with pytest.raises(ValueError, match="`--model_dir` must hold trained weights"):
+    with pytest.raises(ValueError, match="`model_dir` must hold trained weights"):
         assert folder.stored
     checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), {"x": np.ones(1, np.float32)})
     assert folder.stored.shapes == {"x": [1]}
@@ -404,7 +392,7 @@ def test_what_is_kept_is_read_again(tmp_path, tiny_config):
 def test_a_folder_without_a_task_says_who_makes_one(tmp_path):
     folder = ModelFolder(str(tmp_path), "model_dir")
     assert folder.task == {}
-    with pytest.raises(ValueError, match=r"`--model_dir` must be the `--output_dir` .* no task"):
+    with pytest.raises(ValueError, match=r"`model_dir` must be the `output_dir` .* no task"):
         folder.read_task()
     (tmp_path / "task.json").write_text("{")
     with pytest.raises(ValueError, match=r"task.json' must be JSON"):
@@ -413,27 +401,27 @@ def test_a_folder_without_a_task_says_who_makes_one(tmp_path):
 
 def test_a_folder_of_another_task_is_refused(tmp_path, tiny_config):
     run = ModelFolder(str(tmp_path))
-    run.check_kept(tiny_config, b"a", TASK)
-    run.keep(tiny_config, b"a", TASK)
-    run.check_kept(tiny_config, b"a", TASK)
+    run.check_same(tiny_config, b"a", TASK)
+    run.save(tiny_config, b"a", TASK)
+    run.check_same(tiny_config, b"a", TASK)
     other = {**TASK, "task": {"labels": ["yes", "no"]}}
     with pytest.raises(ValueError, match=r"`task\.labels` is \['no', 'yes'\] there and in another"):
-        run.check_kept(tiny_config, b"a", other)
-    with pytest.raises(ValueError, match=r"its vocab\.txt differs from `--vocab_file`"):
-        run.check_kept(tiny_config, b"b", TASK)
+        run.check_same(tiny_config, b"a", other)
+    with pytest.raises(ValueError, match=r"its vocab\.txt differs from `vocab_file`"):
+        run.check_same(tiny_config, b"b", TASK)
 
 
 def test_what_was_kept_is_not_written_again(tmp_path, tiny_config):
     """A user's own file of the same content stays theirs."""
     (tmp_path / "vocab.txt").write_bytes(b"a")
-    ModelFolder(str(tmp_path)).keep(tiny_config, b"a", TASK)
+    ModelFolder(str(tmp_path)).save(tiny_config, b"a", TASK)
     assert owned.read_names(str(tmp_path)) == ["bert_config.json", "task.json"]
 
 
 @pytest.mark.parametrize("size", [-1, -3])
 def test_a_vocabulary_that_was_cut_does_not_answer(tmp_path, tiny_config, size):
     text = b"[UNK]\n[CLS]\n[SEP]\nA\n"
-    ModelFolder(str(tmp_path)).keep(tiny_config, text, TASK)
+    ModelFolder(str(tmp_path)).save(tiny_config, text, TASK)
     (tmp_path / "vocab.txt").write_bytes(text[:size])
     folder = ModelFolder(str(tmp_path), "model_dir")
     with pytest.raises(ValueError, match=rf"of {len(text)} bytes, .* of {len(text) + size}\."):
@@ -445,7 +433,7 @@ def test_a_vocabulary_that_was_cut_does_not_answer(tmp_path, tiny_config, size):
 
 
 def test_a_configuration_that_was_changed_does_not_answer(tmp_path, tiny_config):
-    ModelFolder(str(tmp_path)).keep(tiny_config, b"a", TASK)
+    ModelFolder(str(tmp_path)).save(tiny_config, b"a", TASK)
     other = change(tiny_config, hidden_act="relu")
     (tmp_path / "bert_config.json").write_text(other.to_json_string())
     with pytest.raises(ValueError, match=r"bert_config\.json' must be the file"):

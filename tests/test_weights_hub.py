@@ -182,7 +182,7 @@ def test_a_revision_may_be_named(ask, server):
 @pytest.mark.parametrize("env", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://localhost:9"}])
 def test_without_a_network_the_error_says_what_to_download_by_hand(ask, env):
     error = ask(**env)
-    assert error.startswith("ValueError: `--init_checkpoint` must name a checkpoint")
+    assert error.startswith("bert.options.OptionError: `init_checkpoint` must name a checkpoint")
     assert "'google/bert_tiny' is no local path" in error
     assert "It could not be fetched" in error
     endpoint = env.get("HF_ENDPOINT", "http://localhost:")
@@ -224,7 +224,7 @@ def test_without_the_package_the_error_says_so():
         check=False,
     )
     error = result.stderr.splitlines()[-1]
-    assert "`--x` must name a checkpoint" in error
+    assert "`x` must name a checkpoint" in error
     assert "huggingface_hub, which would fetch it, is not installed" in error
     assert "https://huggingface.co/a/b/tree/main" in error
 
@@ -295,4 +295,4 @@ def test_a_name_serves_wherever_a_checkpoint_is_taken(ask):
     )
     folder = ask(code=code)
     assert (folder / "vocab.txt").read_bytes() == FILES["vocab.txt"]
-    assert "`--init_checkpoint` must name a checkpoint" in ask("google/bert_huge", code=code)
+    assert "`init_checkpoint` must name a checkpoint" in ask("google/bert_huge", code=code)

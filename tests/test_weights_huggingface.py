@@ -10,6 +10,7 @@ import safetensors.numpy
 import tensorflow as tf
 from conftest import change, make_examples, model_inputs
 from helpers.huggingface_models import stored_in, write
+from helpers.huggingface_models import tensors as tensors  # noqa: PLC0414 (a fixture)
 from helpers.tokenizer_files import CONFIG
 
 import modeling
@@ -183,7 +184,7 @@ def test_models_of_several_files_are_read_as_one(tmp_path, tensors):
     made_of = {os.path.basename(path) for path in ModelFolder.open(folder).files}
     assert made_of == {"config.json", "added_tokens.json", index.name, *files.values()}
     os.remove(tmp_path / "model-00002-of-00003.safetensors")
-    with pytest.raises(ValueError, match=r"`--init_checkpoint` must have all.*'model-00002-of-"):
+    with pytest.raises(ValueError, match=r"`init_checkpoint` must have all.*'model-00002-of-"):
         read(folder)
     index.write_text(json.dumps({"weight_map": {"x": "../model.safetensors"}}))
     with pytest.raises(ValueError, match=r"must have all of the files.*'../model.safetensors'"):
@@ -245,7 +246,7 @@ def test_a_folder_is_an_init_checkpoint(tmp_path, tensors, log):
         f"Loaded {count} of the model's {count} variables from {folder}/model.safetensors."
     )
     assert log.messages[1:] == [
-        "Unused there: 1 variables and 0 optimizer slots (--verbosity=1 names them)."
+        "Unused there: 1 variables and 0 optimizer slots (`verbosity=1` names them)."
     ]
     del tensors["strange.tensor"]
     assert_same({v.path: v.numpy() for v in model.weights}, tensors)

@@ -121,7 +121,7 @@ def test_a_card_depends_on_nothing_but_the_training(folder, tmp_path):
 def test_a_readme_of_somebody_else_stays(folder, log):
     (folder / "README.md").write_text("Mine.")
     assert read(folder) == "Mine."
-    assert any("is of no run here, so it stays" in each for each in log.messages)
+    assert any("was not written by a run here" in each for each in log.messages)
     assert "README.md" not in owned.read_names(str(folder))
 
 

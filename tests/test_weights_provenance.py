@@ -63,7 +63,7 @@ def test_untrained_weights_do_not_answer_and_unfinished_ones_say_so(tmp_path, lo
     folder = str(tmp_path)
     provenance.check_trained(folder, 0, "model_dir")
     begin(tmp_path, {}, steps=10)
-    with pytest.raises(ValueError, match="`--model_dir` must hold trained weights"):
+    with pytest.raises(ValueError, match="`model_dir` must hold trained weights"):
         provenance.check_trained(folder, 0, "model_dir")
     assert not log.messages
     provenance.check_trained(folder, 4, "model_dir")
@@ -78,7 +78,7 @@ def test_untrained_weights_do_not_answer_and_unfinished_ones_say_so(tmp_path, lo
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"made_of": 1}', "[" * 100_000])
 def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=r"run\.json' must tell what the training"):
+    with pytest.raises(ValueError, match=r"run\.json' must hold the inputs of the training"):
         provenance.read(str(tmp_path))
 
 

@@ -6,6 +6,7 @@ and what is wrong is told in the same words.
 
 import contextlib
 import dataclasses
+import functools
 import logging as standard_logging
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ from absl import logging
 
 from bert.commands.console import explain
 from bert.files.visible import visible
-from bert.options import Option, spell
+from bert.options import Option, spell, take
+from bert.weights.options import ModelSource, VocabularySource
 
 SettingsType = TypeVar("SettingsType")
 
@@ -176,6 +178,73 @@ def call(
     """
     del name, tells
     return function(*arguments)
+
+
+def check_model(checks: Callable[..., Any], settings: Any) -> tuple[Any, Any]:
+    """Shows weights and configuration; returns the folder of the model and the configuration.
+
+    Each is `FAILED` where it is wrong. A check fetches no model of the hub.
+
+    Args:
+      checks: `Checks`, or `call`.
+      settings: The settings of a script that loads a model.
+    """
+    from bert.weights import variables  # noqa: PLC0415
+    from bert.weights.folder import ModelFolder  # noqa: PLC0415
+
+    def describe_checkpoint(folder: Any) -> str:
+        return folder.stored.prefix if folder.option == "init_checkpoint" else "none is given"
+
+    def describe_config(config: Any) -> str:
+        return (
+            f"{config.num_hidden_layers} layers of {config.hidden_size}, "
+            f"{variables.count_parameters(config):,} parameters"
+        )
+
+    named_by = functools.partial(ModelFolder.named_by, fetches=not settings.check)
+    vocabulary = settings if isinstance(settings, VocabularySource) else None
+    arguments = (take(ModelSource, settings), vocabulary, getattr(settings, "output_dir", ""))
+    source = checks("checkpoint", named_by, *arguments, tells=describe_checkpoint)
+    folder = _folder_of("bert_config_file", settings, source)
+    config = checks("configuration", lambda found: found.config, folder, tells=describe_config)
+    return source, config
+
+
+def check_vocabulary(checks: Callable[..., Any], settings: Any, source: Any, config: Any) -> Any:
+    """Shows casing and vocabulary; returns the tokenizer.
+
+    Args:
+      checks: `Checks`, or `call`.
+      settings: As for `check_model`.
+      source: The folder of the model.
+      config: The configuration of the model.
+    """
+
+    def describe_casing(_: Any) -> str:
+        return "cased" if source.do_lower_case is False else "texts are lower-cased"
+
+    def describe(tokenizer: Any) -> str:
+        return f"{len(tokenizer.vocab):,} entries: {folder.vocab_file}"
+
+    checks("casing", lambda found: found.check_casing(), source, tells=describe_casing)
+    folder = _folder_of("vocab_file", settings, source)
+    return checks(
+        "vocabulary", lambda found, _: found.load_tokenizer(), folder, config, tells=describe
+    )
+
+
+def _folder_of(name: str, settings: Any, source: Any) -> Any:
+    """Returns the folder that has a file; without weights, the file must have been given."""
+    if source is not FAILED or not getattr(settings, name):
+        return source
+    from bert.weights.folder import ModelFolder  # noqa: PLC0415
+
+    return ModelFolder(
+        ".",
+        bert_config_file=settings.bert_config_file,
+        vocab_file=getattr(settings, "vocab_file", None),
+        do_lower_case=getattr(settings, "do_lower_case", None),
+    )
 
 
 def start(

@@ -46,8 +46,8 @@ def check(settings: Settings, step: Any = call) -> "Extension":
       ValueError: where words cannot be added, or files do not fit each other.
     """
     import_tensorflow()
+    from bert.commands.checks import check_model
     from bert.pretraining import extension
-    from bert.weights.checks import check_model
     from bert.weights.folder import ModelFolder
 
     folder, config = check_model(step, settings)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from bert.commands import flags
-from bert.commands.checks import FAILED, Checks, call
+from bert.commands.checks import FAILED, Checks, call, check_model, check_vocabulary
 from bert.commands.settings import OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
@@ -14,6 +14,7 @@ from bert.files.rows import describe_files
 from bert.files.vectors import is_features
 from bert.options import option, take
 from bert.scale.options import BeamOptions, Extraction, PartOptions
+from bert.weights.options import ModelSource
 
 if TYPE_CHECKING:
     import modeling
@@ -41,7 +42,7 @@ def prepare(settings: Settings) -> tuple[Settings, "ModelFolder", "Texts"]:
     import_tensorflow()
     from bert.weights.folder import ModelFolder
 
-    folder = ModelFolder.of(settings)
+    folder = ModelFolder.of(take(ModelSource, settings), settings)
     settings, texts = _fit(settings, folder, folder.config, call)
     return settings, folder, texts
 
@@ -49,8 +50,6 @@ def prepare(settings: Settings) -> tuple[Settings, "ModelFolder", "Texts"]:
 def check(settings: Settings, checks: Checks) -> None:
     """Shows the model, the texts and the output, and whether they fit."""
     import_tensorflow()
-    from bert.weights.checks import check_model, check_vocabulary
-
     folder, config = check_model(checks, settings)
     check_vocabulary(checks, settings, folder, config)
     _fit(settings, folder, config, checks)

@@ -36,7 +36,8 @@ def prepare(settings: Settings, step: Any = call) -> tuple[Settings, Any]:
 
     found = step("input file", _find_input, settings, tells=lambda found: found.input_file)
     settings = settings if found is FAILED else found
-    folder = step("folder", find_answering, settings, tells=lambda found: found.path)
+    find = functools.partial(find_answering, fetches=not settings.check)
+    folder = step("folder", find, settings, tells=lambda found: found.path)
     output = settings.output_file
     step("output file", _check_output, settings, folder, tells=lambda _: output)
     return settings, folder

@@ -325,6 +325,6 @@ def _check_complete(folder: ModelFolder, architecture: str, overrides: Overrides
         raise MessageError(
             "%s must be the %s of a fine-tuning script, or options must say what it does not. %r "
             "has no %s, but by its head it is a %s. Give %s.",
-            *(Option(folder.flag), Option("output_dir"), folder.path, TASK_FILE, architecture),
+            *(Option(folder.option), Option("output_dir"), folder.path, TASK_FILE, architecture),
             joined(missing, "; and "),
         )

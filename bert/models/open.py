@@ -227,15 +227,17 @@ def _open_export(export: Export, option: str, batch_size: int, *, runs: bool) ->
     return ExportedModel(export.path, batch_size, option, runs=runs)
 
 
-def find_answering(model: QueriedModel) -> ModelFolder | Export:
+def find_answering(model: QueriedModel, *, fetches: bool = True) -> ModelFolder | Export:
     """Returns the folder of a model that answers, without loading the model.
+
+    With `fetches`, a model of the hub that is not in the local cache is fetched.
 
     Raises:
       ValueError: where files are missing, or the model is only pre-trained.
     """
     if is_export(model.model_dir):
         return _find_export(model.model_dir, model, model.precision)
-    folder = find_folder(model.model_dir, "model_dir", model)
+    folder = find_folder(model.model_dir, "model_dir", model, fetches=fetches)
     read_task(folder, model)
     return folder
 
@@ -256,13 +258,16 @@ def open_answering(
     return open_fine_tuned(folder, model, batch_size=batch_size, precision=model.precision)
 
 
-def find_folder(model: str, option: str, overrides: Overrides) -> ModelFolder:
+def find_folder(
+    model: str, option: str, overrides: Overrides, *, fetches: bool = True
+) -> ModelFolder:
     """Returns the folder of a model: of a training run of ours, or any other that has weights.
 
     Args:
       model: As for `load`.
       option: The option that gave it, for messages.
       overrides: What is not taken from the folder.
+      fetches: Whether a model of the hub that is not in the local cache is fetched.
 
     Raises:
       ValueError: where there are no weights.
@@ -274,7 +279,7 @@ def find_folder(model: str, option: str, overrides: Overrides) -> ModelFolder:
         _check_not_portable(model, option)
     if folder.task and not huggingface.find(model, option):
         return folder
-    return ModelFolder.open(model, option, **overrides.files)
+    return ModelFolder.open(model, option, fetches=fetches, **overrides.files)
 
 
 def _check_not_portable(model: str, option: str) -> None:

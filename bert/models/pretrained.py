@@ -374,7 +374,7 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:
         raise OptionError(
-            stored.flag,
+            stored.option,
             f"have the masked-LM head of pre-training, {HEAD}*",
             stored.prefix,
             f"It lacks {missing}; was it fine-tuned, or stripped of its heads?",

@@ -20,8 +20,8 @@ from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.goals import find_untrained
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
-from bert.weights.kept import CONFIG_FILE, VOCAB_FILE
-from bert.weights.tokenizers import cutting_of
+from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE
+from bert.weights.tokenizers import splitting_options
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
 # A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
@@ -64,7 +64,7 @@ class Extension:
         entries = {index: token for token, index in vocab.items()}
         entries |= {index: word for word, index in places.items()}
         options = _with_marks(folder.tokenizer_options, places)
-        ModelFolder(output_dir).keep(
+        ModelFolder(output_dir).save(
             dataclasses.replace(config, vocab_size=size),
             vocab_text(entries[index] for index in range(len(entries))),
             do_lower_case=is_lower(folder) if options else folder.known_casing,
@@ -85,7 +85,7 @@ def is_lower(folder: ModelFolder) -> bool:
 def basic_tokenizer(folder: ModelFolder) -> tokenization.BasicTokenizer:
     """Returns the tokenizer that splits a text into the words of a model."""
     lower = is_lower(folder)
-    return tokenization.BasicTokenizer(lower, **cutting_of(folder.tokenizer_options, lower))
+    return tokenization.BasicTokenizer(lower, **splitting_options(folder.tokenizer_options, lower))
 
 
 def load_vocab(folder: ModelFolder, vocab_size: int) -> dict[str, int]:

@@ -35,7 +35,7 @@ from bert.training.batches import Batches, Feature, Records
 from bert.weights import tokenizers
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.kept import VOCAB_FILE
+from bert.weights.model_files import VOCAB_FILE
 from modeling import BertConfig
 
 # How `bert.files.outputs.name_shards` numbers files.
@@ -209,7 +209,7 @@ def check_making(made: Making, folder: ModelFolder, config: BertConfig) -> None:
             folder.path,
             "uncased" if folder.stored_casing else "cased",
         )
-    cutting = tokenizers.cutting_of(folder.tokenizer_options, bool(made.do_lower_case))
+    cutting = tokenizers.splitting_options(folder.tokenizer_options, bool(made.do_lower_case))
     if cutting != made.cutting:
         logging.warning(
             "The words of the records in %r were cut with %s, but those of the model in %r are cut "

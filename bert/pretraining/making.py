@@ -42,7 +42,7 @@ _KINDS: Mapping[str, type] = {
     **dict.fromkeys((_CASING, _LATE, _NEXT_SENTENCE, "do_whole_word_mask"), bool),
     **dict.fromkeys(("vocab_size", "random_seed", *LENGTHS), int),
 }
-# The keys of `tokenizers.cutting_of`.
+# The keys of `tokenizers.splitting_options`.
 _CUTTINGS = frozenset({"strip_accents", "tokenize_chinese_chars"})
 # No tensor is longer.
 _LONGEST = 2**31 - 1
@@ -65,7 +65,7 @@ def describe(
       values: The options by name; `do_lower_case` and the lengths are among them.
       vocabulary: The text of the `vocab.txt`.
       vocab_size: The number of its tokens.
-      cutting: The tokenizer options of `tokenizers.cutting_of`.
+      cutting: The tokenizer options of `tokenizers.splitting_options`.
     """
     tokenizer = {_CUTTING: dict(cutting)} if cutting else {}
     return {**values, **tokenizer, "vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
@@ -100,7 +100,7 @@ class Making:
 
     @property
     def cutting(self) -> dict[str, bool]:
-        """The tokenizer options of `tokenizers.cutting_of`."""
+        """The tokenizer options of `tokenizers.splitting_options`."""
         return dict(self.values.get(_CUTTING, {}))
 
     @functools.cached_property

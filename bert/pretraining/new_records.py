@@ -17,7 +17,7 @@ from bert.pretraining.draws import Draws, check_vocabulary
 from bert.pretraining.masking import SPACES
 from bert.pretraining.spaced_words import SpacedTokenizer
 from bert.text.casing import warn_of_casing
-from bert.weights.tokenizers import cutting_of, options_of, read_cutting
+from bert.weights.tokenizers import options_of, read_splitting_options, splitting_options
 
 
 def open_tokenizer(
@@ -34,7 +34,7 @@ def open_tokenizer(
       ValueError: where the vocabulary lacks a token that instances need.
     """
     kind = SpacedTokenizer if words == SPACES else tokenization.FullTokenizer
-    cutting = read_cutting(vocab_file, do_lower_case)
+    cutting = read_splitting_options(vocab_file, do_lower_case)
     if cutting:
         folder = os.path.dirname(vocab_file)
         logging.info("Tokenizer options of the model in %r: %s.", folder, cutting)
@@ -78,7 +78,7 @@ class NewRecords:
         vocabulary = read_file(self.vocab_file)
         if huggingface.is_tokenizer(self.vocab_file):
             vocabulary = huggingface.vocab_text(vocab)
-        cutting = cutting_of(options_of(self.tokenizer), self.do_lower_case)
+        cutting = splitting_options(options_of(self.tokenizer), self.do_lower_case)
         described = making.describe(values, vocabulary, max(vocab.values()) + 1, cutting)
         text = {making.TEXT: self.input_files.digest, making.NUM_FILES: len(self.output_files)}
         return {**described, **text}

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bert.commands.checks import FAILED, UNCHECKED, Checks, Messages
+from bert.commands.checks import FAILED, UNCHECKED, Checks, Messages, check_model, check_vocabulary
 from bert.commands.settings import TrainingSettings
 from bert.files import owned
 from bert.files.progress import clock as time_of
@@ -30,7 +30,6 @@ from bert.training.clock import is_last
 from bert.training.cluster import find_cluster
 from bert.training.options import AUTO
 from bert.training.validation import check_batch_size, check_length
-from bert.weights.checks import check_model, check_vocabulary
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import count_parameters
 from modeling import BertConfig

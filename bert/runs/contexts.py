@@ -19,12 +19,14 @@ def make_context(
       config: The shape of the model.
       tokenizer: The tokenizer of the model.
     """
+    source = ModelFolder.read_source_task(settings, settings.output_dir, trains=settings.do_train)
+    resumes = settings.do_train and not settings.overwrite_output_dir
     return TaskContext(
         config=config,
         tokenizer=tokenizer,
         splits=[split for split, is_wanted in settings.splits().items() if is_wanted],
-        stored=ModelFolder.read_asked(settings),
-        resumed=ModelFolder.read_resumed(settings),
+        stored=source,
+        resumed=ModelFolder.read_resumed_task(settings.output_dir, resumes=resumes),
         seed=settings.seed,
         export_formats=(
             [export.format for export in read_exports(settings)] if settings.do_export else []

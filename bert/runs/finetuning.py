@@ -38,7 +38,7 @@ from bert.training.seeds import seeded
 from bert.weights import checkpoint, model_card, tokenizers
 from bert.weights.checkpoint import describe_weights
 from bert.weights.folder import ModelFolder
-from bert.weights.kept import KEPT_FILES, TOKENIZER, kept_files
+from bert.weights.model_files import MODEL_FILES, TOKENIZER, make_files
 
 Settings = FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -66,7 +66,7 @@ def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, 
     check_verbs(settings)
     # Of several workers, one that cannot go on is missed by the others from here on.
     open_strategy(settings)
-    source = ModelFolder.of(settings)
+    source = ModelFolder.of(settings, settings, settings.output_dir)
     if settings.do_train:
         # As the plan will, but that of each of several runs knows its own folder alone.
         check_apart(settings.output_dir, read_paths(settings))
@@ -137,13 +137,13 @@ def run_once(
             if ready:
                 ready(task, made)
             if _overwrites(settings) and is_chief:
-                owned.clear(filled.path, but=KEPT_FILES)
+                owned.clear(filled.path, but=MODEL_FILES)
             inputs = [
                 task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
                 for each in made
             ]
             if is_chief and settings.do_train:
-                filled.keep(*kept, stored_task(task))
+                filled.save(*kept, stored_task(task))
             for part in made[:1]:
                 show_examples(task, part)
             log_set_up(model, settings, changed_options(settings))
@@ -175,7 +175,7 @@ def _export(
 ) -> list[exports.Parity]:
     """Writes what is asked for, compared on the dev set if there is one."""
     dev = next((each for each in made if each.part == Part("dev")), None)
-    return exports.run(settings, task, model, dev, kept_files(*kept, stored_task(task)))
+    return exports.run(settings, task, model, dev, make_files(*kept, stored_task(task)))
 
 
 def wanted_splits(settings: Settings) -> list[str]:
@@ -420,7 +420,7 @@ def check_same(settings: Settings, source: ModelFolder, task: Mapping[str, Any])
     """Does the part of `open_folder` that is about the task."""
     folder = ModelFolder(settings.output_dir)
     if not _overwrites(settings):
-        folder.check_kept(source.config, source.vocabulary, task)
+        folder.check_same(source.config, source.vocabulary, task)
     if settings.do_train or not settings.init_checkpoint:
         return
     labels = task.get("task", {}).get("labels")

@@ -47,7 +47,7 @@ from bert.training.validation import check_length
 from bert.weights import checkpoint, model_card, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.kept import kept_files
+from bert.weights.model_files import make_files
 from bert.weights.options import ModelSource
 from bert.weights.projector import projector_files
 from modeling import BertConfig
@@ -94,7 +94,9 @@ def plan(
     made = parts(
         "made with", inputs.find_making, recipe.data, schedule.objective, shows=Making.tell
     )
-    source, config = resources.open_model(parts, recipe.model, output.output_dir)
+    source, config = resources.open_model(
+        parts, recipe.model, output.output_dir, fetches=limit is None
+    )
     if limit is None:
         resources.log_found(recipe.model, source)
     recipe = _complete(parts, recipe, made, config, strategy)
@@ -260,7 +262,7 @@ def _check_folder(
 
     def check_same(config: BertConfig, made: Making) -> None:
         if not overwrites:
-            there.check_kept(config)
+            there.check_same(config)
             inputs.check_vocabulary_there(output.output_dir, made)
 
     same = "of the same shape, if there is any"
@@ -385,7 +387,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[loop.Observer] = ()) -> Resul
         if training is not None and plan.train_batches is not None:
             if output.overwrite_output_dir and writes:
                 # They may be what this training run has read.
-                owned.clear(folder, but=kept_files(plan.config, made.vocabulary))
+                owned.clear(folder, but=make_files(plan.config, made.vocabulary))
             with strategies.together(plan.strategy):
                 started = start(output, recipe.compute, schedule, recipe.seed, model, training)
             _log_schedule(schedule, started, len(plan.train_batches.records))
@@ -502,7 +504,7 @@ def _keep(
 ) -> None:
     """Saves what goes with the weights, and what TensorBoard's projector needs to show words."""
     casing = made.do_lower_case if made.vocabulary else None
-    filled.keep(config, made.vocabulary, do_lower_case=casing, options=options)
+    filled.save(config, made.vocabulary, do_lower_case=casing, options=options)
     if made.vocabulary is not None:
         filled.write(projector_files(made.vocabulary, config.vocab_size))
 
@@ -537,7 +539,7 @@ def _check_heads(model: keras.Model, init: Stored) -> None:
     lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
     if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
         raise OptionError(
-            init.flag,
+            init.option,
             Message("hold the heads of pre-training, cls/*, to be evaluated without %s", _TRAINS),
             remedy=Message(
                 "%r lacks weights of %s; was it fine-tuned, or stripped of its heads? Without a "

@@ -40,7 +40,7 @@ from bert.training.options import AUTO
 from bert.training.seeds import seeded
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
-from bert.weights.kept import KEPT_FILES
+from bert.weights.model_files import MODEL_FILES
 
 Settings = FineTuningSettings
 SettingsType = TypeVar("SettingsType", bound=Settings)
@@ -156,7 +156,9 @@ def choose_precision(settings: Settings, folders: Sequence[str]) -> str:
     """Returns what `auto` stands for."""
     begins_anew = settings.do_train and settings.overwrite_output_dir
     places = [] if begins_anew else [settings.output_dir, *folders]
-    return precision.choose(places, ModelFolder.of(settings).config)
+    return precision.choose(
+        places, ModelFolder.named_by(settings, output_dir=settings.output_dir).config
+    )
 
 
 class _Several(Generic[SettingsType]):
@@ -177,7 +179,7 @@ class _Several(Generic[SettingsType]):
         self._settings = settings
         self._runs = runs
         self._open_task = open_task
-        self._source = ModelFolder.of(settings)
+        self._source = ModelFolder.of(settings, settings, settings.output_dir)
         self._keeps_best = may_keep_best(settings)
 
     def check(self) -> None:
@@ -254,7 +256,7 @@ class _Several(Generic[SettingsType]):
             # The first run is at work in its folder, and clears it by itself. All others go before
             # anything is trained, so that who resumes these finds none of an older making.
             first = f"{self._runs[0].folder}/{owned.LIST_FILE}"
-            owned.clear(folder, but=[*KEPT_FILES, first])
+            owned.clear(folder, but=[*MODEL_FILES, first])
         elif self._keeps_best and not all(each.has_ended for each in self._runs):
             # They are of other runs: a prediction must not take them for the best of these.
             saving.remove(os.path.join(folder, WEIGHTS))
@@ -329,7 +331,7 @@ def keep_model(source: str, folder: str) -> None:
     # It holds checksums of all tensors.
     if not tf.io.gfile.exists(index) or read_file(index) != read_file(f"{stored.prefix}.index"):
         saving.remove(weights)
-    for name in KEPT_FILES:
+    for name in MODEL_FILES:
         path, text = os.path.join(folder, name), read_file(os.path.join(source, name))
         if not is_file(path) or read_file(path) != text:
             with replace_files([owned.claim(folder, name)]) as (file,):

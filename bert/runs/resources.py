@@ -1,6 +1,7 @@
 """The parts that every plan has: devices, model, precision, output folder, memory and disk."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -85,23 +86,27 @@ def _describe_devices(strategy: tf.distribute.Strategy) -> str:
     return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
 
 
-def open_model(parts: Parts, model: ModelSource, output_dir: str) -> tuple[Any, Any]:
+def open_model(
+    parts: Parts, model: ModelSource, output_dir: str, *, fetches: bool
+) -> tuple[Any, Any]:
     """Adds weights and configuration; returns the folder of the model, and the configuration.
 
-    Each is `FAILED` where it is not as it must be.
+    Each is `FAILED` where it is not as it must be. With `fetches`, a model of the hub that is not
+    in the local cache is fetched.
     """
-    source = parts("checkpoint", find_model, model, output_dir, shows=_describe_checkpoint)
+    find = functools.partial(find_model, fetches=fetches)
+    source = parts("checkpoint", find, model, output_dir, shows=_describe_checkpoint)
     folder = folder_with("bert_config_file", model, source)
     config = parts("configuration", lambda found: found.config, folder, shows=_describe_config)
     return source, config
 
 
-def find_model(model: ModelSource, output_dir: str) -> ModelFolder:
+def find_model(model: ModelSource, output_dir: str, *, fetches: bool = True) -> ModelFolder:
     """Returns the folder of the model that a run starts from: that of weights, or its own."""
     if not model.init_checkpoint:
         return ModelFolder(output_dir, **_given(model))
-    stored = Stored.open(model.init_checkpoint)
-    return ModelFolder(stored.folder, stored.flag, stored, **_given(model))
+    stored = Stored.open(model.init_checkpoint, fetches=fetches)
+    return ModelFolder(stored.folder, stored.option, stored, **_given(model))
 
 
 def folder_with(name: str, model: ModelSource, source: Any) -> Any:
@@ -121,7 +126,7 @@ def _given(model: ModelSource) -> dict[str, Any]:
 
 
 def _describe_checkpoint(source: ModelFolder) -> str:
-    return source.stored.prefix if source.flag == "init_checkpoint" else "none is given"
+    return source.stored.prefix if source.option == "init_checkpoint" else "none is given"
 
 
 def _describe_config(config: BertConfig) -> str:

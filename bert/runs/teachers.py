@@ -20,7 +20,9 @@ from bert.weights.checkpoint import describe_weights
 TaskType = TypeVar("TaskType", bound=Any)
 
 
-def teach(task: TaskType, options: Teacher, output_dir: str, batch_size: int) -> TaskType:
+def teach(
+    task: TaskType, options: Teacher, output_dir: str, batch_size: int, *, fetches: bool = True
+) -> TaskType:
     """Returns the task of a student with the teacher that the options name, if there is one.
 
     Args:
@@ -28,6 +30,7 @@ def teach(task: TaskType, options: Teacher, output_dir: str, batch_size: int) ->
       options: The teacher, and what is learned from it.
       output_dir: The folder of the student.
       batch_size: Examples that the teacher answers in one step.
+      fetches: Whether a teacher of the hub that is not in the local cache is fetched.
 
     Raises:
       ValueError: where the teacher has another task, or its layers cannot be learned.
@@ -39,7 +42,7 @@ def teach(task: TaskType, options: Teacher, output_dir: str, batch_size: int) ->
             "%s must not be the %s, in which the student is trained. Received %r for both.",
             *(Option("teacher"), Option("output_dir"), options.teacher),
         )
-    folder = find_folder(options.teacher, "teacher", NO_OVERRIDES)
+    folder = find_folder(options.teacher, "teacher", NO_OVERRIDES, fetches=fetches)
     described = describe_weights(folder.stored) or {}
     drawn = random.getstate()
     model = _load_teacher(folder.path, batch_size, described["sha256"])

@@ -20,7 +20,7 @@ from bert.files.texts import GivenText, Texts, find_texts
 from bert.files.vectors import Array, Features, text_array, write_jsonl, write_npy, write_npz
 from bert.models import vectors as text_vectors
 from bert.models.vectors import unit_length
-from bert.options import Message, MessageError, Option, OptionError
+from bert.options import Message, MessageError, Option, OptionError, take
 from bert.scale.batches import Work, describe_part, folder_of, key_of, made_files
 from bert.scale.joining import join
 from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction
@@ -28,6 +28,7 @@ from bert.scale.parts import Part, write_description
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import check_encoder, parse_layers, width
 from bert.weights.folder import ModelFolder
+from bert.weights.options import ModelSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -488,7 +489,7 @@ def _open_once(options: Extraction, key: str) -> tuple[Extractor, Lines, modelin
       key: Differs for every model that was or will be in the same folder.
     """
     del key
-    folder = ModelFolder.of(options)
+    folder = ModelFolder.of(take(ModelSource, options), options)
     extractor = make_extractor(options, folder.config)
     folder.stored.assign(extractor.model.weights)
     tokenizer = folder.load_tokenizer()

@@ -3,12 +3,13 @@
 import io
 import os
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from absl import logging
 
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import read_file
+from bert.options import Message, MessageError, Option
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -77,7 +78,7 @@ _MULTIPLE = 8
 _PADDING = 128
 
 
-def check_size(size: int, vocab_size: int, what: str, path: str) -> None:
+def check_size(size: int, vocab_size: int, what: Any, path: str) -> None:
     """Checks that a vocabulary can be that of a model; warns where that is not likely.
 
     Released models have as many tokens as rows, or a few less where the table is padded. Some have
@@ -93,32 +94,30 @@ def check_size(size: int, vocab_size: int, what: str, path: str) -> None:
       ValueError: where it has more tokens than the model has rows; or not half as many, and at
         least 128 fewer.
     """
-    rows = "the `vocab_size` in --bert_config_file"
+    rows = Message("the `vocab_size` in %s", Option("bert_config_file"))
     if size > vocab_size:
-        raise ValueError(
-            f"{what} must have at most {vocab_size} tokens, {rows}. {path!r} has {size}; do they "
-            "belong together?"
+        raise MessageError(
+            "%s must have at most %d tokens, %s. %r has %d; do they belong together?",
+            *(what, vocab_size, rows, path, size),
         )
     num_spare = vocab_size - size
     if num_spare >= max(size, _PADDING):
-        raise ValueError(
-            f"{what} must have more than half as many tokens as the model has rows, {vocab_size}, "
-            f"{rows}; padding and spare rows are fewer. {path!r} has {size}, so it cannot be "
-            "the model's; give the vocabulary that the model was trained with."
+        raise MessageError(
+            "%s must have more than half as many tokens as the model has rows, %d, %s; padding and "
+            "spare rows are fewer. %r has %d, so it cannot be the model's; give the vocabulary "
+            "that the model was trained with.",
+            *(what, vocab_size, rows, path, size),
         )
     is_padding = num_spare < _PADDING and vocab_size % _MULTIPLE == 0
     if num_spare and not is_padding:
         logging.warning(
-            "%r has %d tokens, but `vocab_size` in --bert_config_file is %d. Do they belong "
-            "together?",
-            path,
-            size,
-            vocab_size,
+            "%r has %d tokens, but `vocab_size` in %s is %d. Do they belong together?",
+            *(path, size, Option("bert_config_file"), vocab_size),
         )
 
 
 def check_same(
-    vocab: Mapping[str, int], what: str, path: str, *, own: Mapping[str, int], own_file: str
+    vocab: Mapping[str, int], what: Any, path: str, *, own: Mapping[str, int], own_file: str
 ) -> None:
     """Checks that a vocabulary is that of a model, or made of it.
 
@@ -136,10 +135,10 @@ def check_same(
     """
     others = own.items() - vocab.items()
     if 2 * len(others) > len(own):
-        raise ValueError(
-            f"{what} must be that of the model, or made of it. {path!r} differs from "
-            f"{own_file!r} in {len(others):,} of {len(own):,} entries. Give that one, which is "
-            "taken where no other is given."
+        raise MessageError(
+            "%s must be that of the model, or made of it. %r differs from %r in %s of %s entries. "
+            "Give that one, which is taken where no other is given.",
+            *(what, path, own_file, f"{len(others):,}", f"{len(own):,}"),
         )
     if others:
         logging.info(

@@ -21,7 +21,6 @@ from bert.files import durable, fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, paths_from
 from bert.files.weight_names import (
-    SUFFIXES,
     WEIGHTS,
     is_index,
     is_safetensors,
@@ -29,80 +28,81 @@ from bert.files.weight_names import (
     prefix_of,
     step_of,
 )
+from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import hub, huggingface, provenance, version1
 from bert.weights.saving import (
+    GLOBAL_STEP,
     UnsoundError,
     find_not_finite,
-    let_go,
+    mark_for_removal,
     remove,
-    remove_let_go,
-    save_tensors,
+    remove_marked,
+    save_tensors,  # noqa: F401 (callers name it here)
+    save_variables,
 )
 from bert.weights.variables import encoder_shapes, find_differences
 from modeling import BertConfig
 
-GLOBAL_STEP = "global_step"
 SLOTS = ("adam_m", "adam_v")
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 
 class Stored:
-    """A checkpoint, which is looked for once and opened once, when it is first asked for anything.
+    """A checkpoint, located and opened once, when it is first read.
 
     Args:
-      prefix: Of the checkpoint, or its file of safetensors.
-      flag: The flag that gave it, for messages.
-      path: What the flag gave, where that is not the prefix.
-
-    Attributes:
-      prefix: As above.
-      flag: As above.
-      path: As above.
-      folder: Where the files lie.
-      is_huggingface: Whether they are those of transformers.
+      prefix: The prefix of the checkpoint, or its file of safetensors.
+      option: The option that named it, for messages.
+      path: The value of that option, where it is not the prefix.
     """
 
-    def __init__(self, prefix: str, flag: str = "init_checkpoint", path: str = "") -> None:
+    def __init__(self, prefix: str, option: str = "init_checkpoint", path: str = "") -> None:
         self.prefix = prefix
-        self.flag = flag
+        self.option = option
         self.path = path or prefix
         self.folder = os.path.dirname(prefix)
         self.is_huggingface = is_safetensors(prefix)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], flag: str = "init_checkpoint") -> "Stored":
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        option: str = "init_checkpoint",
+        *,
+        fetches: bool = True,
+    ) -> "Stored":
         """Returns the checkpoint that `path` names.
 
         Args:
-          path: A prefix, one of the checkpoint's own files, or a folder that holds one checkpoint,
-            a `checkpoint` file, or a Hugging Face model; or the name of one on the hub, which is
-            fetched.
-          flag: The flag that gave the path, for messages.
+          path: A prefix, one of the checkpoint's own files, a folder that holds one checkpoint, a
+            `checkpoint` file or a Hugging Face model, or the name of a model on the hub.
+          option: The option that gave the path, for messages.
+          fetches: Whether a model of the hub that is not in the local cache is fetched.
 
         Raises:
           ValueError: where there is no checkpoint.
         """
         path = os.fspath(path)
-        return cls(_find_prefix(path, flag), flag, path)
+        return cls(_find_prefix(path, option, fetches), option, path)
 
     @functools.cached_property
     def _reader(self) -> Any:
         if self.is_huggingface:
-            return huggingface.Reader(self.prefix, self.flag)
+            return huggingface.Reader(self.prefix, self.option)
         try:
             # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
             reader = tf.compat.v1.train.NewCheckpointReader(self._readable_prefix())
         except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
             raise self._broken(error) from error
         if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
-            raise ValueError(
-                f"`--{self.flag}` must name a checkpoint that stores variables by name, as "
-                f"TensorFlow 1 did. {self.prefix!r} was written by tf.train.Checkpoint or Keras "
-                "and stores objects, like the TensorFlow 2 checkpoints of tensorflow/models. Of "
-                "a released BERT, take the same weights from Google's original release "
-                "(docs/weights.md has the links) or from the hub, such as "
-                "google-bert/bert-base-uncased."
+            raise self._error(
+                "name a checkpoint that stores variables by name, as TensorFlow 1 did",
+                "%r was written by tf.train.Checkpoint or Keras and stores objects, like the "
+                "TensorFlow 2 checkpoints of tensorflow/models. Of a released BERT, take the same "
+                "weights from Google's original release (docs/weights.md has the links) or from "
+                "the hub, such as google-bert/bert-base-uncased.",
+                self.prefix,
             )
         return reader
 
@@ -112,28 +112,28 @@ class Stored:
         source = self.prefix if is_file else self.folder
         if is_remote(self.prefix) or not WILDCARDS & set(source):
             return self.prefix
-        place = tempfile.TemporaryDirectory(prefix="bert-link-")
-        weakref.finalize(self, place.cleanup)
-        link = os.path.join(place.name, "link")
+        folder = tempfile.TemporaryDirectory(prefix="bert-link-")
+        weakref.finalize(self, folder.cleanup)
+        link = os.path.join(folder.name, "link")
         os.symlink(os.path.abspath(source), link)
         return link if is_file else os.path.join(link, os.path.basename(self.prefix))
 
+    def _error(self, must: str, template: str, *arguments: Any) -> OptionError:
+        return OptionError(self.option, must, remedy=Message(template, *arguments))
+
     def _broken(self, error: Exception | str) -> UnsoundError:
         return UnsoundError(
-            f"`--{self.flag}` must name a whole checkpoint. {self.prefix!r} cannot be read: {error}"
+            "%s must name a whole checkpoint. %r cannot be read: %s",
+            *(Option(self.option), self.prefix, error),
         )
 
     @functools.cached_property
     def shapes(self) -> dict[str, list[int]]:
-        """The shape of every tensor, by name.
-
-        Raises:
-          ValueError: where the files cannot be read, or store objects rather than names.
-        """
+        """The shape of every tensor, by name; a `ValueError` where objects are stored."""
         return dict(self._reader.get_variable_to_shape_map())
 
     def read(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-        """Returns the tensors of these names, all of them or none; without names, all there are.
+        """Returns the tensors of these names, all of them or none; without names, every tensor.
 
         Raises:
           UnsoundError: where the files are damaged, or a value is not finite.
@@ -145,33 +145,27 @@ class Stored:
             raise self._broken(error) from error
         if problem := find_not_finite(tensors):
             raise UnsoundError(
-                f"`--{self.flag}` must name a checkpoint of numbers that are finite. In "
-                f"{self.prefix!r}, {problem}: its training has diverged."
+                "%s must name a checkpoint of numbers that are finite. In %r, %s: its training "
+                "has diverged.",
+                *(Option(self.option), self.prefix, problem),
             )
         return tensors
 
     @property
     def index(self) -> str:
         """The path of the index, which has the checksums of all tensors, or of the only file."""
-        path = f"{self.prefix}.index"
         is_single = self.is_huggingface or version1.is_checkpoint(self.prefix)
-        return self.prefix if is_single else path
+        return self.prefix if is_single else f"{self.prefix}.index"
 
     @property
     def parts(self) -> list[str]:
         """The files of the weights, but one that has the name of the prefix."""
-        if self.is_huggingface:
-            return list(self._reader.parts)
-        return paths_from(f"{self.prefix}.")
+        return list(self._reader.parts) if self.is_huggingface else paths_from(f"{self.prefix}.")
 
     def check_whole(self) -> None:
-        """Checks that the bytes of all tensors are there, without reading them.
-
-        Raises:
-          UnsoundError: where they are not.
-        """
+        """Checks that the bytes of all tensors are there, without reading them."""
         if self.index == self.prefix:
-            # To open it is to find its end.
+            # To open a single file is to find its end.
             if not self.shapes:
                 raise self._broken("it has no variables")
             return
@@ -185,43 +179,40 @@ class Stored:
             raise self._broken(f"its data have {stored} bytes of {needed}")
 
     def check_fit(self, config: BertConfig) -> None:
-        """Checks that there is an encoder of this shape; reads no weights.
-
-        Raises:
-          ValueError: where there is not, with the key of the configuration that differs.
-        """
+        """Checks that the checkpoint has an encoder of this shape; reads no weights."""
         wanted = encoder_shapes(config)
         self._check_encoder(list(wanted))
         self._check_shapes(wanted)
 
     def _check_encoder(self, names: Sequence[str]) -> None:
-        """Checks that the encoder's variables are there; a pooler may be lacking as a whole."""
+        """Checks that the encoder's variables are there; a complete pooler may be missing."""
         missing = [name for name in names if name not in self.shapes]
         lacking = [name for name in missing if name.startswith("bert/")]
         if len(missing) == len(names) or (lacking and sorted(lacking) != sorted(_POOLER)):
-            raise ValueError(
-                f"`--{self.flag}` must hold the whole encoder. {self.prefix!r} has "
-                f"{len(names) - len(missing)} of the model's {len(names)} variables and "
-                f"{len(self.shapes)} in all. Missing: {_some(missing)}. It holds: "
-                f"{_some(sorted(self.shapes))}. Does `--bert_config_file` belong to it?"
+            raise self._error(
+                "hold the whole encoder",
+                "%r has %d of the model's %d variables and %d in all. Missing: %s. It holds: %s. "
+                "Does %s belong to it?",
+                *(self.prefix, len(names) - len(missing), len(names), len(self.shapes)),
+                *(_some(missing), _some(sorted(self.shapes)), Option("bert_config_file")),
             )
 
     def _check_shapes(self, wanted: Mapping[str, Sequence[int]]) -> None:
         if lines := find_differences(wanted, self.shapes):
-            raise ValueError(
-                f"The checkpoint {self.prefix!r} must have the shapes that `--bert_config_file` "
-                f"asks for. {_some(lines, limit=3, separator='; ')}."
+            raise MessageError(
+                "The checkpoint %r must have the shapes that %s asks for. %s.",
+                *(self.prefix, Option("bert_config_file"), _some(lines, limit=3, separator="; ")),
             )
 
     def assign(self, variables: Sequence[keras.Variable], *, with_head: bool = False) -> None:
-        """Assigns the variables that are there and logs a report by name.
+        """Assigns the variables that are stored and logs a report by name.
 
         A head or a pooler that the checkpoint lacks keeps its initial value. Optimizer slots are
         not read.
 
         Args:
-          variables: Those of a model.
-          with_head: Whether the head must be there, too, because nothing will train it.
+          variables: The variables of a model.
+          with_head: Whether the head must be stored, too, because nothing will train it.
 
         Raises:
           ValueError: before any assignment, where no variable or not the whole encoder is found, a
@@ -230,24 +221,23 @@ class Stored:
         self._check_encoder([variable.path for variable in variables])
         found = [v for v in variables if v.path in self.shapes]
         missing = [v.path for v in variables if v.path not in self.shapes]
-        # Of a pooler that nothing trains, nothing depends, either.
+        # Nothing depends on a pooler that nothing trains.
         unused = {v.path for v in variables if not v.trainable} & set(_POOLER)
         if with_head and (lacking := [name for name in missing if name not in unused]):
-            raise ValueError(
-                f"`--{self.flag}` must hold the task's own weights, since nothing is trained. "
-                f"{self.prefix!r} lacks {_some(lacking)}. Give `--do_train`, or a checkpoint "
-                "trained for the task."
+            raise self._error(
+                "hold the task's own weights, since nothing is trained",
+                "%r lacks %s. Give %s, or a checkpoint trained for the task.",
+                *(self.prefix, _some(lacking), Option("do_train")),
             )
         self._check_shapes({v.path: list(v.shape) for v in found})
         values = self.read([v.path for v in found])
         for variable in found:
-            # Each array goes when TensorFlow has its copy: memory need not hold them all twice.
+            # An array goes when TensorFlow has its copy: memory need not hold them all twice.
             variable.assign(values.pop(variable.path))
         self._report(found, missing)
 
     def _report(self, found: Sequence[keras.Variable], missing: Sequence[str]) -> None:
         unused = sorted(self.shapes.keys() - {v.path for v in found} - {GLOBAL_STEP})
-        slots = [name for name in unused if is_slot(name)]
         others = [name for name in unused if not is_slot(name)]
         count = len(found)
         total = count + len(missing)
@@ -262,15 +252,14 @@ class Stored:
             logging.debug("Unused there: %s %s", name, self.shapes[name])
         if unused:
             logging.info(
-                "Unused there: %d variables and %d optimizer slots (--verbosity=1 names them).",
-                len(others),
-                len(slots),
+                "Unused there: %d variables and %d optimizer slots (%s names them).",
+                *(len(others), len(unused) - len(others), Option("verbosity", 1)),
             )
         if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
             logging.warning(
                 "The checkpoint has encoder layers that the model has not, such as %s: look at "
-                "`num_hidden_layers` in --bert_config_file.",
-                deeper[0],
+                "`num_hidden_layers` in %s.",
+                *(deeper[0], Option("bert_config_file")),
             )
 
 
@@ -284,52 +273,55 @@ def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str
     return separator.join(names[:limit]) + (f" and {more} more" if more > 0 else "") or "none"
 
 
-def _find_prefix(path: str, flag: str) -> str:
+def _find_prefix(path: str, option: str, fetches: bool) -> str:
     path = prefix_of(path) or path
     if tf.io.gfile.exists(path + ".index"):
         return path
     if tf.io.gfile.isdir(path):
-        return _only_checkpoint(path, flag)
+        return _only_checkpoint(path, option)
     if version1.is_checkpoint(path):
         return path
-    if found := huggingface.find(path, flag):
+    if found := huggingface.find(path, option):
         return found
     if hub.is_name(path):
-        return _only_checkpoint(hub.fetch(path, flag), flag)
+        return _only_checkpoint(hub.fetch(path, option, fetches=fetches), option)
     # With a revision, it is a name whatever folders there are.
     name = f"{path}@main"
     hint = f" For the model on the hub, give {name!r}." if hub.is_name(name) else ""
-    raise ValueError(
-        f"`--{flag}` must name a checkpoint: its prefix, such as '.../bert_model.ckpt', its "
-        f"'.index' file, or its folder; or a model of the Hugging Face hub, such as "
-        f"'google-bert/bert-base-uncased'. Received {path!r}; there is no {path + '.index'!r} in "
-        f"{describe_folder(os.path.dirname(path) or os.curdir)}.{hint}"
+    raise OptionError(
+        option,
+        "name a checkpoint: its prefix, such as '.../bert_model.ckpt', its '.index' file, or its "
+        "folder; or a model of the Hugging Face hub, such as 'google-bert/bert-base-uncased'",
+        remedy=f"Received {path!r}; there is no {path + '.index'!r} in "
+        f"{describe_folder(os.path.dirname(path) or os.curdir)}.{hint}",
     )
 
 
-def _only_checkpoint(folder: str, flag: str) -> str:
+def _only_checkpoint(folder: str, option: str) -> str:
     indices = [name for name in paths_from(os.path.join(folder, "")) if is_index(name)]
     found = indices or version1.find(folder)
+    must = "name one checkpoint"
     try:
         trained = find_trained(folder)
     except ValueError as error:
         if not found:
             raise
         # Who renames or unpacks files may leave a list of others beside them.
-        raise ValueError(
-            f"`--{flag}` must name one checkpoint. What {os.path.join(folder, 'checkpoint')!r} "
-            f"lists is not whole there; give a prefix, such as {found[0].removesuffix('.index')!r}."
+        raise OptionError(
+            option,
+            must,
+            remedy=f"What {os.path.join(folder, 'checkpoint')!r} lists is not complete there; give "
+            f"a prefix, such as {found[0].removesuffix('.index')!r}.",
         ) from error
     if trained:
-        provenance.check_trained(folder, step_of(trained), flag)
+        provenance.check_trained(folder, step_of(trained), option)
         return trained
-    if not indices and (weights_file := huggingface.find(folder, flag)):
+    if not indices and (weights_file := huggingface.find(folder, option)):
         return weights_file
     if len(found) != 1:
-        raise ValueError(
-            f"`--{flag}` must name one checkpoint. The folder {folder!r} holds "
-            f"{[os.path.basename(name) for name in found]}; give the prefix of one."
-        )
+        names = [os.path.basename(name) for name in found]
+        remedy = f"The folder {folder!r} holds {names}; give the prefix of one."
+        raise OptionError(option, must, remedy=remedy)
     return found[0].removesuffix(".index")
 
 
@@ -341,7 +333,7 @@ def weight_files(folder: str) -> list[str]:
 
 
 def find_trained(folder: str) -> str | None:
-    """Returns the prefix of the weights that a training has left in its folder, or None."""
+    """Returns the prefix of the weights that a training run has left in its folder, or None."""
     weights = os.path.join(folder, WEIGHTS)
     if tf.io.gfile.exists(f"{weights}.index"):
         return weights
@@ -351,13 +343,13 @@ def find_trained(folder: str) -> str | None:
 class Checkpoints:
     """The checkpoints `model.ckpt-<step>` of one folder, and its `checkpoint` file.
 
-    A checkpoint appears when it is whole and on the disk: its files are written beside, then
-    renamed, the index last; `checkpoint` is written after that, and old ones go when it is there.
+    A checkpoint appears when it is complete and on the disk: its files are written beside, then
+    renamed, the index last; `checkpoint` is written after that, and old ones are removed last.
     Nothing outside the folder is read or removed, whatever `checkpoint` says.
 
     Args:
       folder: Any path that `tf.io.gfile` writes.
-      keep_checkpoint_max: How many to keep, the latest ones; 0 for all.
+      keep_checkpoint_max: The number of latest checkpoints that stay; 0 for all.
     """
 
     def __init__(self, folder: str, keep_checkpoint_max: int = 5) -> None:
@@ -365,21 +357,17 @@ class Checkpoints:
         self.keep_checkpoint_max = keep_checkpoint_max
 
     def latest(self) -> str | None:
-        """Returns the prefix of the latest whole checkpoint, or None where none was ever written.
+        """Returns the prefix of the latest complete checkpoint, or None where none was written.
 
         Raises:
-          ValueError: where there are some, or `checkpoint` says so, but none is whole.
+          ValueError: where there are some, or `checkpoint` says so, but none is complete.
         """
         return next((stored.prefix for stored in self._whole()), None)
 
     def resume(
         self, variables: Mapping[str, keras.Variable], optional: Collection[str] = ()
     ) -> int | None:
-        """Assigns every variable from the latest checkpoint that is sound.
-
-        Args:
-          variables: By name.
-          optional: As for `restore`.
+        """Assigns every variable from the latest checkpoint that is sound, as `restore`.
 
         Returns:
           Its step, or None where no checkpoint was ever written.
@@ -395,9 +383,9 @@ class Checkpoints:
         return None
 
     def _whole(self) -> Iterator[Stored]:
-        """Yields the checkpoints that are whole, the latest first; at the end, fails if asked on.
+        """Yields complete checkpoints, the latest first; raises where none is left to yield.
 
-        Those that are listed come before others: who edits the list goes back by intention.
+        Listed checkpoints come before others: who edits the list goes back by intention.
         """
         listed, found = self._listed(), self._found()
         names = [*reversed(listed or []), *(name for name in found if name not in (listed or []))]
@@ -411,15 +399,16 @@ class Checkpoints:
                 yield stored
         path = self._prefix("checkpoint")
         if names:
-            raise ValueError(
-                f"`--output_dir` must hold a whole checkpoint of finite numbers. {self.folder!r} "
-                f"should have {_some(names)}, but none is there that is. Restore the files, or "
-                f"delete them and {path!r} to begin anew."
+            raise OptionError(
+                "output_dir",
+                "hold a whole checkpoint of finite numbers",
+                remedy=f"{self.folder!r} should have {_some(names)}, but none is there that is. "
+                f"Restore the files, or delete them and {path!r} to start over.",
             )
         if listed is None and tf.io.gfile.exists(path):
             raise ValueError(
                 f"{path!r} must list checkpoints. It cannot be read, and none is there; delete it "
-                "to begin anew."
+                "to start over."
             )
 
     def _prefix(self, name: str) -> str:
@@ -449,9 +438,9 @@ class Checkpoints:
     def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
         """Writes the variables under their names and returns the prefix."""
         name = of_step(step)
-        self._write(name, variables, step)
+        save_variables(self._prefix(name), variables, step)
         others = self._listed() or self._found()[::-1]
-        self._keep([other for other in others if other != name] + [name])
+        self._list([other for other in others if other != name] + [name])
         return self._prefix(name)
 
     def remove(self, step: int) -> None:
@@ -459,37 +448,28 @@ class Checkpoints:
         owned.remove(self.folder, ["checkpoint"])
         remove(self._prefix(of_step(step)))
 
-    def _write(self, name: str, variables: Mapping[str, keras.Variable], step: int) -> None:
-        """Writes a checkpoint's files; nothing else here does."""
-        save_variables(self._prefix(name), variables, step)
-
-    def _keep(self, names: list[str]) -> None:
-        kept = names[-self.keep_checkpoint_max :]
-        lines = [("model_checkpoint_path", kept[-1])]
-        lines += [("all_model_checkpoint_paths", name) for name in kept]
+    def _list(self, names: list[str]) -> None:
+        """Writes the list of the latest checkpoints, and removes the others."""
+        latest = names[-self.keep_checkpoint_max :]
+        lines = [("model_checkpoint_path", latest[-1])]
+        lines += [("all_model_checkpoint_paths", name) for name in latest]
         # Relative paths, so that the folder may move.
         text = "".join(f'{key}: "{name}"\n' for key, name in lines)
         path = owned.claim(self.folder, "checkpoint")
         if os.path.islink(path):
             # It would change the list of another folder.
             durable.remove(path)
-        if len(kept) < len(names):
-            let_go(self.folder, names[: len(names) - len(kept)])
+        if len(latest) < len(names):
+            mark_for_removal(self.folder, names[: len(names) - len(latest)])
         write_text(path, text)
-        remove_let_go(self.folder, but=kept)
+        remove_marked(self.folder, but=latest)
 
     def restore(
-        self,
-        variables: Mapping[str, keras.Variable],
-        prefix: str,
-        optional: Collection[str] = (),
+        self, variables: Mapping[str, keras.Variable], prefix: str, optional: Collection[str] = ()
     ) -> int:
-        """Assigns every variable from the checkpoint at `prefix` and returns its step.
+        """Assigns every variable, by name, from the checkpoint at `prefix` and returns its step.
 
-        Args:
-          variables: By name.
-          prefix: Of the checkpoint.
-          optional: Names of variables that stay as they are where the checkpoint lacks them.
+        Variables named in `optional` stay as they are where the checkpoint lacks them.
 
         Raises:
           ValueError: before any assignment, where one is missing, has another shape, or cannot be
@@ -498,17 +478,18 @@ class Checkpoints:
         stored = Stored(prefix, "output_dir")
         lacking = [name for name in (*variables, GLOBAL_STEP) if name not in stored.shapes]
         if missing := [name for name in lacking if name not in optional]:
-            raise ValueError(
-                f"`--output_dir` must hold a checkpoint of this model, optimizer included. "
-                f"{prefix!r} lacks {_some(missing)}. Give another `--output_dir`; a checkpoint "
-                "without optimizer slots may be the `--init_checkpoint`."
+            raise stored._error(
+                "hold a checkpoint of this model, optimizer included",
+                "%r lacks %s. Give another %s; a checkpoint without optimizer slots may be the %s.",
+                *(prefix, _some(missing), Option("output_dir"), Option("init_checkpoint")),
             )
         variables = {name: each for name, each in variables.items() if name not in lacking}
         for name, variable in variables.items():
             if list(variable.shape) != list(stored.shapes[name]):
-                raise ValueError(
-                    f"`--output_dir` must hold a checkpoint of this model. `{name}` is "
-                    f"{stored.shapes[name]} in {prefix!r} and {list(variable.shape)} in the model."
+                raise stored._error(
+                    "hold a checkpoint of this model",
+                    "`%s` is %s in %r and %s in the model.",
+                    *(name, stored.shapes[name], prefix, list(variable.shape)),
                 )
         values = stored.read([*variables, GLOBAL_STEP])
         step = int(values[GLOBAL_STEP])
@@ -517,34 +498,23 @@ class Checkpoints:
         return step
 
 
-@functools.lru_cache
-def _warn(message: str) -> None:
-    """Warns once, however often a folder is looked into."""
-    logging.warning(message)
+# Whoever looks into a folder again is not warned again.
+_warned: set[str] = set()
 
 
 def _warn_of(error: UnsoundError) -> None:
-    _warn(f"{error} The latest one before it is looked for; nothing is deleted.")
-
-
-def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:
-    """Writes the variables of a run under their names, with the step, as `save_tensors`."""
-    folder, name = os.path.split(prefix)
-    owned.claim_all(folder, [name + suffix for suffix in SUFFIXES])
-    # One copy from a GPU, and none of what is in memory: where a variable changes meanwhile,
-    # TensorFlow leaves these values as they are.
-    with tf.device("/CPU:0"):
-        tensors = {name: tf.identity(variable.value) for name, variable in variables.items()}
-    save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})
+    if str(error) not in _warned:
+        _warned.add(str(error))
+        logging.warning("%s The latest one before it is looked for; nothing is deleted.", error)
 
 
 def describe_weights(init: Stored | None) -> dict[str, str] | None:
-    """Returns what `run.json` keeps of weights that a training is made of: name and digest."""
+    """Returns the name and the digest of weights, for `run.json`; None where there are none."""
     if init is None:
         return None
     files = [init.index]
     if init.is_huggingface:
-        # There may be several.
+        # A model may have several files.
         beside = paths_from(os.path.join(init.folder, ""))
         others = [path for path in beside if path.endswith(".safetensors") and path != init.prefix]
         files = [init.prefix, *(others if init.prefix.endswith(".json") else [])]

@@ -1,8 +1,8 @@
 """Models of the Hugging Face hub by their names, such as google/bert_uncased_L-2_H-128_A-2.
 
-They are fetched with `huggingface_hub`, which keeps them in its cache (HF_HOME), shows how far it
-is, and asks the hub that HF_ENDPOINT names. Only the files that are read here are fetched: weights
-as safetensors, never as a pickle, which could run code.
+The package `huggingface_hub` fetches them into its cache (HF_HOME) from the hub that HF_ENDPOINT
+names, and shows its progress. Only the files that are read here are fetched: weights as
+safetensors, never as a pickle, which could run code.
 """
 
 import functools
@@ -11,12 +11,12 @@ import re
 
 from absl import logging
 
-from bert.commands.checks import is_checking
 from bert.files import sentence_transformers
 from bert.files.paths import is_remote
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
+from bert.options import Message, Option, OptionError
 
-# What belongs to a model, as patterns.
+# The files of a model, as patterns.
 FILES = (
     "config.json",
     "vocab.txt",
@@ -25,7 +25,7 @@ FILES = (
     "added_tokens.json",
     "special_tokens_map.json",
     *sentence_transformers.FILES,
-    # Of models that convert_checkpoint.py has written.
+    # Written by convert_checkpoint.py.
     TASK_FILE,
     SAFETENSORS_FILE,
     SAFETENSORS_INDEX_FILE,
@@ -34,7 +34,7 @@ FILES = (
 _WEIGHTS = (SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE)
 
 _NAME = re.compile(r"(?P<name>[\w-][\w.-]*/[\w-][\w.-]*?)(?:@(?P<revision>[\w-][\w./-]*))?")
-# Models that had no owner on the hub once, as books and tutorials still call them.
+# Models that once had no owner on the hub; books and tutorials still name them so.
 _OWNER = "google-bert"
 _WITHOUT_OWNER = frozenset(
     {
@@ -53,8 +53,8 @@ _LOCAL = re.compile(r"\.(?:ckpt(?:-\d+)?|index|meta|safetensors|bin|h5)$")
 def is_name(path: str) -> bool:
     """Returns whether `path` may be a name on the hub, `owner/model` or `owner/model@revision`.
 
-    A local path is none. Without a revision, nor is `runs/my_model` where there is a folder `runs`.
-    Of google-bert's, the owner may be left out.
+    A local path is no name. Without a revision, neither is `runs/my_model` beside a folder `runs`.
+    The owner of google-bert's models may be left out.
     """
     if is_remote(path) or not _NAME.fullmatch(_with_owner(path)) or _LOCAL.search(path):
         return False
@@ -68,12 +68,13 @@ def _with_owner(name: str) -> str:
 
 
 @functools.lru_cache
-def fetch(name: str, flag: str = "init_checkpoint") -> str:
+def fetch(name: str, option: str = "init_checkpoint", *, fetches: bool = True) -> str:
     """Returns the local folder with the files of a model, fetched if they are not there already.
 
     Args:
-      name: As `is_name` knows it.
-      flag: The flag that gave the name, for messages.
+      name: A name for which `is_name` holds.
+      option: The option that gave the name, for messages.
+      fetches: Whether files that are not there are fetched.
 
     Raises:
       ValueError: where it cannot be fetched, or has no weights as safetensors; the message says
@@ -83,28 +84,29 @@ def fetch(name: str, flag: str = "init_checkpoint") -> str:
     assert match is not None
     model, revision = match["name"], match["revision"] or "main"
     try:
-        folder = _fetch(model, revision)
+        folder = _fetch(model, revision, fetches)
     except OSError as error:
-        raise ValueError(_refusal(model, revision, flag, str(error))) from error
+        raise _refusal(model, revision, option, str(error)) from error
     if not any(os.path.isfile(os.path.join(folder, each)) for each in _WEIGHTS):
-        raise ValueError(
-            f"`--{flag}` must name a model with weights as safetensors. {model!r} has none in its "
-            f"revision {revision!r}; a pickle such as pytorch_model.bin is not read, since it "
-            f"could run code. Some models have them in another revision, such as "
-            f"{model}@refs/pr/1: look there under 'Community'."
+        raise OptionError(
+            option,
+            "name a model with weights as safetensors",
+            remedy=f"{model!r} has none in its revision {revision!r}; a pickle such as "
+            "pytorch_model.bin is not read, since it could run code. Some models have them in "
+            f"another revision, such as {model}@refs/pr/1: look there under 'Community'.",
         )
     logging.info("%s@%s is in %s.", model, revision, folder)
     return folder
 
 
-def _fetch(model: str, revision: str) -> str:
+def _fetch(model: str, revision: str, fetches: bool) -> str:
     """Returns the folder of a model.
 
     Raises:
       OSError: with the reason, as a sentence, where it cannot be fetched.
     """
     try:
-        # What needs no name of the hub has no need of it, nor of the time that it takes.
+        # The package takes time to load and is needed for names on the hub alone.
         import huggingface_hub  # noqa: PLC0415
         from huggingface_hub import errors  # noqa: PLC0415
     except ImportError:
@@ -113,29 +115,30 @@ def _fetch(model: str, revision: str) -> str:
         ) from None
     try:
         return huggingface_hub.snapshot_download(
-            model,
-            revision=revision,
-            allow_patterns=list(FILES),
-            local_files_only=is_checking(),
+            model, revision=revision, allow_patterns=list(FILES), local_files_only=not fetches
         )
     except errors.GatedRepoError as error:
         raise OSError(
-            "Its owner asks for an agreement first: accept it on its page, and `hf auth login`."
+            "Its owner demands an agreement first: accept it on its page, and `hf auth login`."
         ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise OSError(f"The hub shows no such model or revision. {_first_line(error)}") from error
     except (OSError, ValueError, errors.HTTPError) as error:
-        reason = "It is not here yet, and --check fetches nothing." if is_checking() else ""
-        reason = reason or f"It could not be fetched. {_first_line(error)}"
-        raise OSError(reason) from error
+        if not fetches:
+            raise OSError("It is not here yet, and a check fetches nothing.") from error
+        raise OSError(f"It could not be fetched. {_first_line(error)}") from error
 
 
-def _refusal(model: str, revision: str, flag: str, reason: str) -> str:
-    return (
-        f"`--{flag}` must name a checkpoint, here or on the Hugging Face hub. {model!r} is no "
-        f"local path. {reason} By hand: download config.json, vocab.txt, tokenizer_config.json and "
-        f"model.safetensors (or all its parts and their index) from "
-        f"{_endpoint()}/{model}/tree/{revision} into one folder, and give its path as `--{flag}`."
+def _refusal(model: str, revision: str, option: str, reason: str) -> OptionError:
+    return OptionError(
+        option,
+        "name a checkpoint, here or on the Hugging Face hub",
+        remedy=Message(
+            "%r is no local path. %s By hand: download config.json, vocab.txt, "
+            "tokenizer_config.json and model.safetensors (or all its parts and their index) from "
+            "%s/%s/tree/%s into one folder, and give its path as %s.",
+            *(model, reason, _endpoint(), model, revision, Option(option)),
+        ),
     )
 
 

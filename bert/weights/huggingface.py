@@ -1,7 +1,7 @@
-"""Weights in Hugging Face's files: `model.safetensors`, with the names and layouts of transformers.
+"""Reads and writes `model.safetensors`, with the names and layouts of transformers.
 
-What is read here appears under the names of a TF1 checkpoint, so that both kinds of file are read
-in the same way. Only safetensors files are opened: nothing in them can run.
+Tensors appear under their names in a TF1 checkpoint, so that both kinds of file are read in the
+same way. Only safetensors files are opened: nothing in them can run.
 """
 
 import json
@@ -23,10 +23,10 @@ from bert.files.weight_names import (
     SAFETENSORS_INDEX_FILE,
     is_safetensors,
 )
+from bert.options import Message, Option, OptionError
 from bert.weights import version1
+from bert.weights.saving import GLOBAL_STEP
 from bert.weights.variables import Table, find_variables
-
-GLOBAL_STEP = "global_step"
 
 # Why other files of weights are not read.
 _PICKLE = "is a pickle: loading it could run code that is hidden in it"
@@ -50,15 +50,11 @@ _TIED = {
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 
 
-def find(path: str, flag: str) -> str | None:
+def find(path: str, option: str) -> str | None:
     """Returns the file of weights that `path` names or its folder holds, or None.
 
-    Args:
-      path: A folder or a file.
-      flag: The flag that gave it, for the message.
-
     Raises:
-      ValueError: where there are weights in files of other kinds alone.
+      ValueError: where there are weights in files of other formats alone; `option` gave the path.
     """
     if os.path.isfile(path):
         if is_safetensors(path):
@@ -73,16 +69,23 @@ def find(path: str, flag: str) -> str | None:
         return None
     for other in others:
         if other.endswith(KERAS_ENDING):
-            raise ValueError(
-                f"`--{flag}` must name a checkpoint or a safetensors file. {other!r} holds weights "
-                "of Keras: `convert_checkpoint.py --format=tf` makes a checkpoint of them."
+            raise OptionError(
+                option,
+                "name a checkpoint or a safetensors file",
+                remedy=Message(
+                    "%r holds weights of Keras: convert_checkpoint.py makes a checkpoint of them, "
+                    "with %s.",
+                    *(other, Option("format", "tf")),
+                ),
             )
         reason = _REFUSED.get(os.path.splitext(other)[1])
         if reason and not version1.is_checkpoint(other):
-            raise ValueError(
-                f"`--{flag}` must name weights in a safetensors file. {other!r} {reason}. To have "
-                f"{SAFETENSORS_FILE}, let somebody who trusts the file load it with transformers, "
-                "and call `model.save_pretrained(folder, safe_serialization=True)`."
+            raise OptionError(
+                option,
+                "name weights in a safetensors file",
+                remedy=f"{other!r} {reason}. To have {SAFETENSORS_FILE}, let somebody who trusts "
+                "the file load it with transformers, and call "
+                "`model.save_pretrained(folder, safe_serialization=True)`.",
             )
     return None
 
@@ -90,27 +93,27 @@ def find(path: str, flag: str) -> str | None:
 class Reader:
     """Reads the tensors of a Hugging Face model, under the names of a TF1 checkpoint.
 
-    Numbers of 16 bits become float32. Tensors that this project has no name for keep theirs.
+    Numbers of 16 bits become float32. Tensors without a name in this project keep their own.
 
     Args:
       path: `model.safetensors`, or the index of a model of several files.
-      flag: The flag that gave it, for messages.
+      option: The option that gave it, for messages.
 
     Raises:
       ValueError: where a file is missing or damaged, or a tensor is there twice or contradicts
         another.
     """
 
-    def __init__(self, path: str, flag: str = "init_checkpoint") -> None:
-        self._path, self._flag = path, flag
+    def __init__(self, path: str, option: str = "init_checkpoint") -> None:
+        self._path, self._option = path, option
         self._files: dict[str, Any] = {}
-        # By name in the file: the file, and the shape and type of what it stores.
+        # By name in the file: the file, and the tensor's shape and type.
         self._stored: dict[str, tuple[str, list[int], str]] = {}
         self._step: int | None = None
         for file in self._shards() if path.endswith(".json") else [path]:
             self._open(file)
         self._variables = find_variables(self._stored)
-        self._places = self._find_places()
+        self._names = self._find_names()
         self._check_tied()
 
     def _shards(self) -> list[str]:
@@ -123,10 +126,8 @@ class Reader:
         for name in sorted(set(listed.values())):
             file = os.path.join(folder, name)
             if name != os.path.basename(name) or not os.path.isfile(file):
-                raise ValueError(
-                    f"`--{self._flag}` must have all of the files that {self._path!r} lists. "
-                    f"{name!r} is not in the same folder."
-                )
+                must = f"have all of the files that {self._path!r} lists"
+                raise self._error(must, f"{name!r} is not in the same folder.")
             files.append(file)
         return files
 
@@ -142,30 +143,29 @@ class Reader:
         if metadata.get(GLOBAL_STEP, "").isdigit():
             self._step = int(metadata[GLOBAL_STEP])
 
-    def _broken(self, path: str, error: object) -> ValueError:
-        return ValueError(
-            f"`--{self._flag}` must name whole safetensors files. {path!r} cannot be read: {error}"
-        )
+    def _error(self, must: str, remedy: str) -> OptionError:
+        return OptionError(self._option, must, remedy=remedy)
 
-    def _find_places(self) -> dict[str, str]:
-        """Returns the names in the file by the names here."""
+    def _broken(self, path: str, error: object) -> OptionError:
+        return self._error("name whole safetensors files", f"{path!r} cannot be read: {error}")
+
+    def _find_names(self) -> dict[str, str]:
+        """Returns the names in the file by the names of a TF1 checkpoint."""
         ours = {variable.theirs: name for name, variable in self._variables.items()}
-        places: dict[str, str] = {}
+        names: dict[str, str] = {}
         for stored in sorted(self._stored):
             plain = _plain(stored)
             if plain in _BUFFERS or plain in _TIED:
                 continue
             name = ours.get(plain, stored)
-            if name in places:
-                raise ValueError(
-                    f"`--{self._flag}` must have each tensor once. {self._path!r} has "
-                    f"{places[name]!r} and {stored!r}."
-                )
-            places[name] = stored
-        if "cls/predictions/output_bias" not in places:
-            bias = "cls.predictions.decoder.bias"
-            places |= {"cls/predictions/output_bias": bias} if bias in self._stored else {}
-        return places
+            if name in names:
+                twice = f"{self._path!r} has {names[name]!r} and {stored!r}."
+                raise self._error("have each tensor once", twice)
+            names[name] = stored
+        bias = "cls.predictions.decoder.bias"
+        if bias in self._stored:
+            names.setdefault("cls/predictions/output_bias", bias)
+        return names
 
     def _check_tied(self) -> None:
         by_plain = {_plain(stored): stored for stored in self._stored}
@@ -173,10 +173,9 @@ class Reader:
             if name not in by_plain or twin not in by_plain:
                 continue
             if not np.array_equal(self._load(by_plain[name]), self._load(by_plain[twin])):
-                raise ValueError(
-                    f"`--{self._flag}` must have output weights that are tied to the embeddings, "
-                    f"as BERT has. In {self._path!r}, {by_plain[name]!r} differs from "
-                    f"{by_plain[twin]!r}."
+                raise self._error(
+                    "have output weights that are tied to the embeddings, as BERT has",
+                    f"In {self._path!r}, {by_plain[name]!r} differs from {by_plain[twin]!r}.",
                 )
 
     @property
@@ -196,9 +195,9 @@ class Reader:
         return value.astype(np.float32) if value.dtype == np.float16 else value
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
-        """Returns the shape of each tensor, as it is here."""
+        """Returns the shape of each tensor as a TF1 checkpoint has it."""
         shapes = {}
-        for name, stored in self._places.items():
+        for name, stored in self._names.items():
             shape = self._stored[stored][1]
             shapes[name] = shape[::-1] if self._is_transposed(name) else shape
         return shapes if self._step is None else {**shapes, GLOBAL_STEP: []}
@@ -208,18 +207,18 @@ class Reader:
 
     def has_tensor(self, name: str) -> bool:
         """Returns whether there is such a tensor."""
-        return name in self._places or (name == GLOBAL_STEP and self._step is not None)
+        return name in self._names or (name == GLOBAL_STEP and self._step is not None)
 
     def get_tensor(self, name: str) -> np.ndarray:
         """Returns the tensor of that name."""
         if name == GLOBAL_STEP and self._step is not None:
             return np.asarray(self._step, np.int64)
-        value = self._load(self._places[name])
+        value = self._load(self._names[name])
         return np.ascontiguousarray(value.T) if self._is_transposed(name) else value
 
 
 def _plain(stored: str) -> str:
-    """Returns the name that transformers has for a tensor today, with the prefix of the encoder."""
+    """Returns the current name of a tensor in transformers, with the prefix of the encoder."""
     if stored.startswith(("embeddings.", "encoder.", "pooler.")):
         stored = f"bert.{stored}"
     module, _, leaf = stored.rpartition(".")
@@ -229,7 +228,7 @@ def _plain(stored: str) -> str:
 
 
 def _read_bfloat16(path: str, stored: str) -> np.ndarray:
-    """Returns bfloat16 numbers, which NumPy has not, as float32, of which they are the upper half.
+    """Returns bfloat16 numbers, a type that NumPy lacks, as float32: they are its upper half.
 
     Args:
       path: A file of safetensors: the length of a header, the header, the numbers.
@@ -244,14 +243,14 @@ def _read_bfloat16(path: str, stored: str) -> np.ndarray:
 
 
 def split(tensor_names: Sequence[str]) -> tuple[Table, list[str]]:
-    """Returns how tensors of these names are stored in transformers, and the names it has not."""
+    """Returns the variables of tensors by name, and the names without one in transformers."""
     table = find_variables(tensor_names)
     known = {name: table[name] for name in tensor_names if name in table}
     return known, [name for name in tensor_names if name not in table and name != GLOBAL_STEP]
 
 
 def architecture_of(tensor_names: Sequence[str]) -> str:
-    """Returns the first of `ARCHITECTURES` of whose heads all are there."""
+    """Returns the first of `ARCHITECTURES` all heads of which are among the tensors."""
     present = set(tensor_names)
     return next(name for name, heads in ARCHITECTURES.items() if present.issuperset(heads))
 
@@ -261,7 +260,7 @@ def write(file: BinaryIO, tensors: Mapping[str, np.ndarray], architecture: str) 
 
     Args:
       file: Open for bytes.
-      tensors: By their names in a TF1 checkpoint; those without a name in transformers are left
+      tensors: By their names in a TF1 checkpoint; tensors without a name in transformers are left
         out, and `global_step` becomes metadata.
       architecture: One of `ARCHITECTURES`.
     """

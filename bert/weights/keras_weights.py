@@ -14,18 +14,20 @@ import numpy as np
 from bert.files.huggingface import FINE_TUNED
 from bert.files.paths import is_file
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, WEIGHTS
-from bert.weights.checkpoint import Stored, save_tensors, weight_files
+from bert.options import Message, Option, OptionError
+from bert.weights.checkpoint import Stored, weight_files
 from bert.weights.folder import ModelFolder
+from bert.weights.saving import save_tensors
 
-# Makes a model of an architecture, a configuration and a number of outputs.
+# From an architecture, a configuration and a number of outputs to a model.
 Maker = Callable[[str, Any, int], keras.Model]
 
-# One with more heads comes before one that would pass them over.
+# An architecture with more heads comes before one that would pass over some of them.
 _ARCHITECTURES = ("BertForPreTraining", *FINE_TUNED.values(), "BertModel")
 
 
 def find(path: str) -> str | None:
-    """Returns the file of Keras weights that a path names, or that its folder has and no other."""
+    """Returns the file of Keras weights that a path names, or the only weights in a folder."""
     if path.endswith(KERAS_ENDING):
         return path if is_file(path) else None
     file = os.path.join(path, KERAS_FILE)
@@ -33,26 +35,25 @@ def find(path: str) -> str | None:
 
 
 def open_folder(file: str, make: Maker, architecture: str | None, **given: Any) -> ModelFolder:
-    """Returns the folder of a file, with its weights, which become a checkpoint elsewhere.
+    """Returns the folder of a file of weights, which become a checkpoint elsewhere.
 
     Args:
       file: The weights.
       make: Makes models.
-      architecture: What the model is, one of `bert.files.huggingface.ARCHITECTURES`; None for what
-        fits.
-      **given: As for `ModelFolder`: what is not to be taken from the folder.
+      architecture: One of `bert.files.huggingface.ARCHITECTURES`; None for the first that fits.
+      **given: Keyword arguments of `ModelFolder`.
 
     Raises:
-      ValueError: where they are those of no model that is known.
+      ValueError: where the weights fit no known model.
     """
     path = os.path.dirname(file) or "."
     folder = ModelFolder(path, "input", **given)
     model = _load(file, folder, make, architecture)
-    place = tempfile.TemporaryDirectory(prefix="bert-keras-")
-    prefix = os.path.join(place.name, WEIGHTS)
+    temporary = tempfile.TemporaryDirectory(prefix="bert-keras-")
+    prefix = os.path.join(temporary.name, WEIGHTS)
     save_tensors(prefix, {variable.path: variable.numpy() for variable in model.weights})
     folder = ModelFolder(path, "input", Stored(prefix, "input", file), **given)
-    weakref.finalize(folder, place.cleanup)
+    weakref.finalize(folder, temporary.cleanup)
     folder.check_casing()
     return folder
 
@@ -78,10 +79,13 @@ def _load(file: str, folder: ModelFolder, make: Maker, architecture: str | None)
         if not lacking:
             return model
         problem = problem or f"for {each}, it has no numbers for {lacking[0]!r}."
-    raise ValueError(
-        "`--input` must hold Keras weights of a model of `make_model`, in the shape that the "
-        f"configuration tells. {file!r} does not fit: {problem} Give the `--bert_config_file` and "
-        "the `--architecture` that it was made with."
+    raise OptionError(
+        "input",
+        "hold Keras weights of a model of `make_model`, in the shape of the configuration",
+        remedy=Message(
+            "%r does not fit: %s Give the %s and the %s of the model.",
+            *(file, problem, Option("bert_config_file"), Option("architecture")),
+        ),
     )
 
 
@@ -97,7 +101,6 @@ def _num_outputs(file: str) -> int:
         with h5py.File(file) as opened:
             opened.visititems(look)
     except OSError as error:
-        raise ValueError(
-            f"`--input` must be a whole file of Keras weights. {file!r} cannot be read: {error}."
-        ) from error
+        remedy = f"{file!r} cannot be read: {error}."
+        raise OptionError("input", "be a whole file of Keras weights", remedy=remedy) from error
     return sizes[-1]

@@ -1,7 +1,7 @@
-"""The model card, `README.md` beside the weights: what a model is, how good, and how to use it.
+"""Writes the model card, `README.md` beside the weights: a model's data, scores and use.
 
-It is made of what its folder holds, `task.json`, `run.json` and the files of scores, and so is the
-same for the same folder; its head is the one that the Hugging Face hub reads.
+The card is made of `task.json`, `run.json` and the files of scores in the folder, and so is the
+same for the same folder; the Hugging Face hub reads its head.
 """
 
 import dataclasses
@@ -21,24 +21,24 @@ from bert.files.owned import is_of_model_folder
 from bert.files.paths import is_file, read_file
 from bert.options import typed_flags
 from bert.weights import hub, provenance
-from bert.weights.kept import CONFIG_FILE, TASK_FILE
+from bert.weights.model_files import CONFIG_FILE, TASK_FILE
 
 CARD_FILE = "README.md"
-# In place of the folder, which may be anywhere; no two runs have the same.
+# Replaces the folder, which may be anywhere.
 _FOLDER = "my_model"
-# Flags that say where a run writes or what it does with what is there, and nothing of the model.
-_OF_THE_PLACE = re.compile(r"--(no)?(output_dir|check|overwrite_output_dir|resume_with_changes)\b")
-# Most labels that are listed.
+# Options that say where and over what a run writes, and nothing of the model.
+_OF_THE_FOLDER = ("output_dir", "check", "overwrite_output_dir", "resume_with_changes")
+# The number of labels that are listed at most.
 _LABELS_SHOWN = 50
 
-# What reads the weights, and what they are.
+# The weights by the library that reads them.
 _FORMATS = {
     "tensorflow": "a TensorFlow checkpoint, with the names of the original BERT",
     "transformers": "safetensors, for transformers and for this project",
     "keras": "weights for Keras",
 }
 
-# By our name of a score, the hub's.
+# The names of scores on the hub by the names here.
 _METRICS = {
     "accuracy": "accuracy",
     "f1": "f1",
@@ -55,13 +55,13 @@ _METRICS = {
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """What a card says of a kind of model.
+    """The text of a card for a kind of model.
 
     Attributes:
-      title: Its first line.
-      script: That which trains it.
-      pipeline: What the hub calls it.
-      inputs: A list of what it is asked, in Python.
+      title: The first line.
+      script: The script that trains the model.
+      pipeline: The name of the kind on the hub.
+      inputs: A list of inputs in Python.
     """
 
     title: str
@@ -70,7 +70,7 @@ class _Kind:
     inputs: str
 
 
-# By the `kind` in `task.json`; a pre-trained BERT has none.
+# By the `kind` in `task.json`; "" for a pre-trained BERT, which has none.
 _KINDS = {
     "classification": _Kind(
         "BERT that classifies texts", "run_classifier.py", "text-classification", '["A text."]'
@@ -97,32 +97,19 @@ _KINDS = {
         '["Paris is the [MASK] of France."]',
     ),
 }
-
-
 _PAIRS = '[("A text.", "Another text.")]'
 
-# Of those that have none either, and fill no [MASK].
-_LEFT_TO_RIGHT = _Kind(
-    "Pre-trained language model that reads from left to right, of the shape of BERT",
-    "run_pretraining.py",
-    "feature-extraction",
-    '["A text."]',
-)
-_LSTMS = _Kind(
-    "Pre-trained language model of LSTMs, which read in both directions",
-    "run_pretraining.py",
-    "feature-extraction",
-    '["A text."]',
+# Kinds of pre-trained models that fill no [MASK].
+_LEFT_TO_RIGHT, _LSTMS, _ENCODER = (
+    _Kind(title, "run_pretraining.py", "feature-extraction", '["A text."]')
+    for title in (
+        "Pre-trained language model that reads from left to right, of the shape of BERT",
+        "Pre-trained language model of LSTMs, which read in both directions",
+        "Pre-trained BERT without a masked-LM head",
+    )
 )
 
-_ENCODER = _Kind(
-    "Pre-trained BERT without a masked-LM head",
-    "run_pretraining.py",
-    "feature-extraction",
-    '["A text."]',
-)
-
-# By what the hub calls a model, what is typed and what is called in Python; others predict.
+# The command and the Python method by the kind on the hub; others predict.
 _USES = {
     "fill-mask": (
         f'python fill_mask.py --checkpoint={_FOLDER} "Paris is the [MASK] of France."',
@@ -146,28 +133,28 @@ def record(
     counts: Mapping[str, int],
     metric: str | None = None,
 ) -> None:
-    """Records for the card what was trained in a folder.
+    """Writes to `run.json` the description of a training run that has ended, for its card.
 
     Args:
-      folder: The output folder of the training run.
-      options: The options that differ from their defaults.
-      init: The weights or word vectors that it started from, if any.
-      kind: As in `task.json`; "" for pre-training.
+      folder: The output folder of the run.
+      options: The options of the run other than defaults, in the order of the command.
+      init: The weights or word vectors that the run began with, as given, if any.
+      kind: The kind in `task.json`; "" for pre-training.
       counts: The number of examples by part of the data.
       metric: The score that counts.
     """
-    init = init or ""
-    flags = [
-        flag
-        for flag in typed_flags(options)
-        if not (_OF_THE_PLACE.match(flag) or is_of_model_folder(flag.partition("=")[-1]))
-    ]
-    provenance.tell(
+    shown = {
+        name: value
+        for name, value in options.items()
+        if name not in _OF_THE_FOLDER and not is_of_model_folder(value)
+    }
+    command = ["python", _KINDS[kind].script, *typed_flags(shown), f"--output_dir={_FOLDER}"]
+    provenance.describe(
         folder,
         {
-            "command": ["python", _KINDS[kind].script, *flags, f"--output_dir={_FOLDER}"],
-            "init_checkpoint": init,
-            "is_on_hub": hub.is_name(init),
+            "command": command,
+            "init_checkpoint": init or "",
+            "is_on_hub": hub.is_name(init or ""),
             "examples": dict(counts),
             "metric": metric,
         },
@@ -175,12 +162,12 @@ def record(
 
 
 def update(folder: str) -> None:
-    """Writes the card of a model that was trained in a folder; one of somebody else stays."""
+    """Writes the card of a model that was trained in a folder; a user's own card stays."""
     if not provenance.read(folder):
         return
     path = os.path.join(folder, CARD_FILE)
     if is_file(path) and CARD_FILE not in owned.read_names(folder):
-        logging.info("%r is of no run here, so it stays, and no model card is written.", path)
+        logging.info("%r was not written by a run here; it stays in place of a model card.", path)
         return
     text = make(folder)
     if not is_file(path) or read_file(path) != text.encode():
@@ -193,9 +180,9 @@ def make(
     """Returns the card of the model in a folder.
 
     Args:
-      folder: That of a run of ours, or any other of which there is little to tell.
-      library: What reads the weights, for the hub.
-      files: By name what is to be read in place of the folder's own files.
+      folder: The folder of a run, or any other, of which the card says less.
+      library: The library that reads the weights, for the hub.
+      files: Contents by name that replace the folder's own files.
     """
 
     def read(name: str) -> dict[str, Any]:
@@ -206,19 +193,19 @@ def make(
 
     task = read(TASK_FILE)
     run = provenance.read(folder)
-    told = run.get("told", {})
+    description = run.get("told", {})
     scores = {name: _read_scores(folder, name) for name in ("eval", "test")}
     theirs = read(huggingface_files.CONFIG_FILE)
     config = read(CONFIG_FILE) or theirs
     kind = _find_kind(task, config, theirs.get("architectures"))
     casing = read(huggingface_files.TOKENIZER_CONFIG_FILE).get("do_lower_case")
     sections = [
-        _head(kind, library, told, scores),
+        _head(kind, library, description, scores),
         f"# {kind.title}",
-        _list(_facts({"do_lower_case": casing, **task}, config, told, library)),
-        _data(run.get("ran_with", {}).get("data", {}), told),
-        _scores(scores, str(told.get("metric") or "")),
-        _train(told),
+        _list(_facts({"do_lower_case": casing, **task}, config, description, library)),
+        _data(run.get("ran_with", {}).get("data", {}), description),
+        _scores(scores, str(description.get("metric") or "")),
+        _train(description),
         _use(kind, library),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
@@ -238,7 +225,7 @@ def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any], architectures
 
 
 def _read_scores(folder: str, split: str) -> dict[str, float]:
-    """Returns the numbers in the file of scores of a split, {} where there is none."""
+    """Returns the scores of a split, {} where there is no file of them."""
     path = os.path.join(folder, f"{split}_results")
     values: Any = {}
     if is_file(f"{path}.json"):
@@ -255,12 +242,15 @@ def _read_scores(folder: str, split: str) -> dict[str, float]:
 
 
 def _head(
-    kind: _Kind, library: str, told: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]
+    kind: _Kind,
+    library: str,
+    description: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, float]],
 ) -> str:
     """Returns the YAML that the hub reads."""
     lines = [f"library_name: {library}", f"pipeline_tag: {kind.pipeline}", "tags:", "- bert"]
-    if told.get("is_on_hub"):
-        lines.append(f"base_model: {json.dumps(told['init_checkpoint'].partition('@')[0])}")
+    if description.get("is_on_hub"):
+        lines.append(f"base_model: {json.dumps(description['init_checkpoint'].partition('@')[0])}")
     names = {name.removeprefix("eval_") for each in scores.values() for name in each}
     if metrics := sorted({_METRICS[name] for name in names if name in _METRICS}):
         lines += ["metrics:", *(f"- {name}" for name in metrics)]
@@ -268,7 +258,7 @@ def _head(
 
 
 def _facts(
-    task: Mapping[str, Any], config: Mapping[str, Any], told: Mapping[str, Any], library: str
+    task: Mapping[str, Any], config: Mapping[str, Any], description: Mapping[str, Any], library: str
 ) -> dict[str, str]:
     facts: dict[str, str] = {}
     details = task.get("task") or {}
@@ -286,8 +276,8 @@ def _facts(
             f"{config['num_hidden_layers']} layers of {config['hidden_size']}, "
             f"{config['vocab_size']:,} tokens in the vocabulary"
         )
-    if told:
-        init = told["init_checkpoint"]
+    if description:
+        init = description["init_checkpoint"]
         facts["Base model"] = _code(init) if init else "none, trained from random weights"
     facts["Format"] = _FORMATS[library]
     return facts
@@ -297,14 +287,16 @@ def _list(facts: Mapping[str, str]) -> str:
     return "\n".join(f"* {name}: {value}" for name, value in facts.items())
 
 
-def _data(files: Mapping[str, int], told: Mapping[str, Any]) -> str:
+def _data(files: Mapping[str, int], description: Mapping[str, Any]) -> str:
     lines = [f"* {_code(path)}, {size:,} bytes" for path, size in files.items()]
-    lines += [f"* {_code(name)}: {n:,} examples" for name, n in told.get("examples", {}).items()]
+    lines += [
+        f"* {_code(name)}: {n:,} examples" for name, n in description.get("examples", {}).items()
+    ]
     return "\n".join(["## Data", "", *lines]) if lines else ""
 
 
 def _scores(scores: Mapping[str, Mapping[str, float]], metric: str) -> str:
-    """Returns a table of the scores, the metric first, beside what guessing reaches."""
+    """Returns a table of the scores, the metric first, and its baseline."""
     tables = []
     for split, title in (("eval", "Evaluation"), ("test", "Test set")):
         values = scores[split]
@@ -313,28 +305,28 @@ def _scores(scores: Mapping[str, Mapping[str, float]], metric: str) -> str:
         names = sorted(values.keys() - {"baseline"}, key=lambda name: (name != metric, name))
         rows = [f"| {_cell(name)} | {values[name]:.4g} |" for name in names]
         if "baseline" in values and metric:
-            guess = f"{_cell(metric)} of always giving the same answer"
-            rows.insert(min(1, len(rows)), f"| {guess} | {values['baseline']:.4g} |")
+            baseline = f"{_cell(metric)} of always giving the same answer"
+            rows.insert(min(1, len(rows)), f"| {baseline} | {values['baseline']:.4g} |")
         tables.append("\n".join([f"## {title}", "", "| score | value |", "|---|---|", *rows]))
     return "\n\n".join(tables)
 
 
-def _train(told: Mapping[str, Any]) -> str:
-    command = told.get("command")
+def _train(description: Mapping[str, Any]) -> str:
+    command = description.get("command")
     if not command:
         return ""
-    # Its words are quoted already.
+    # The arguments are quoted already.
     text = " \\\n  ".join([" ".join(command[:2]), *command[2:]])
     return f"## Training\n\n{_block(text, 'sh')}"
 
 
 def _use(kind: _Kind, library: str) -> str:
-    shell, asks = _USES.get(kind.pipeline, _PREDICTS)
-    python = f'import bert\n\nmodel = bert.load("{_FOLDER}")\nprint(model.{asks}({kind.inputs}))'
+    shell, call = _USES.get(kind.pipeline, _PREDICTS)
+    python = f'import bert\n\nmodel = bert.load("{_FOLDER}")\nprint(model.{call}({kind.inputs}))'
     blocks = [_block(shell, "sh"), _block(python, "python")]
     if library == "transformers" and kind.pipeline != "multiple-choice":
-        made = f'pipeline("{kind.pipeline}", model="{_FOLDER}")'
-        blocks.append(_block(f"from transformers import pipeline\n\nmodel = {made}", "python"))
+        call = f'pipeline("{kind.pipeline}", model="{_FOLDER}")'
+        blocks.append(_block(f"from transformers import pipeline\n\nmodel = {call}", "python"))
     return "\n\n".join(["## Use", f"`{_FOLDER}` is the folder of this file.", *blocks])
 
 
@@ -343,7 +335,7 @@ def _longest_run(text: str) -> int:
 
 
 def _code(text: Any) -> str:
-    """Returns a text as it is, on a line, so that nothing in it is taken for markup."""
+    """Returns a text as code on one line, in which nothing is markup."""
     text = " ".join(str(text).split())
     fence = "`" * (_longest_run(text) + 1)
     pad = " " if not text or text[0] == "`" or text[-1] == "`" else ""

@@ -1,6 +1,6 @@
-"""What TensorBoard's projector needs to show the word embedding table of a folder of checkpoints.
+"""Makes the files with which TensorBoard's projector shows the word embeddings of a folder.
 
-It takes the table from the latest checkpoint, and the words from a file beside it.
+The projector reads the table from the latest checkpoint, and the words from a file beside it.
 """
 
 CONFIG_FILE = "projector_config.pbtxt"

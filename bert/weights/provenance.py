@@ -1,6 +1,6 @@
-"""What the training in a folder is made of and how far it is, as `run.json` there tells.
+"""Reads and writes `run.json`: the inputs and the progress of the training run in a folder.
 
-A training goes on only as what it began as: else its result would be of no flags at all.
+A training run resumes only with the inputs that it began with: else no flags would give its result.
 """
 
 import json
@@ -14,20 +14,18 @@ from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
+from bert.options import OptionError
 
 RUN_FILE = "run.json"
 
-# The name of what is compared by its fingerprint alone; the rest of it is for messages.
+# The key of the fingerprint by which an input is compared; its other keys are for messages.
 _DIGEST = "sha256"
-_INIT = "--init_checkpoint"
+# The key of the weights that a run began with.
+_INIT = "--" + "init_checkpoint"
 
 
 def read(folder: str) -> dict[str, Any]:
-    """Returns what `run.json` holds, {} where there is none.
-
-    Raises:
-      ValueError: where it is damaged.
-    """
+    """Returns the content of `run.json`, {} where there is none; a `ValueError` if damaged."""
     path = os.path.join(folder, RUN_FILE)
     if not is_file(path):
         return {}
@@ -37,7 +35,7 @@ def read(folder: str) -> dict[str, Any]:
         values = None
     if not isinstance(values, dict) or not isinstance(values.get("made_of"), dict):
         raise ValueError(
-            f"{path!r} must tell what the training there is made of. It is damaged; remove it to "
+            f"{path!r} must hold the inputs of the training run there. It is damaged; remove it to "
             "go on without that check."
         )
     return values
@@ -51,17 +49,17 @@ def begin(
     *,
     begins_anew: bool,
 ) -> None:
-    """Keeps what a training is made of, and that it has not ended.
+    """Writes the inputs of a training run, and that it has not ended.
 
     Args:
-      folder: That of the training.
-      made_of: As `differences`.
+      folder: The folder of the run.
+      made_of: The inputs, as for `differences`.
       num_train_steps: The step that it is to end with; None where a clock ends it.
-      ran_with: What else is to be known of it; nothing is compared.
-      begins_anew: Whether what is kept there is of another training.
+      ran_with: The environment, which is not compared.
+      begins_anew: Whether the `run.json` that is there is of another run.
     """
     before = {} if begins_anew else read(folder).get("made_of", {})
-    # What a training goes on from is its own checkpoint, whatever else is named.
+    # A run resumes from its own checkpoint, whatever else is named.
     if _INIT in before:
         made_of = {**made_of, _INIT: before[_INIT]}
     values = {"made_of": made_of, "num_train_steps": num_train_steps, "ended": False}
@@ -69,26 +67,23 @@ def begin(
 
 
 def end(folder: str) -> None:
-    """Keeps that the training has ended."""
+    """Writes that the training run has ended."""
     values = read(folder)
     if values and not values.get("ended"):
         _write(folder, {**values, "ended": True})
 
 
-def tell(folder: str, told: Mapping[str, Any]) -> None:
-    """Keeps what else is to be told of a training that has ended, such as its command."""
+def describe(folder: str, description: Mapping[str, Any]) -> None:
+    """Writes a description of a training run that has ended, such as its command."""
     values = read(folder)
-    if values and values.get("told") != told:
-        _write(folder, {**values, "told": told})
+    if values and values.get("told") != description:
+        _write(folder, {**values, "told": description})
 
 
 def copy(source: str, folder: str, flags: Mapping[str, Any]) -> None:
-    """Keeps in a folder what made the model that it has from another one.
+    """Copies the `run.json` of a model that was trained in `source` and copied to `folder`.
 
-    Args:
-      source: That in which it was trained.
-      folder: That to which it is copied.
-      flags: Those of the command, of which the training was a part.
+    The flags become those of the command that the training run was a part of.
     """
     if values := read(source):
         ran_with = {**values.get("ran_with", {}), "flags": flags}
@@ -101,17 +96,17 @@ def _write(folder: str, values: Mapping[str, Any]) -> None:
 
 
 def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
-    """Returns how a training differs from the one in a folder, an item for each thing.
+    """Returns how the inputs of a training run differ from those of the run in a folder.
 
     Args:
-      folder: Nothing differs from one that does not tell, such as that of the original.
-      made_of: By flag or by name what a training is made of; what is compared by its fingerprint is
-        a mapping with `sha256`. An `--init_checkpoint` that is not given again does not differ.
+      folder: The folder; nothing differs from one without `run.json`, such as the original's.
+      made_of: The inputs by flag or by name; one that is compared by its fingerprint is a mapping
+        with `sha256`. Weights to begin with that are not given again do not differ.
     """
     stored = read(folder).get("made_of", {})
     lines = []
     for name, value in made_of.items():
-        # What it began with need not be named again.
+        # The weights that a run began with need not be named again.
         if name not in stored or (name == _INIT and value is None):
             continue
         if _compared(stored[name]) == _compared(value):
@@ -135,30 +130,26 @@ def _described(value: Any) -> str:
     return ", ".join(str(each) for name, each in value.items() if name != _DIGEST)
 
 
-def check_trained(folder: str, step: int | None, flag: str) -> None:
-    """Checks that the weights to answer with are trained ones; warns where training has not ended.
+def check_trained(folder: str, step: int | None, option: str) -> None:
+    """Checks that weights to predict with are trained; warns where their run has not ended.
 
     Args:
-      folder: Theirs.
-      step: That of a checkpoint of a training; None for weights that a training has ended with.
-      flag: The flag that named the folder, for messages.
+      folder: The folder of the weights.
+      step: The step of a checkpoint; None for weights that a training run has ended with.
+      option: The option that named the folder, for messages.
 
     Raises:
-      ValueError: where they are those that a training began with.
+      ValueError: where a training run began with these weights.
     """
     run = read(folder)
     if step is None or not run or run.get("ended"):
         return
     if step == 0:
-        raise ValueError(
-            f"`--{flag}` must hold trained weights. In {folder!r}, the training has not got beyond "
-            "step 0; run its command again."
-        )
+        remedy = f"In {folder!r}, the training has not got beyond step 0; run its command again."
+        raise OptionError(option, "hold trained weights", remedy=remedy)
     steps = run.get("num_train_steps")
     logging.warning(
         "The training in %r has not ended: the weights are those of step %d%s. The command "
-        "that began it goes on.",
-        folder,
-        step,
-        "" if steps is None else f" of {steps}",
+        "that began it resumes it.",
+        *(folder, step, "" if steps is None else f" of {steps}"),
     )

@@ -1,4 +1,4 @@
-"""Checkpoints written and removed: files of tensors by name, which appear whole or not at all."""
+"""Writes and removes checkpoints: files of tensors by name, which appear whole or not at all."""
 
 import errno
 import functools
@@ -7,25 +7,29 @@ import shutil
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from bert.files import durable, owned
 from bert.files.paths import is_remote, paths_from
 from bert.files.weight_names import PARTIAL, SUFFIXES, prefix_of
+from bert.options import MessageError
 
-# Behind the name of a checkpoint in the manifest: it is to be removed.
+GLOBAL_STEP = "global_step"
+
+# The ending of a checkpoint's name in the manifest while it is to be removed.
 _GOING = ".going"
 
 
-class UnsoundError(ValueError):
+class UnsoundError(MessageError):
     """A checkpoint is damaged, or there are values in it that are not finite."""
 
 
 def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
-    """Returns what to say of the first tensor with a value that is not finite, if there is one.
+    """Returns a sentence about the first tensor with a value that is not finite, or None.
 
-    Numbers whose squares are not finite count as well: of such weights, no loss can be found.
+    Numbers whose squares are not finite count as well: no loss of such weights can be computed.
     """
     for name, values in tensors.items():
         if values.dtype.kind not in "fV":
@@ -41,7 +45,7 @@ def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
 
 
 def remove(prefix: str) -> None:
-    """Removes a checkpoint of a run: its index first, without which it is none."""
+    """Removes a checkpoint of a run, its index first: without it, there is no checkpoint."""
     folder, stem = os.path.split(prefix)
     names = [name for name in owned.read_names(folder) if prefix_of(name) == stem]
     owned.remove(folder, [name for name in names if name.endswith(".index")])
@@ -49,17 +53,15 @@ def remove(prefix: str) -> None:
     owned.remove(folder, names)
 
 
-def let_go(folder: str, names: Collection[str]) -> None:
-    """Keeps in the manifest that checkpoints of a run are to be removed, until they are."""
+def mark_for_removal(folder: str, names: Collection[str]) -> None:
+    """Marks checkpoints of a run in the manifest, for `remove_marked`."""
     owned.adopt(folder, [name + _GOING for name in names])
 
 
-def remove_let_go(folder: str, but: Collection[str]) -> None:
-    """Removes the checkpoints that are to be, those too of a process that was killed before it had.
+def remove_marked(folder: str, but: Collection[str]) -> None:
+    """Removes the marked checkpoints of a folder, also those of a process that was killed.
 
-    Args:
-      folder: Theirs.
-      but: Those that stay after all.
+    Checkpoints named in `but` lose their mark and stay.
     """
     marks = [name for name in owned.read_names(folder) if name.endswith(_GOING)]
     for name in (mark.removesuffix(_GOING) for mark in marks):
@@ -80,8 +82,8 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> 
     arrays = {name: np.asarray(values) for name, values in tensors.items()}
     if problem := find_not_finite(arrays):
         raise UnsoundError(
-            f"Only finite numbers are saved. {problem[0].upper()}{problem[1:]}, so nothing was "
-            f"written to {prefix!r}."
+            "Only finite numbers are saved. %s, so nothing was written to %r.",
+            *(f"{problem[0].upper()}{problem[1:]}", prefix),
         )
     partial = f"{prefix}{PARTIAL}"
     try:
@@ -105,14 +107,25 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> 
     durable.sync(folder)
 
 
+def save_variables(prefix: str, variables: Mapping[str, keras.Variable], step: int) -> None:
+    """Writes the variables of a run under their names, with the step, as `save_tensors`."""
+    folder, name = os.path.split(prefix)
+    owned.claim_all(folder, [name + suffix for suffix in SUFFIXES])
+    # One copy from a GPU, and none of what is in memory: where a variable changes meanwhile,
+    # TensorFlow leaves these values as they are.
+    with tf.device("/CPU:0"):
+        tensors = {name: tf.identity(variable.value) for name, variable in variables.items()}
+    save_tensors(prefix, {**tensors, GLOBAL_STEP: np.asarray(step, np.int64)})
+
+
 def _check_room(prefix: str, needed: int) -> None:
-    """Fails if the disk has not the room that a checkpoint needs."""
+    """Checks that the disk has enough room for a checkpoint."""
     if is_remote(prefix):
         return
     free = shutil.disk_usage(os.path.dirname(prefix) or ".").free
     if free < needed:
-        said = f"{prefix!r} needs {needed:,} bytes, and {free:,} are free"
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {said}")
+        reason = f"{prefix!r} needs {needed:,} bytes, and {free:,} are free"
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {reason}")
 
 
 def _write_files(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> None:
@@ -136,7 +149,7 @@ def _write_files(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> 
 
 @functools.lru_cache(maxsize=4)
 def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> Any:
-    """Returns what `tf.compat.v1.train.import_meta_graph` needs to restore the variables.
+    """Returns the graph with which `tf.compat.v1.train.import_meta_graph` restores the variables.
 
     Departs: the original's `.meta` files hold the computation, too, as a TF1 graph.
     """

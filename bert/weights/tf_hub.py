@@ -1,8 +1,8 @@
 """BERT modules of TensorFlow Hub in its first format, such as bert_uncased_L-12_H-768_A-12/1.
 
 A module is a folder, as its archive unpacks: `saved_model.pb`, `variables/` with the names of the
-original's checkpoints, and the vocabulary in `assets/`. Its configuration is told by the shapes of
-its variables. Casing and vocabulary are constants in its graph, behind the outputs of the signature
+original's checkpoints, and the vocabulary in `assets/`. The shapes of its variables give its
+configuration. Casing and vocabulary are constants in its graph, behind the outputs of the signature
 `tokenization_info`: they are read as they are stored. The graph, which may do anything to the
 machine it runs on, is never run nor loaded.
 """
@@ -19,13 +19,14 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SAVED_MODEL_FILE
+from bert.options import Message, Option, OptionError
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.saving import UnsoundError
 from modeling import BertConfig
 
-FLAG = "bert_hub_module_handle"
-# That of all released modules.
+OPTION = "bert_hub_module_handle"
+# The head size of all released modules.
 HEAD_SIZE = 64
 _SIGNATURE = "tokenization_info"
 _ASSETS = "saved_model_assets"
@@ -37,31 +38,34 @@ def is_module(folder: str) -> bool:
 
 
 def check_local(handle: str) -> None:
-    """Raises `ValueError` where a module is named by its address, as TensorFlow Hub took it."""
+    """Checks that a module is not named by its address, as TensorFlow Hub took it."""
     if handle.startswith(("http:", "https:")):
-        raise ValueError(
-            f"`--{FLAG}` must be a folder. Received {handle!r}. Fetch its archive and unpack it, "
-            "or name the model on the Hugging Face hub, such as google-bert/bert-base-uncased."
+        raise OptionError(
+            OPTION,
+            "be a folder",
+            handle,
+            "Fetch its archive and unpack it, or name the model on the Hugging Face hub, such as "
+            "google-bert/bert-base-uncased.",
         )
 
 
 class Module(ModelFolder):
-    """The module in a folder, which tells its configuration and its casing in its own way.
+    """The folder of a module, which holds its configuration and its casing in its own way.
 
     Args:
-      path: A folder that `is_module` knows.
-      vocab_file: The vocabulary, for a module that does not tell it.
-      do_lower_case: Whether the model is uncased, for a module that does not tell it.
+      path: A folder for which `is_module` holds.
+      vocab_file: The vocabulary, for a module without one.
+      do_lower_case: The casing, for a module that does not say it.
 
     Raises:
-      ValueError: where it is none of a BERT, with what to give instead.
+      ValueError: where the module is none of a BERT, with what to give instead.
     """
 
     def __init__(
         self, path: str, *, vocab_file: str | None = None, do_lower_case: bool | None = None
     ) -> None:
         check_local(path)
-        stored = Stored(os.path.join(path, "variables", "variables"), FLAG)
+        stored = Stored(os.path.join(path, "variables", "variables"), OPTION)
         try:
             shapes = stored.shapes
         except UnsoundError:
@@ -70,14 +74,18 @@ class Module(ModelFolder):
             # Of objects, as TensorFlow 2 stores them.
             shapes = {}
         if "bert/embeddings/word_embeddings" not in shapes:
-            raise ValueError(
-                f"`--{FLAG}` must be a BERT module in the format of TensorFlow Hub 1, with the "
-                f"variables of the original and a vocabulary. {path!r} is a SavedModel of another "
-                "kind. What --init_checkpoint of run_classifier.py takes will do, too: a "
-                "checkpoint or its folder, or a Hugging Face model."
+            raise OptionError(
+                OPTION,
+                "be a BERT module in the format of TensorFlow Hub 1, with the variables of the "
+                "original and a vocabulary",
+                remedy=Message(
+                    "%r is a SavedModel of another kind. What %s of run_classifier.py takes will "
+                    "do, too: a checkpoint or its folder, or a Hugging Face model.",
+                    *(path, Option("init_checkpoint")),
+                ),
             )
         self._graphs = _read_graphs(path)
-        super().__init__(path, FLAG, stored, vocab_file=self._find_vocabulary(path, vocab_file))
+        super().__init__(path, OPTION, stored, vocab_file=self._find_vocabulary(path, vocab_file))
         self._casing = do_lower_case
 
     def _find_vocabulary(self, path: str, given: str | None) -> str:
@@ -91,15 +99,16 @@ class Module(ModelFolder):
             return os.path.join(assets, names[0])
         if given:
             return given
-        raise ValueError(
-            f"`--vocab_file` must be given for a module that does not tell its vocabulary. "
-            f"{path!r} has none as the only file in its folder 'assets', or as the one that its "
-            f"signature {_SIGNATURE!r} names."
+        raise OptionError(
+            "vocab_file",
+            "be given for a module without a vocabulary",
+            remedy=f"{path!r} has none as the only file in its folder 'assets', or as the one that "
+            f"its signature {_SIGNATURE!r} names.",
         )
 
     @functools.cached_property
     def config(self) -> BertConfig:
-        """The shape of the model, by that of its variables."""
+        """The shape of the model, by the shapes of its variables."""
         shapes = self.stored.shapes
         vocab_size, width = shapes["bert/embeddings/word_embeddings"]
         numbers = [int(found[1]) for name in shapes if (found := re.search(r"/layer_(\d+)/", name))]
@@ -115,33 +124,29 @@ class Module(ModelFolder):
 
     @functools.cached_property
     def do_lower_case(self) -> bool:
-        """Whether the model is uncased: by its graph, or else as given.
-
-        Raises:
-          ValueError: where neither says so.
-        """
+        """Whether the model is uncased, by its graph, or else as given."""
         for graph in self._graphs:
             casing = _constant_bool(_source(graph, "do_lower_case"))
             if casing is not None:
                 return casing
         if self._casing is not None:
             return self._casing
-        raise ValueError(
-            f"`--do_lower_case` must be given, as true or false, for a module that does not tell "
-            f"its casing. {self.path!r} has no plain constant as `do_lower_case` of a signature "
-            f"{_SIGNATURE!r}; its graph is not run to find out."
+        raise OptionError(
+            "do_lower_case",
+            "be given, as true or false, for a module that does not say its casing",
+            remedy=f"{self.path!r} has no plain constant as `do_lower_case` of a signature "
+            f"{_SIGNATURE!r}; its graph is not run to find out.",
         )
 
 
 def _read_graphs(folder: str) -> Sequence[meta_graph_pb2.MetaGraphDef]:
-    """Returns the graphs of a module that tell something of its texts, as messages."""
+    """Returns the graphs of a module that have the signature of tokenization, as messages."""
     path = os.path.join(folder, SAVED_MODEL_FILE)
     try:
         saved = saved_model_pb2.SavedModel.FromString(read_file(path))
     except DecodeError as error:
-        raise ValueError(
-            f"`--{FLAG}` must be a whole module. {path!r} is not a SavedModel: {error}."
-        ) from error
+        remedy = f"{path!r} is not a SavedModel: {error}."
+        raise OptionError(OPTION, "be a whole module", remedy=remedy) from error
     return [graph for graph in saved.meta_graphs if _SIGNATURE in graph.signature_def]
 
 

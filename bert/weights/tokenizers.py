@@ -1,4 +1,4 @@
-"""Tokenizers of the folders of models: what they are made with, and whether they fit the model."""
+"""Makes the tokenizers of models from the options that their folders hold."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -8,12 +8,13 @@ import tokenization
 from bert.files import huggingface as huggingface_files
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import TASK_FILE
+from bert.options import Option, OptionError
 from bert.text.vocabulary import check_size
 
-# In `task.json`, how the tokenizer differs from the original's.
+# The key in `task.json` of how the tokenizer differs from the original's.
 TOKENIZER = "tokenizer"
 
-# Those of transformers that tell how a tokenizer differs from that of the original.
+# Files of transformers that say how a tokenizer differs from the original's.
 FILES = (
     huggingface_files.TOKENIZER_FILE,
     huggingface_files.TOKENIZER_CONFIG_FILE,
@@ -23,17 +24,14 @@ FILES = (
 
 
 def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Returns how a tokenizer differs from that of the original, {} where it does not.
+    """Returns `huggingface.read_tokenizer_options` of the files in a folder.
 
     Args:
-      folder: That of the model, for messages.
-      read_object: Returns what a JSON file of this name in the folder holds, {} where it is not.
-
-    Returns:
-      As `huggingface.read_tokenizer_options`.
+      folder: The folder of the model, for messages.
+      read_object: Returns the content of a JSON file in the folder, {} where there is none.
 
     Raises:
-      ValueError: where a file describes something else.
+      ValueError: where a file describes another tokenizer than BERT's.
     """
     try:
         files = {name: read_object(name) for name in (*FILES, huggingface_files.CONFIG_FILE)}
@@ -49,21 +47,14 @@ def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> d
         key, name, value = other
         raise ValueError(
             f"The tokenizer must be BERT's WordPiece. {os.path.join(folder, name)!r} has `{key}` "
-            f"{value!r}, which cuts texts otherwise, so that the model would not understand them. "
-            "Where that is not so, correct it there."
+            f"{value!r}, which splits texts otherwise, so that the model would not understand "
+            "them. Where that is not so, correct it there."
         )
     return options
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Checks the options of a tokenizer that a file holds.
-
-    Args:
-      options: As `read_options` returns them.
-
-    Raises:
-      ValueError: where one is of the wrong type, or the id of an added token is no row of a table.
-    """
+    """Checks the types of a tokenizer's options and the ids of its added tokens."""
     for name in ("strip_accents", "tokenize_chinese_chars"):
         if not isinstance(options.get(name), bool | None):
             raise ValueError(f"`{name}` must be true or false. Received {options[name]!r:.80}.")
@@ -88,34 +79,31 @@ def check_stored_options(options: Any, path: str) -> None:
         check_options(options)
     except ValueError as error:
         raise ValueError(
-            f"`{TOKENIZER}` in {path!r} must be an object as a training writes it. {error}"
+            f"`{TOKENIZER}` in {path!r} must be an object as a run writes it. {error}"
         ) from error
 
 
-def cutting_of(options: Mapping[str, Any], do_lower_case: bool) -> dict[str, bool]:
-    """Returns the options that change how words are cut, apart from added tokens.
-
-    Args:
-      options: As `read_options`.
-      do_lower_case: Whether the model is uncased, whose accents are stripped if nothing is said.
-    """
+def splitting_options(options: Mapping[str, Any], do_lower_case: bool) -> dict[str, bool]:
+    """Returns the options that change how words are split, apart from added tokens."""
+    # The accents of an uncased model are stripped by default.
     usual = {"strip_accents": do_lower_case, "tokenize_chinese_chars": True}
     return {name: options[name] for name in usual if options.get(name, usual[name]) != usual[name]}
 
 
-def read_cutting(vocab_file: str, do_lower_case: bool) -> dict[str, bool]:
-    """Returns `cutting_of` what the files beside a vocabulary say."""
+def read_splitting_options(vocab_file: str, do_lower_case: bool) -> dict[str, bool]:
+    """Returns `splitting_options` of the files beside a vocabulary."""
     folder = os.path.dirname(vocab_file)
 
     def read_object(name: str) -> dict[str, Any]:
         path = os.path.join(folder, name)
         return huggingface_files.read_json(path) if is_file(path) else {}
 
-    kept = read_object(TASK_FILE).get(TOKENIZER)
-    if kept is None:
-        return cutting_of(read_options(folder, read_object), do_lower_case)
-    check_stored_options(kept, os.path.join(folder, TASK_FILE))
-    return cutting_of(kept, do_lower_case)
+    options = read_object(TASK_FILE).get(TOKENIZER)
+    if options is None:
+        options = read_options(folder, read_object)
+    else:
+        check_stored_options(options, os.path.join(folder, TASK_FILE))
+    return splitting_options(options, do_lower_case)
 
 
 def read_casing(
@@ -123,10 +111,7 @@ def read_casing(
 ) -> tuple[bool, str] | None:
     """Returns whether a folder says that its model is uncased, and the file that says so.
 
-    Args:
-      folder: That of the model.
-      read_object: As `read_options`.
-      names: JSON files that may have `do_lower_case`, the first one to count.
+    The first of the JSON files `names` that has `do_lower_case` counts.
     """
     for name in names:
         casing = read_object(name).get("do_lower_case")
@@ -145,8 +130,8 @@ def make(
     Args:
       vocab_file: A `vocab.txt` or `tokenizer.json`.
       do_lower_case: Whether the model is uncased.
-      options: How it differs from the original's.
-      whole_words: Whether it is a `WordTokenizer`, of which nothing differs.
+      options: How the tokenizer differs from the original's.
+      whole_words: Whether the tokenizer is a `WordTokenizer`, which has no options.
     """
     if whole_words:
         return WordTokenizer.from_vocab(tokenization.load_vocab(vocab_file), do_lower_case=False)
@@ -163,7 +148,7 @@ def make(
         tokenize_chinese_chars=options.get("tokenize_chinese_chars", True),
         added_tokens=[tokenization.AddedToken.from_dict(token) for token in added],
     )
-    # Their rows are where the files say.
+    # The files say the rows of added tokens.
     numbers = {token["content"]: token["id"] for token in added if "id" in token}
     if lacking := {token: n for token, n in numbers.items() if token not in vocab}:
         tokenizer.vocab |= lacking
@@ -172,7 +157,7 @@ def make(
 
 
 class WordTokenizer(tokenization.FullTokenizer):
-    """Takes words whole: as they are written, or else in lower case, or else as [UNK]."""
+    """A tokenizer of whole words: as they are written, or else in lower case, or else [UNK]."""
 
     def tokenize(self, text: str | bytes) -> list[str]:
         return [self.find(word) for word in tokenization.convert_to_unicode(text).split()]
@@ -186,7 +171,7 @@ class WordTokenizer(tokenization.FullTokenizer):
 
 
 def options_of(tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
-    """Returns what `make` takes to make it, {} for the original's; added tokens have an `id`."""
+    """Returns the options of a tokenizer for `make`; added tokens have an `id`."""
     basic = tokenizer.basic_tokenizer
     options: dict[str, Any] = {}
     if basic.strip_accents is not None:
@@ -204,21 +189,10 @@ def options_of(tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
 def check_vocabulary(
     vocab: Mapping[str, int], vocab_file: str, vocab_size: int, special_tokens: Sequence[str]
 ) -> None:
-    """Checks that a vocabulary has the special tokens and fits the model.
-
-    Args:
-      vocab: The id of every token.
-      vocab_file: Where it is from, for messages.
-      vocab_size: What `bert_config.json` says.
-      special_tokens: Tokens that it must hold.
-
-    Raises:
-      ValueError: where it does not.
-    """
+    """Checks that a vocabulary has the special tokens and no more tokens than the model's rows."""
     if missing := [token for token in special_tokens if token not in vocab]:
-        raise ValueError(
-            f"`--vocab_file` must hold {list(special_tokens)}. {vocab_file!r} lacks {missing}."
-        )
+        remedy = f"{vocab_file!r} lacks {missing}."
+        raise OptionError("vocab_file", f"hold {list(special_tokens)}", remedy=remedy)
     # Blank lines at the end of the file, which the original takes, too, are no token of any text.
     size = max(number for token, number in vocab.items() if token) + 1
-    check_size(size, vocab_size, "`--vocab_file`", vocab_file)
+    check_size(size, vocab_size, Option("vocab_file"), vocab_file)

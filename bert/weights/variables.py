@@ -1,7 +1,7 @@
-"""The variables of BERT, in one table: their names, what gives their shapes, and other names.
+"""The table of BERT's variables: names, shapes by keys of the configuration, and other names.
 
-Names are those of the original's checkpoints. Sizes are keys of `bert_config.json`. The other names
-are those of transformers, which stores kernels transposed.
+Names are those of the original's checkpoints; the other names are those of transformers, which
+stores kernels transposed.
 """
 
 import dataclasses
@@ -26,10 +26,10 @@ class Variable:
     """A variable of the encoder or of a head.
 
     Attributes:
-      name: In a TF1 checkpoint.
-      keys: For each dimension the key of the configuration that gives it, None where the task does.
-      theirs: Name in transformers.
-      is_transposed: Whether transformers stores it so.
+      name: The name in a TF1 checkpoint.
+      keys: The key of the configuration for each dimension, None where the task gives it.
+      theirs: The name in transformers.
+      is_transposed: Whether transformers stores the variable transposed.
     """
 
     name: str
@@ -127,7 +127,7 @@ def encoder_shapes(config: BertConfig) -> dict[str, list[int]]:
     if config.is_word_vectors:
         return {WORD_TABLE: [config.vocab_size, config.hidden_size]}
     sizes = config.to_dict()
-    # Transformers know no LSTMs, and have no names for these.
+    # Variables of LSTMs have no names in transformers.
     num_known = 0 if config.is_bilstm else config.num_hidden_layers
     shapes = {
         name: [sizes[key] for key in variable.keys if key]
@@ -162,19 +162,16 @@ def count_parameters(config: BertConfig) -> int:
     return rows * width + layer_norm + config.num_hidden_layers * layer + square
 
 
-# Of memory for its objects, symbolic tensors and the like, for each layer of a model; measured.
+# Measured: the bytes of objects, symbolic tensors and the like for each layer of a model.
 _LAYER_OBJECTS = 1_000_000
 
 
-def check_size(config: BertConfig, place: str) -> None:
-    """Checks that a model can be held by this machine, before memory is asked for.
+def check_size(config: BertConfig, path: str) -> None:
+    """Checks that this machine has the memory for a model's weights, in use or not.
 
     Args:
       config: The shape of the model.
-      place: Where it is from, for the message.
-
-    Raises:
-      ValueError: where its weights alone need more than there is, in use or not.
+      path: The file of the configuration, for the message.
     """
     total = total_memory()
     count = count_parameters(config)
@@ -187,7 +184,7 @@ def check_size(config: BertConfig, place: str) -> None:
         keys = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size")
         sizes = ", ".join(f"`{key}` {getattr(config, key)}" for key in keys)
         raise ValueError(
-            f"{place!r} must describe a model that this machine can hold. With {sizes}, its "
+            f"{path!r} must describe a model that this machine can hold. With {sizes}, its "
             f"{count:,} parameters and its layers take {needed:,} bytes ({size_text(needed)}); the "
             f"machine has {total:,} ({size_text(total)}){beside}."
         )
@@ -206,7 +203,7 @@ def find_differences(
 
 
 def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
-    """Returns what of the configuration explains a difference of shapes, if anything does."""
+    """Returns the keys of the configuration that explain a difference of shapes, if any do."""
     if name in ("output_weights", "output_bias"):
         return " (its head is that of another task or of other labels)"
     variable = find_variables([name]).get(name)
@@ -221,15 +218,7 @@ def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
 
 
 def require_segments(config: BertConfig, what: str) -> None:
-    """Checks that a model can tell two segments apart.
-
-    Args:
-      config: The shape of the model.
-      what: What needs them, for the message, such as "a text and its ending".
-
-    Raises:
-      ValueError: where it cannot.
-    """
+    """Checks that a model has two segment types, which `what` needs, as "a text and its ending"."""
     if config.type_vocab_size < 2:
         raise ValueError(
             f"`type_vocab_size` of the model must be at least 2, for {what}. Received "

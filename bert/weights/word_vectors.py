@@ -1,4 +1,4 @@
-"""Word vectors as a model of its own kind: a table of words, and nothing above it."""
+"""Writes word vectors as a model of its own kind: a table of words, and no layer above it."""
 
 import os
 
@@ -11,21 +11,16 @@ from bert.weights.saving import save_tensors
 from bert.weights.variables import WORD_TABLE
 from modeling import BertConfig
 
-# What stands before the words.
+# The rows before the words.
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
-def keep_as_model(vectors: WordVectors, folder: str) -> None:
-    """Writes the folder of a model that gives words their vectors; [UNK] has that of no word.
-
-    Args:
-      vectors: The words, with what stands for others.
-      folder: Where to write, which is there.
-    """
-    kept = [row for row, word in enumerate(vectors.words) if word not in SPECIAL_TOKENS]
+def save_as_model(vectors: WordVectors, folder: str) -> None:
+    """Writes the model of word vectors to an existing folder; [UNK] has the vector of no word."""
+    rows = [row for row, word in enumerate(vectors.words) if word not in SPECIAL_TOKENS]
     width = vectors.values.shape[1]
     zeros = np.zeros((1, width), np.float32)
-    table = np.concatenate([zeros, vectors.unknown[None], zeros, zeros, vectors.values[kept]])
+    table = np.concatenate([zeros, vectors.unknown[None], zeros, zeros, vectors.values[rows]])
     config = BertConfig(
         vocab_size=len(table),
         hidden_size=width,
@@ -37,6 +32,6 @@ def keep_as_model(vectors: WordVectors, folder: str) -> None:
         type_vocab_size=1,
         encoder_type="word_vectors",
     )
-    words = [*SPECIAL_TOKENS, *(vectors.words[row] for row in kept)]
-    ModelFolder(folder).keep(config, "".join(f"{word}\n" for word in words).encode())
+    words = [*SPECIAL_TOKENS, *(vectors.words[row] for row in rows)]
+    ModelFolder(folder).save(config, "".join(f"{word}\n" for word in words).encode())
     save_tensors(os.path.join(folder, WEIGHTS), {WORD_TABLE: table})

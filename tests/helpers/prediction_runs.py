@@ -30,7 +30,7 @@ def model_dir(tmp_path, still_config):
         metric="accuracy",
     )
     task = Classification(config, tokenizer, 12, labels)
-    ModelFolder(str(folder)).keep(config, vocabulary, task.stored())
+    ModelFolder(str(folder)).save(config, vocabulary, task.stored())
     model = task.make_model("float32")
     rng = np.random.RandomState(0)
     weights = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}

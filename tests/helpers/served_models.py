@@ -88,7 +88,7 @@ def save_model(name, folder):
     model = make_model(name)
     vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
     folder.mkdir()
-    ModelFolder(str(folder)).keep(CONFIG, vocabulary, model.task.stored())
+    ModelFolder(str(folder)).save(CONFIG, vocabulary, model.task.stored())
     weights = {variable.path: variable.numpy() for variable in model.model.weights}
     checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
     return str(folder)
