@@ -17,7 +17,7 @@ LAYERS = (
     {"bert.options"},
     {"bert.files"},
     {"bert.names"},
-    {"bert.text", "bert.reports"},
+    {"bert.text"},
     {"modeling", "optimization", "tokenization"},
     {"bert.network", "bert.weights"},
     {"bert.training"},
@@ -25,6 +25,7 @@ LAYERS = (
     {"bert.pretraining"},
     {"bert.tasks"},
     {"bert.models"},
+    {"bert.reports"},
     {"bert.runs"},
     {"bert.serving", "bert.scale", "bert.inspection"},
     {"bert.original"},
@@ -131,20 +132,16 @@ WITHOUT_TENSORFLOW = (
     *("bert", "bert.__main__", "tokenization", "bert.commands.flags"),
     *("bert.commands.console", "bert.original.processors", "bert.original.squad"),
     *(name for name in MODULES if name.startswith(("bert.files.", "paper.", "bert.reports."))),
-    *(
-        f"bert.tasks.classification.{name}"
-        for name in ("examples", "glue", "own_files", "report", "results")
-    ),
+    *(f"bert.tasks.classification.{name}" for name in ("examples", "glue", "own_files", "results")),
     *(
         f"bert.pretraining.{name}"
-        for name in ("instances", "report", "statistics", "streaming", "vocabulary")
+        for name in ("instances", "statistics", "streaming", "vocabulary")
     ),
-    *(f"bert.tasks.squad.{name}" for name in ("answers", "questions", "report", "scores")),
+    *(f"bert.tasks.squad.{name}" for name in ("answers", "questions", "scores")),
     "bert.tasks.layers",
     *(f"bert.training.{name}" for name in ("cluster", "link", "meeting", "pace")),
     *("bert.scale.launch", "bert.scale.record_pipeline"),
     *("bert.tasks.squad.window_table", "bert.tasks.squad.windows", "bert.tasks.swag.examples"),
-    *("bert.tasks.swag.report", "bert.tasks.tagging.report"),
     *(
         f"bert.tasks.tagging.{name}"
         for name in ("entities", "predictions", "sentences", "windows", "words")

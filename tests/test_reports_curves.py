@@ -5,7 +5,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from bert.reports.curves import EVALUATIONS, TRAIN_LOG, read_curves, thin
+from bert.reports.curves import read_curves, thin
+from bert.training.options import EVALUATIONS, TRAIN_LOG
 
 
 def write_lines(path, lines):

@@ -8,11 +8,9 @@ import numpy as np
 from absl import logging
 
 from bert.options import Option
-from bert.pretraining.goals import GOALS
+from bert.pretraining.goals import GOALS, Goal
 from bert.pretraining.guesses import guess
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule
-from bert.pretraining.report import make_sections
-from bert.reports.sections import Section
 from bert.training.batches import Batches
 from tokenization import load_vocab
 
@@ -26,21 +24,21 @@ _PREDICTED = {
 }
 
 
-def make_page_sections(
+def guess_first_records(
     objective: str,
     evaluation: PretrainingEvaluation,
     vocab_file: str | None,
     model: keras.Model,
     batches: Batches,
-) -> list[Section]:
-    """Returns the sections of the run's page about the first records that were evaluated."""
+) -> tuple[dict[str, np.ndarray], dict[int, str] | None, Goal]:
+    """Returns the model's guesses for the first evaluated records, the vocabulary and the goal."""
     goal = GOALS[objective]
     most = DECODED_LOOKED_AT if goal.directions else LOOKED_AT
     most = min(most, evaluation.max_eval_steps * evaluation.eval_batch_size)
     tokens = (
         {number: token for token, number in load_vocab(vocab_file).items()} if vocab_file else None
     )
-    return make_sections(guess(model, batches, most), tokens, goal)
+    return guess(model, batches, most), tokens, goal
 
 
 def perplexity_of(objective: str, results: Mapping[str, float]) -> float:

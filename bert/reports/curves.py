@@ -11,10 +11,7 @@ from absl import logging
 from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
 from bert.reports.sections import Chart, Curves, Series
-
-# What a training writes: a JSON object on each line, with its `step`.
-TRAIN_LOG = "train_log.jsonl"
-EVALUATIONS = "evaluations.jsonl"
+from bert.training.options import EVALUATIONS, TRAIN_LOG
 
 # Points of a line; of more, each is the mean of several.
 MAX_POINTS = 300

@@ -208,11 +208,6 @@ class Examples:
 Section = Curves | Table | Matrix | Scatter | Examples
 
 
-def labelled(examples: Sequence[Any]) -> list[int]:
-    """Returns the places of the examples whose `label` is known: only these are right or wrong."""
-    return [place for place, each in enumerate(examples) if each.label is not None]
-
-
 def worst_first(
     key: str,
     title: str,

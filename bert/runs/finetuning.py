@@ -23,6 +23,7 @@ from bert.export.formats import check_exports, read_exports
 from bert.files import fingerprints, owned
 from bert.files.outputs import check_folder, check_saved_model, make_folder
 from bert.options import changed_options, read_grid, shaping_options
+from bert.reports.parts import report_part
 from bert.reports.sections import Section
 from bert.runs import exports, fit, identity, tuning
 from bert.runs.hints import tell_whether_learned
@@ -298,7 +299,7 @@ def _use_model(
         if not is_chief:
             continue
         task.write(settings.output_dir, step, each, predicted, scores)
-        sections += task.report(each, predicted, scores)
+        sections += report_part(task, settings.output_dir, each, predicted, scores)
         if plan and each.part == Part("dev"):
             tell_whether_learned(settings, task, step, scores, source.config.hidden_size)
     return step, results, sections

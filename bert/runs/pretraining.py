@@ -29,6 +29,7 @@ from bert.pretraining.options import (
     RecordFiles,
     count_predictions,
 )
+from bert.reports.pretraining import make_sections
 from bert.reports.sections import Section
 from bert.runs import identity, resources, trial
 from bert.runs.parts import FAILED, Parts
@@ -431,7 +432,8 @@ def _write(
     sections: list[Section] = []
     if batches is not None:
         vocab_file = ModelFolder(folder).find("vocab_file") or plan.source.find("vocab_file")
-        sections = outcome.make_page_sections(objective, evaluation, vocab_file, model, batches)
+        guesses = outcome.guess_first_records(objective, evaluation, vocab_file, model, batches)
+        sections = make_sections(*guesses)
         save_results(folder, step, results)
         perplexity = outcome.perplexity_of(objective, results)
         save_scores(folder, step, {**results, "perplexity": perplexity})

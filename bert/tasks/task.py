@@ -1,7 +1,6 @@
-"""What fine-tuning, prediction and export know of a task: the protocol that all tasks keep.
+"""The protocols of a task: its data, its head, its answers, and what it stores and exports.
 
-`bert.runs.finetuning.run` tells the story of a script on it, `bert.models.open.load` that of a
-model that answers. What a single task needs stays in that task.
+`bert.runs` trains, evaluates and exports through them, `bert.models` answers through them.
 """
 
 import dataclasses
@@ -13,7 +12,6 @@ import numpy as np
 
 import modeling
 import tokenization
-from bert.reports.sections import Section
 from bert.tasks.options import DataFiles
 from bert.tasks.split import DevSplit, find_split
 from bert.training.batches import Batches, Feature, Records, write_examples
@@ -33,8 +31,8 @@ class Part:
     """A part of a data set.
 
     Attributes:
-      split: "train", "dev" or "test"; that of `ASKED` is "asked".
-      suffix: What tells its files from those of the main part of its split, such as "_mismatched".
+      split: "train", "dev" or "test"; "asked" for `ASKED`.
+      suffix: The ending of its file names where a split has several parts, such as "_mismatched".
     """
 
     split: str
@@ -42,7 +40,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Both, such as "dev_mismatched"."""
+        """Split and suffix, such as "dev_mismatched"."""
         return f"{self.split}{self.suffix}"
 
 
@@ -81,21 +79,21 @@ class TaskContext:
         return find_split(files, stored, seed=self.seed, is_training=self.is_training)
 
 
-# That of what a trained model is only asked, a few at a time: the log tells nothing of it.
+# The part of queries to a trained model, a few at a time, about which nothing is logged.
 ASKED = Part("asked")
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Examples, and what a model reads of them.
+    """Examples, and the arrays that a model reads of them.
 
     Attributes:
-      part: Whose they are.
-      examples: In the task's own form.
-      arrays: By name what the model reads, int32 [N, S] or [N, E, S] with 0 for padding, and the
-        labels. N need not be the number of examples.
-      batches: Those of the arrays, where `Task.open_inputs` has made them.
-      num_examples: How many make an epoch, where that is not the number of records.
+      part: The part of the data set.
+      examples: The examples, in the task's own form.
+      arrays: The arrays by name, int32 [N, S] or [N, E, S] with 0 for padding, and the labels. N
+        need not be the number of examples.
+      batches: The batches of the arrays, once `Task.open_inputs` has made them.
+      num_examples: The examples of an epoch, where they are not as many as the records.
     """
 
     part: Part
@@ -106,7 +104,7 @@ class Inputs:
 
     @property
     def num_rows(self) -> int:
-        """N."""
+        """The number of rows of the arrays, N."""
         return len(next(iter(self.arrays.values())))
 
     def head(self, count: int) -> Arrays:
@@ -116,14 +114,14 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleFile:
-    """Where a part's examples are written, to be read in batches.
+    """The file of a part's examples, from which batches are read.
 
     Attributes:
-      path: A TFRecord file.
-      batch_size: Records per step.
-      seed: That of the order, for training; None where all are read once.
-      trim: Whether to cut off what is padding in a whole batch.
-      is_kept: Whether its folder is that of the run; other workers' files are removed.
+      path: The TFRecord file.
+      batch_size: The records of a step.
+      seed: The seed of the order, for training; None to read all records once.
+      trim: Whether to remove columns that are padding in the whole batch.
+      is_kept: Whether the file is in the folder of the run; other workers' files are removed.
     """
 
     path: str
@@ -137,11 +135,11 @@ class ExampleFile:
         write_examples(self.path, arrays)
 
     def open(self, features: Mapping[str, Feature], lengths: np.ndarray) -> Batches:
-        """Returns batches of what is written, formed by length.
+        """Returns batches of the written records, of similar length.
 
         Args:
-          features: What every record must be.
-          lengths: int [N], the tokens of each record.
+          features: The features of every record.
+          lengths: The tokens of each record, int [N].
         """
         return Batches(
             Records([self.path]),
@@ -153,13 +151,38 @@ class ExampleFile:
         )
 
 
-class Task(Protocol):
-    """What is done with BERT."""
+class Data(Protocol):
+    """The examples of a task, and the arrays that its model reads."""
 
     @property
-    def kind(self) -> str:
-        """Its name in `task.json`."""
+    def fields(self) -> tuple[str, ...]:
+        """The names of an input's values, such as `text_a` and `text_b`."""
         ...
+
+    @property
+    def tokenizer(self) -> tokenization.FullTokenizer:
+        """The tokenizer of the model."""
+        ...
+
+    def read(self, splits: Collection[str]) -> Mapping[Part, Sequence[Any]]:
+        """Returns the examples of the parts of these splits, validated."""
+        ...
+
+    def parse(self, rows: Sequence[Row]) -> Sequence[Any]:
+        """Returns the examples in rows of `fields`, without their answers."""
+        ...
+
+    def make_inputs(self, part: Part, examples: Sequence[Any]) -> Inputs:
+        """Returns the arrays of examples."""
+        ...
+
+    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
+        """Returns the inputs with batches for the model of `make_model`."""
+        ...
+
+
+class Head(Protocol):
+    """The model of a task, its objective, and the score that selects its weights."""
 
     @property
     def metric(self) -> str:
@@ -168,84 +191,54 @@ class Task(Protocol):
 
     @property
     def counts_examples(self) -> bool:
-        """Whether that score is the part of the examples that are answered right."""
+        """Whether the metric is the fraction of examples that are answered correctly."""
         ...
 
     @property
     def guess(self) -> str:
-        """What the baseline is of, such as "always giving the same answer"."""
-        ...
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Names of an input's values, such as `text_a` and `text_b`."""
-        ...
-
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        """Names of what an answer of `answers` holds."""
-        ...
-
-    @property
-    def tokenizer(self) -> tokenization.FullTokenizer:
-        """That of the model."""
-        ...
-
-    def stored(self) -> dict[str, Any]:
-        """Returns what `task.json` keeps: all that is needed to answer, but the model."""
-        ...
-
-    def fixed(self, *, is_training: bool) -> Collection[str]:
-        """Returns the keys of `stored` that may not change from one run in a folder to the next."""
-        ...
-
-    def read(self, splits: Collection[str]) -> Mapping[Part, Sequence[Any]]:
-        """Returns the examples of the parts of these splits, checked."""
-        ...
-
-    def parse(self, rows: Sequence[Row]) -> Sequence[Any]:
-        """Returns the examples in rows of `fields`, without their answers."""
-        ...
-
-    def make_inputs(self, part: Part, examples: Sequence[Any]) -> Inputs:
-        """Returns what the model reads of examples."""
+        """The answers of the baseline, such as "always giving the same answer"."""
         ...
 
     def make_model(self, precision: str) -> keras.Model:
         """Returns the model that is trained; `precision` is the name of a dtype policy."""
         ...
 
-    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
-        """Returns the inputs with batches of what the model of `make_model` reads."""
-        ...
-
     def whole_model(self, model: keras.Model) -> keras.Model:
-        """Returns the model from tokens, if `model` reads features that were computed before."""
+        """Returns the model from tokens, where `model` reads features that were precomputed."""
         ...
 
     def objective(self, inputs: Inputs) -> Objective:
-        """Returns what is minimized when the model is trained on these inputs."""
+        """Returns the objective of a training run on these inputs."""
+        ...
+
+
+class Answers(Protocol):
+    """What the outputs of a model mean: predictions, answers, scores and files of them."""
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The keys of an answer of `answers`."""
         ...
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> Any:
         """Returns the predictions, in the task's own form.
 
         Args:
-          inputs: Those of `make_inputs`, or of `open_inputs`.
-          outputs: The model's for all rows, in any order; those per token may be cut after the
-            longest of theirs.
+          inputs: The inputs of `make_inputs` or `open_inputs`.
+          outputs: The outputs for all rows, in any order; outputs per token may be truncated to
+            the longest row of their batch.
         """
         ...
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
-        """Returns what the model's outputs for some rows say, without what is padding.
+        """Returns the probabilities of some rows, padding left out.
 
         Args:
-          arrays: What the model has read, those of `Inputs` for these rows.
-          outputs: The model's; those per token may be cut after the longest of theirs.
+          arrays: The arrays of `Inputs` for these rows.
+          outputs: The outputs of the model; outputs per token may be truncated to the longest row.
 
         Returns:
-          Probabilities, float [...]; where the model gives a number, that.
+          Probabilities, float [...]; where the model predicts a number, the number.
         """
         ...
 
@@ -254,9 +247,9 @@ class Task(Protocol):
         ...
 
     def score(self, inputs: Inputs, predictions: Any) -> dict[str, Any]:
-        """Returns the scores; empty where none are to be had.
+        """Returns the scores; empty where the examples have no labels.
 
-        Among them are `baseline`, that of guessing, and `baseline_metric`, which score it is.
+        Among them are `baseline`, the score of guessing, and `baseline_metric`, its name.
         """
         ...
 
@@ -266,43 +259,57 @@ class Task(Protocol):
         """Writes predictions and scores of a part to files in a folder, and logs the scores.
 
         Args:
-          folder: That of the run.
+          folder: The output folder of the run.
           step: The step of the weights.
-          inputs: The part's.
-          predictions: As `decode` gives them.
-          scores: As `score` gives them.
+          inputs: The inputs of the part.
+          predictions: The result of `decode`.
+          scores: The result of `score`.
         """
         ...
 
-    def report(
-        self, inputs: Inputs, predictions: Any, scores: Mapping[str, Any]
-    ) -> Sequence[Section]:
-        """Returns what the page of a run shows of a part; arguments as `write`."""
+
+class Export(Protocol):
+    """What outlives a run: `task.json`, and an exported model."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind of task in `task.json`."""
+        ...
+
+    def stored(self) -> dict[str, Any]:
+        """Returns the contents of `task.json`: all that answering needs beside the model."""
+        ...
+
+    def fixed(self, *, is_training: bool) -> Collection[str]:
+        """Returns the keys of `stored` that no later run in the folder may change."""
         ...
 
     def export(self, folder: str, model: keras.Model) -> None:
         """Writes a SavedModel that takes text.
 
         Args:
-          folder: Where to write.
-          model: From tokens, as `whole_model` gives it or `at_precision`.
+          folder: The folder to write.
+          model: The model from tokens, as `whole_model` or `at_precision` returns it.
         """
         ...
 
 
+class Task(Data, Head, Answers, Export, Protocol):
+    """A task that BERT is fine-tuned for."""
+
+
 def at_precision(task: Task, model: keras.Model, precision: str) -> keras.Model:
-    """Returns a model as it is to be used once it is trained.
+    """Returns a trained model at a precision.
 
     Args:
-      task: What it does.
-      model: From tokens.
-      precision: "float32", which a model trained in it has already; or "bfloat16" for one of the
-        same weights, rounded, that keeps and computes all in this type: half the size, and faster
-        where there are instructions for it.
+      task: The task of the model.
+      model: The model from tokens.
+      precision: "float32"; or "bfloat16" for rounded weights and computations in this type: half
+        the size, and faster on hardware that has instructions for it.
     """
     if all(layer.compute_dtype == precision for layer in model.layers):
         return model
-    # In a task of its own, since some keep what they have made.
+    # A copy of the task, since some tasks hold the model that they have made.
     other = dataclasses.replace(task)  # type: ignore[type-var]
     rounded = other.whole_model(other.make_model(precision))
     for weight, value in zip(rounded.weights, model.weights, strict=True):
@@ -311,15 +318,15 @@ def at_precision(task: Task, model: keras.Model, precision: str) -> keras.Model:
 
 
 def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
-    """Returns what a model is asked as rows of its task's fields, all of them texts but `LISTS`.
+    """Returns inputs as rows of a task's fields, all of them texts but `LISTS`.
 
     Args:
-      inputs: Each a dictionary of the fields; or a tuple of their values, in that order; or, for a
-        task of one field, its value.
-      fields: Their names.
+      inputs: Dictionaries of the fields; or tuples of their values, in that order; or, for a task
+        of one field, values.
+      fields: The names of the fields.
 
     Raises:
-      ValueError: where an input is none of these, naming its place.
+      ValueError: where an input has another form, naming its place.
     """
     if not is_list(inputs):
         raise ValueError(f"`inputs` must be a list, of one input too. Received {inputs!r:.200}.")
@@ -330,7 +337,7 @@ def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
 
 
 def is_list(values: Any) -> bool:
-    """Returns whether values are some, one after another: no text, and no table with columns."""
+    """Returns whether values are a sequence, and neither a text nor a table with columns."""
     # A table of pandas gives the names of its columns; one column of it is a list.
     return not isinstance(values, str | bytes | Mapping) and getattr(values, "ndim", 1) == 1
 
@@ -356,7 +363,7 @@ def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
 
 
 def num_sequences(row: Row) -> int:
-    """Returns how many sequences the model reads of a row, as far as the row tells it."""
+    """Returns the number of sequences that the model reads of a row, as far as the row shows."""
     return max([1, *(len(row[name]) for name in LISTS if name in row)])
 
 
@@ -374,16 +381,16 @@ _MOST = 2**31 - 1
 
 
 def stored_field(stored: Mapping[str, Any], name: str, kind: type, low: int = 1) -> Any:
-    """Returns a value of `task.json`, which must be there and of a kind.
+    """Returns a value of `task.json`.
 
     Args:
-      stored: What the file holds.
+      stored: The contents of the file.
       name: The key.
-      kind: One of the types of JSON's values.
-      low: The least that a whole number may be; the most is what 32 bits hold.
+      kind: The type of the value.
+      low: The lower bound of a whole number; the upper bound is the largest of 32 bits.
 
     Raises:
-      ValueError: where it is not.
+      ValueError: where the key is missing or has a value of another type.
     """
     value: Any = stored.get(name)
     kinds = (int, float) if kind is float else (kind,)
@@ -402,12 +409,12 @@ def collect(outputs: Outputs) -> dict[str, np.ndarray]:
 
 
 def collect_padded(outputs: Outputs, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Returns an output per token, float32 [N, S, C], with 0 where it was cut.
+    """Returns an output per token, float32 [N, S, C], with 0 where it was truncated.
 
     Args:
-      outputs: Of all rows.
+      outputs: The outputs of all rows.
       shape: N and S.
-      name: That of the output.
+      name: The name of the output.
     """
     whole = np.zeros((*shape, 0), np.float32)
     for numbers, each in outputs:

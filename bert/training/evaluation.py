@@ -18,8 +18,8 @@ from bert.files.paths import read_file
 from bert.files.progress import Progress
 from bert.files.weight_names import of_step
 from bert.network.inference import infer
-from bert.reports.curves import EVALUATIONS
 from bert.training.loop import Batch, Observer
+from bert.training.options import EVALUATIONS
 from bert.training.progress import open_summaries, write_summaries
 from bert.training.strategies import Share, pace_of, together
 from bert.weights import checkpoint

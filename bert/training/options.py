@@ -8,6 +8,8 @@ PRECISION = "Numeric precision of the network's computations."
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 # The value of `precision` that stands for the faster one of two.
 AUTO = "auto"
+# Files of a training run: a JSON object on each line, with its `step`.
+TRAIN_LOG, EVALUATIONS = "train_log.jsonl", "evaluations.jsonl"
 OVERWRITE = "Delete what an earlier run left in --output_dir, and start over."
 
 

@@ -16,7 +16,7 @@ from bert.files.durable import write_text
 from bert.files.json_text import parse_json
 from bert.files.owned import claim
 from bert.files.paths import is_file, read_file
-from bert.reports.curves import TRAIN_LOG
+from bert.training.options import TRAIN_LOG
 
 # Of a longer training, every n-th step makes a line, so that there are at most so many. Where
 # nobody knows how long it will be, n doubles each time that there are more.

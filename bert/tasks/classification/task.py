@@ -16,15 +16,14 @@ from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import MessageError, Option, OptionError
-from bert.reports.sections import Section, labelled
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
-from bert.tasks.classification.report import make_sections
 from bert.tasks.classification.saved_model import export_classifier
 from bert.tasks.classification.teacher import Teacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
+from bert.tasks.examples import find_labelled
 from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
@@ -45,7 +44,7 @@ from bert.training.loop import Objective
 
 @dataclasses.dataclass(frozen=True)
 class Classification:
-    """Keeps the protocol `bert.tasks.task.Task`; its predictions are logits, float32 [B, C].
+    """Implements the protocols of `bert.tasks.task`; its predictions are logits, float32 [B, C].
 
     Attributes:
       config: The shape of the model.
@@ -283,7 +282,7 @@ class Classification:
         return classification_results.decode(self.task, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
-        known = labelled(inputs.examples)
+        known = find_labelled(inputs.examples)
         # Those of GLUE's test sets are secret.
         if not known:
             return {}
@@ -343,20 +342,6 @@ class Classification:
         path = claim(folder, f"{name}.tsv")
         classification_results.write_predictions(path, self.task, inputs.examples, logits)
         logging.info("Wrote %d predictions to %s.", len(logits), path)
-
-    def report(
-        self, inputs: Inputs, predictions: np.ndarray, scores: Mapping[str, Any]
-    ) -> list[Section]:
-        if not scores:
-            return []
-        return make_sections(
-            self.task,
-            inputs.part.name,
-            inputs.examples,
-            inputs.arrays["label_ids"],
-            predictions,
-            scores,
-        )
 
     def export(self, folder: str, model: keras.Model) -> None:
         export_classifier(

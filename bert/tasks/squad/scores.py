@@ -9,6 +9,7 @@ import collections
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 Golds = Mapping[str, Sequence[str]]
 
@@ -190,3 +191,8 @@ def best_threshold(
         if current > best:
             best, threshold = current, null_odds[qas_id]
     return 100.0 * best / len(scores), threshold
+
+
+def without_baseline(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the official scores, which files and pages have alone."""
+    return {name: value for name, value in scores.items() if not name.startswith("baseline")}

@@ -17,13 +17,11 @@ from bert.files.owned import claim
 from bert.files.processes import usable_cores
 from bert.network.heads import span_model, span_objective
 from bert.options import MessageError, Option, OptionError
-from bert.reports.sections import Cell, Link, Section, Table
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
-from bert.tasks.squad.report import write_report
 from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.window_table import WindowTable
 from bert.tasks.task import (
@@ -42,9 +40,6 @@ from bert.training.loop import Objective
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
 SHUFFLE_SEED = 12345
-
-# Written beside the answers.
-PAGE = "predictions.html"
 
 _FEATURES = ("input_ids", "input_mask", "segment_ids")
 
@@ -103,7 +98,7 @@ class _TableArrays(Mapping[str, np.ndarray]):
 
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering:
-    """Keeps the protocol `bert.tasks.task.Task`; its predictions are those of `answers`.
+    """Implements the protocols of `bert.tasks.task`; its predictions are those of `answers`.
 
     Attributes:
       config: The shape of the model.
@@ -342,25 +337,8 @@ class QuestionAnswering:
             claim(folder, "nbest_predictions.json"),
             claim(folder, "null_odds.json") if is_v2 else None,
         )
-        # The files have the official scores alone.
-        official = {name: scores[name] for name in scores if not name.startswith("baseline")}
-        if official:
+        if official := squad_scores.without_baseline(scores):
             _write_scores(folder, step, official)
-        page = claim(folder, PAGE)
-        write_report(page, inputs.examples, predictions, official, version_2_with_negative=is_v2)
-        logging.info("Wrote %s, to look through the answers.", page)
-
-    def report(
-        self,
-        inputs: Inputs,
-        predictions: Sequence[squad_answers.Prediction],
-        scores: Mapping[str, Any],
-    ) -> list[Section]:
-        """Returns the way to the page that `write` makes of the answers, and the scores."""
-        rows: list[list[Cell]] = [[name, value] for name, value in scores.items()]
-        link = Link(f"{len(inputs.examples):,} questions in their paragraphs", PAGE)
-        found: list[Section] = [Table("Answers", ["page"], [[link]])]
-        return [*found, Table("Scores", ["score", "value"], rows)] if scores else found
 
     def export(self, folder: str, model: keras.Model) -> None:
         export_answerer(

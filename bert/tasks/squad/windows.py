@@ -17,11 +17,11 @@ import tokenization
 from bert.files.processes import Workers
 from bert.files.progress import Progress
 from bert.files.records import encode_examples, write_records
+from bert.tasks.examples import warn_of_unknown
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import window_table
 from bert.tasks.squad.options import check_lengths
 from bert.tasks.squad.window_table import Ragged, WindowTable
-from bert.tasks.unknown import warn_of_unknown
 from bert.text import bulk
 
 _SPECIAL_TOKENS = ["[CLS]", "[SEP]"]

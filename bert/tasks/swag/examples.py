@@ -26,7 +26,7 @@ from bert.files.rows import (
     suggest_separator,
 )
 from bert.options import MessageError
-from bert.tasks.unknown import warn_of_unknown
+from bert.tasks.examples import warn_of_unknown
 
 _ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
 # Of each split, the files in a folder, of which the first one found is taken.

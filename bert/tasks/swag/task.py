@@ -14,12 +14,11 @@ from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file, is_file
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option, OptionError
-from bert.reports.sections import Section, labelled
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
+from bert.tasks.examples import find_labelled
 from bert.tasks.split import DevSplit, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.options import SwagData
-from bert.tasks.swag.report import make_sections
 from bert.tasks.swag.saved_model import export_chooser
 from bert.tasks.task import (
     ASKED,
@@ -39,7 +38,7 @@ from bert.training.loop import Objective
 
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice:
-    """Keeps the protocol `bert.tasks.task.Task`; its predictions are logits, float32 [N, E].
+    """Implements the protocols of `bert.tasks.task`; its predictions are logits, float32 [N, E].
 
     Attributes:
       config: The shape of the model.
@@ -191,7 +190,7 @@ class MultipleChoice:
         return swag_examples.decode(inputs.examples, inputs.arrays, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
-        known = labelled(inputs.examples)
+        known = find_labelled(inputs.examples)
         if not known:
             return {}
         if len(known) < len(inputs.examples):
@@ -224,13 +223,6 @@ class MultipleChoice:
         save_scores(folder, step, scores, f"{kind}_results")
         baseline = scores["baseline"]
         logging.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
-
-    def report(
-        self, inputs: Inputs, predictions: np.ndarray, scores: Mapping[str, Any]
-    ) -> list[Section]:
-        if not scores:
-            return []
-        return make_sections(inputs.part.name, inputs.examples, inputs.arrays, predictions)
 
     def export(self, folder: str, model: keras.Model) -> None:
         export_chooser(folder, model, self.tokenizer, self.max_seq_length)

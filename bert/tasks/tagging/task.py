@@ -18,7 +18,6 @@ from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.network.heads import tagging_model, tagging_objective
 from bert.options import Message, Option, OptionError
-from bert.reports.sections import Section
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
 from bert.tasks.features import FeatureTagger
@@ -30,7 +29,6 @@ from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
-from bert.tasks.tagging.report import make_sections, mix_section
 from bert.tasks.tagging.saved_model import export_tagger
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
 from bert.tasks.tagging.teacher import Teacher, order_of_labels
@@ -92,7 +90,7 @@ class Features:
 
 @dataclasses.dataclass(frozen=True)
 class Tagging:
-    """Keeps the protocol `bert.tasks.task.Task`.
+    """Implements the protocols of `bert.tasks.task`.
 
     Attributes:
       config: The shape of the model.
@@ -348,15 +346,6 @@ class Tagging:
         )
         logging.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
 
-    def report(
-        self, inputs: Inputs, predictions: Predictions, scores: Mapping[str, Any]
-    ) -> list[Section]:
-        if not scores:
-            return []
-        return make_sections(
-            self.task, inputs.part.name, inputs.examples, predictions.sentences, scores
-        )
-
     def export(self, folder: str, model: keras.Model) -> None:
         export_tagger(folder, model, self.tokenizer, self.task, self.max_seq_length)
 
@@ -417,13 +406,6 @@ class FeatureTagging(Tagging):
         if shares := scores.get("layer_weights"):
             told = ", ".join(f"{share:.3f}" for share in shares)
             logging.info("Weights of the layers, from the lowest: %s.", told)
-
-    def report(
-        self, inputs: Inputs, predictions: Predictions, scores: Mapping[str, Any]
-    ) -> list[Section]:
-        sections = super().report(inputs, predictions, scores)
-        shares = scores.get("layer_weights")
-        return [*sections[:1], mix_section(shares), *sections[1:]] if shares else sections
 
     def make_model(self, precision: str) -> keras.Model:
         tagger = FeatureTagger(

@@ -15,10 +15,10 @@ import numpy as np
 from absl import logging
 
 import tokenization
+from bert.tasks.examples import warn_of_unknown
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.unknown import warn_of_unknown
 
 # What is not the number of a word.
 NO_WORD = -1

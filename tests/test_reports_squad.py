@@ -6,11 +6,11 @@ import re
 import pytest
 from conftest import ROOT
 
+from bert.reports.squad import LARGEST_LOSS, loss, write_report
 from bert.tasks.squad.answers import Entry, Prediction, Span
 from bert.tasks.squad.questions import Answer, SquadExample
-from bert.tasks.squad.report import LARGEST_LOSS, loss, write_report
 
-PAGE = (ROOT / "bert/tasks/squad/page.html").read_text(encoding="utf-8")
+PAGE = (ROOT / "bert/reports/squad.html").read_text(encoding="utf-8")
 HOSTILE = "</script><script>alert(1)</script><!-- <b>&amp;'\" \U0001f600 \ud800"
 CONTEXT = f"{HOSTILE} The leader was John Smith."
 

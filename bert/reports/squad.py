@@ -67,7 +67,7 @@ def write_report(
 def _row(
     example: squad_questions.SquadExample, prediction: squad_answers.Prediction, version_2: bool
 ) -> dict[str, Any]:
-    """Returns what the page holds of a question; page.html reads these names."""
+    """Returns what the page holds of a question; squad.html reads these names."""
     best = prediction.best
     row: dict[str, Any] = {
         "id": example.qas_id,
@@ -123,7 +123,7 @@ def _page(content: dict[str, Any], scores: dict[str, float]) -> str:
     )
     # Its script puts text on the page as text and never as HTML. Offsets count characters as Python
     # does, so that the script takes paragraphs apart with `Array.from`.
-    page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    page = resources.files(__package__).joinpath("squad.html").read_text(encoding="utf-8")
     return page.replace("%FIGURES%", figures).replace("%CONTENT%", text)
 
 

@@ -4,7 +4,7 @@ from conftest import PREDICTIONS, make_examples, model_inputs
 
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.guesses import guess
-from bert.pretraining.report import make_sections
+from bert.reports.pretraining import make_sections
 from bert.reports.sections import Mark
 
 TOKENS = dict(enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "cats", "sat", "."]))

@@ -23,12 +23,12 @@ from bert.reports.sections import (
     Table,
     Text,
     filter_link,
-    labelled,
     shorten,
     worst_first,
 )
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import InputExample, Task
+from bert.tasks.examples import find_labelled
 
 # Labels up to which a confusion matrix is readable; of more, the most frequent confusions.
 _MATRIX_LABELS = 25
@@ -74,7 +74,7 @@ def make_sections(
         chosen = np.eye(len(task.labels), dtype=bool)[logits.argmax(axis=1)]
         right = np.eye(len(task.labels), dtype=bool)[right[:, 0]]
     known = np.zeros((len(examples), 1), bool)
-    known[labelled(examples)] = True
+    known[find_labelled(examples)] = True
     losses = np.where(known[:, 0], losses, UNKNOWN)
     rows: list[list[Cell]] = [
         [filter_link(label, part, right=label), *(row[name] for name in _COLUMNS)]
@@ -169,7 +169,7 @@ def _regression(
     part: str, examples: Sequence[InputExample], right: np.ndarray, said: np.ndarray
 ) -> list[Section]:
     pairs = list(zip(right.tolist(), said.tolist(), strict=True))
-    known = labelled(examples)
+    known = find_labelled(examples)
     shown = [
         Example(number, UNKNOWN, None, [f"said {pair[1]:.4g}", example.guid], _texts(example))
         for number, (example, pair) in enumerate(zip(examples, pairs, strict=True))

@@ -1,7 +1,7 @@
 import pytest
 
+from bert.reports import tagging as report
 from bert.reports.sections import Mark
-from bert.tasks.tagging import report
 from bert.tasks.tagging.predictions import Prediction, score
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.windows import Task

@@ -65,8 +65,10 @@ def make_sections(
         _example(task, number, sentence, prediction)
         for number, (sentence, prediction) in enumerate(zip(sentences, predictions, strict=True))
     ]
+    shares = scores.get("layer_weights")
     return [
         _table(part, "tag" if task.is_plain else "type", columns, rows),
+        *([mix_section(shares)] if shares else []),
         worst_first(
             part,
             f"Sentences of the {part} set",

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from bert.reports.swag import make_sections
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.examples import Example
-from bert.tasks.swag.report import make_sections
 
 
 def test_endings_have_their_probabilities_and_the_right_and_the_chosen_one_are_told():

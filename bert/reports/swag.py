@@ -12,10 +12,10 @@ from bert.reports.sections import (
     Example,
     Section,
     Text,
-    labelled,
     shorten,
     worst_first,
 )
+from bert.tasks.examples import find_labelled
 from bert.tasks.swag import examples as swag_examples
 
 
@@ -26,7 +26,7 @@ def make_sections(
     logits: np.ndarray,
 ) -> list[Section]:
     """Returns what a page shows; arguments as `examples.decode`, and whose the examples are."""
-    known = {*labelled(examples)}
+    known = {*find_labelled(examples)}
     losses = swag_examples.losses(arrays, logits).tolist()
     decoded = swag_examples.decode(examples, arrays, logits)
     shown = []
