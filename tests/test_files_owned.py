@@ -55,7 +55,7 @@ def test_a_file_that_is_no_runs_is_set_aside(tmp_path, log):
     assert (tmp_path / "eval_results.txt").read_text() == "newer"
     assert (tmp_path / "eval_results.txt.kept-2").read_text() == "old"
     assert (tmp_path / "eval_results.txt.kept-1").read_text() == "older"
-    assert "kept, as" in log.text
+    assert "renamed to" in log.text
 
 
 def test_links_are_unlinked_and_never_followed(tmp_path):

@@ -14,7 +14,7 @@ from helpers.forks import fork_python
 from helpers.prediction_runs import WORDS, model_dir
 
 import predict
-from bert.files.row_writer import KeptLines
+from bert.files.row_writer import ResumableFile
 from bert.scale.predictions import AnswerFile
 from bert.weights import checkpoint
 
@@ -123,7 +123,7 @@ def test_a_mended_line_is_answered_behind_the_kept_ones(settings, tmp_path, log)
     spoilt = [*lines[:5], '{"text_a": 7}', *lines[6:]]
     with pytest.raises(ValueError, match=":6: "):
         predict.run(settings(spoilt))
-    assert "5 lines so far are kept in" in log.text
+    assert "5 lines so far are in" in log.text
     [kept] = tmp_path.glob("*.unfinished")
     # Taken over as they are, rather than asked for again.
     answers = read(kept)
@@ -295,7 +295,7 @@ TASK = {"name": "x", "task_type": "classification", "labels": ["yes", "no"], "is
     [
         ("task.json", deep, "task.json' must be JSON"),
         ("task.json", lambda path: path.write_text("[1]"), "must hold a JSON object"),
-        ("task.json", lambda path: path.write_text("{"), "must be one JSON"),
+        ("task.json", lambda path: path.write_text("{"), "must be JSON"),
         ("task.json", other(kind=None), "`kind` in .* must be one of"),
         ("task.json", other(kind=["classification"]), r"`kind` in .* must be text\. It is \["),
         ("task.json", other(task=None), "task.json' must be as .* `task` must be an object. It is"),
@@ -522,7 +522,7 @@ def test_parquet_keeps_its_columns_as_they_are(tables, tmp_path):
 
 def stop_at_once_behind(settings, count, monkeypatch):
     """Runs until so many lines are kept."""
-    write = KeptLines.write
+    write = ResumableFile.write
 
     def stop(self, line):
         if self.count == count:
@@ -530,7 +530,7 @@ def stop_at_once_behind(settings, count, monkeypatch):
         write(self, line)
 
     with monkeypatch.context() as patched:
-        patched.setattr(KeptLines, "write", stop)
+        patched.setattr(ResumableFile, "write", stop)
         with pytest.raises(KeyboardInterrupt):
             predict.run(settings)
 

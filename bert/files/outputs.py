@@ -165,7 +165,7 @@ class _Terminal:
 
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
-    """Opens `--output_file`: standard output for -, else a file that appears when it is whole."""
+    """Opens an output: standard output for -, else a file that appears when it is complete."""
     if path == "-":
         # A bar would be drawn between the answers.
         if not sys.stdout.isatty():
@@ -218,7 +218,7 @@ def _folder_error(received: Message, remedy: str = "") -> OptionError:
 
 
 def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
-    """Returns the place of `folder`, links followed, if an exported model may be written there.
+    """Returns the real path of a folder, if an exported model may be written there.
 
     Args:
       folder: Where it is to be.

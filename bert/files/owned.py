@@ -1,7 +1,7 @@
-"""The files that runs of this project have made in a folder, told from all others by a list.
+"""The manifest of the files that runs of this project own in a folder, and temporary folders.
 
-A run claims a name before it writes it. Only claimed files are ever replaced or deleted; what
-somebody else has put there stays, and where it has a name that a run needs, it is set aside.
+A run claims a name before it writes the file. Only claimed files are ever replaced or deleted.
+Another file stays; where a run needs its name, it is renamed.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from bert.options import OptionError
 LIST_FILE = ".own_files.json"
 LOCK_FILE = ".bert.lock"
 
-# Tells such a folder from all others, and is locked by the run that has it.
+# Marks a temporary folder, and is locked by the run that uses it.
 _MARKER = ".bert.scratch"
 # What the names of folders of models begin with.
 _MODEL = "bert-model-"
@@ -61,9 +61,9 @@ def _is_inside(name: Any) -> bool:
 
 
 def claim(folder: str, name: str) -> str:
-    """Returns the path of a file that is about to be written, which is a run's own from now on.
+    """Returns the path of a file that a run is about to write, and owns from now on.
 
-    A file of that name that is no run's is set aside.
+    A file of that name that no run has claimed is renamed.
     """
     claim_all(folder, [name])
     return os.path.join(folder, name)
@@ -83,15 +83,15 @@ def _set_aside(path: str) -> None:
     if not gfile.exists(path) and not os.path.islink(path):
         return
     number = 1
-    while gfile.exists(kept := f"{path}.kept-{number}"):
+    while gfile.exists(backup := f"{path}.kept-{number}"):
         number += 1
-    durable.rename(path, kept)
-    logging.warning("%r is of no run here, so it is kept, as %r.", path, kept)
+    durable.rename(path, backup)
+    logging.warning("%r was not written by a training run; renamed to %r.", path, backup)
 
 
 @contextlib.contextmanager
 def _list_of(folder: str) -> Iterator[list[str]]:
-    """Gives the names, to be changed; evaluations and other workers change them, too."""
+    """Gives the names under a lock, since evaluations and other workers change them, too."""
     if folder:
         durable.make_folders(folder)
     with durable.locked_folder(folder):
@@ -111,9 +111,9 @@ def _write_names(folder: str, names: Collection[str]) -> None:
 
 
 def remove(folder: str, names: Collection[str]) -> None:
-    """Deletes files, in this order, as far as runs have claimed them.
+    """Deletes files that runs have claimed, in this order.
 
-    Of a link nothing but itself is deleted: where one leads to a file's folder, the file stays.
+    A link is deleted without what it leads to.
     """
     with _list_of(folder) as owned:
         for name in names:
@@ -150,7 +150,7 @@ def _remove_empty(place: str) -> None:
 
 
 def clear(folder: str, *, but: Collection[str] = ()) -> None:
-    """Deletes all that runs have claimed, those in folders of their own within it too.
+    """Deletes all files that runs have claimed, also in folders within.
 
     Args:
       folder: Where runs have written.
@@ -167,7 +167,7 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
         elif file_system().isdir(place):
             with lock(place):
                 clear(place)
-    # What makes others count goes first: without its index, a checkpoint is none.
+    # The index goes first: without it, the other files are no checkpoint.
     remove(folder, sorted(names, key=lambda name: (name != "checkpoint", name[-6:] != ".index")))
     for name in names:
         if name.endswith("/") and not _crosses_link(folder, name.rstrip("/")):
@@ -213,9 +213,9 @@ def is_own(folder: str, path: str) -> bool:
 
 
 def claim_tree(folder: str, name: str) -> str:
-    """Returns the path of a folder that is about to be replaced as a whole.
+    """Returns the path of a folder that is about to be replaced.
 
-    Where something in it is of no run, the folder is set aside.
+    The folder is renamed where no run has claimed some file in it.
     """
     place = os.path.join(folder, name)
     owned = read_names(folder)
@@ -240,13 +240,13 @@ def _files_within(place: str, name: str) -> list[str]:
 
 
 def adopt(folder: str, names: Collection[str]) -> None:
-    """Claims files that this process has just made, whose names it could not know before."""
+    """Claims files that this process has just written."""
     with _list_of(folder) as owned:
         owned.extend(name for name in dict.fromkeys(names) if name not in owned)
 
 
 def _remove_leftovers(folder: str) -> None:
-    """Removes what runs that were killed had begun to write; only who holds the lock may."""
+    """Removes unfinished files of killed runs; the caller holds the lock."""
     owned: dict[str, set[str]] = {}
     for name in (*read_names(folder), LIST_FILE):
         inner, last = os.path.split(name)
@@ -277,7 +277,7 @@ def _is_free(folder: str) -> bool:
 
 
 def _finish_exchange(place: str) -> None:
-    """Ends what a killed process had begun: a folder that took the place of an older one."""
+    """Completes the replacement of a folder that a killed process had begun."""
     gfile = file_system()
     old, partial = place + durable.OLD, f"{place}.partial"
     if gfile.isdir(old) and not gfile.exists(place):
@@ -290,12 +290,10 @@ def _finish_exchange(place: str) -> None:
 
 @contextlib.contextmanager
 def lock(folder: str) -> Iterator[None]:
-    """Keeps other trainings out of a folder until the block ends, however this process ends.
+    """Locks a folder against other training runs, and removes unfinished files of killed runs.
 
-    What runs that were killed had begun to write is removed.
-
-    The system holds the lock for as long as the process lives, so that none is ever left behind;
-    the file only tells who has it. Folders on other file systems are not locked.
+    The system releases the lock when the process ends; the file only names its holder. Folders on
+    remote file systems are not locked.
 
     Raises:
       ValueError: where another process has it.
@@ -363,28 +361,28 @@ def _held(path: str) -> OptionError:
 
 
 def model_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Gives a folder for a model that a run makes of other files, until the block ends."""
+    """Gives a temporary folder for a model that a run makes of other files."""
     return tempfile.TemporaryDirectory(prefix=_MODEL)
 
 
 def is_of_model_folder(value: object) -> bool:
-    """Returns whether it is a path in such a folder, which means nothing to anybody later."""
+    """Returns whether a value is a path in a folder of `model_folder`, which is temporary."""
     return isinstance(value, str) and value.startswith(os.path.join(tempfile.gettempdir(), _MODEL))
 
 
 @contextlib.contextmanager
 def scratch_folder(path: str, names: re.Pattern[str]) -> Iterator[str]:
-    """Gives the path of a local folder that is there, and empty, until the block ends.
+    """Gives the path of a temporary local folder, which is empty.
 
-    It is beside the file that the run makes, for there is room. What a run left of it that was
-    killed is removed by the next one.
+    The folder is beside the file that the run writes, where there is room for it. The next run
+    removes what a killed run has left in it.
 
     Args:
-      path: That of the file. Where it is not local, the folder is where the system wants such.
-      names: Those of the files that are made there. No others are ever removed.
+      path: The file. Where it is not local, the folder is where the system has temporary ones.
+      names: The names of files that are written in the folder. No others are ever removed.
 
     Raises:
-      ValueError: where another process has it, or it is somebody else's.
+      ValueError: where another process uses it, or something else has its name.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -406,7 +404,7 @@ def scratch_folder(path: str, names: re.Pattern[str]) -> Iterator[str]:
             "another name."
         ) from error
     except NoLocksError:
-        # Whether another run needs what is there cannot be told.
+        # Without locks, another run may need the folder.
         with _folder_of_its_own(folder) as own:
             yield own
         return
@@ -440,7 +438,7 @@ def _folder_of_its_own(folder: str) -> Iterator[str]:
 
 
 def _find_foreign(folder: str, names: re.Pattern[str]) -> str | None:
-    """Returns the path of something that no run has left; None where there is nothing."""
+    """Returns the path of something that no run has left, or None."""
     if not os.path.lexists(folder):
         return None
     if os.path.islink(folder) or not os.path.isdir(folder):

@@ -1,6 +1,7 @@
-"""Files of answers, each behind all that its input holds: JSON lines, CSV, TSV or Parquet.
+"""Writers of rows: answers after all values of their inputs, and files that a run can resume.
 
-Names of answers that an input has already get a suffix.
+Answers are JSON lines, CSV, TSV or Parquet. The name of an answer that an input has already gets a
+suffix.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ _Item = TypeVar("_Item")
 _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
 _SUFFIX = "_predicted"
-# The column of what is wrong with an input.
+# The column of problems of inputs.
 _ERROR = "error"
 
 
@@ -46,12 +47,12 @@ def tsv_line(cells: Iterable[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Names:
-    """What answers are called beside what inputs hold: the same in every row.
+    """The names of the values of inputs and answers, which are the same in every row.
 
     Attributes:
-      inputs: Names of all that inputs hold.
-      answers: For each name in an answer, that which it has here.
-      error: That of what is wrong with an input.
+      inputs: The names of the values of inputs.
+      answers: The name that each value of an answer has here.
+      error: The name of the problem of an input.
     """
 
     inputs: Sequence[str]
@@ -60,7 +61,7 @@ class Names:
 
     @classmethod
     def of(cls, inputs: Sequence[str], answers: Sequence[str]) -> "Names":
-        """Returns names that inputs do not have, and warns where they are others than usual."""
+        """Returns names that inputs do not have, and warns where a name is changed."""
         renamed = {answer: _free(answer, inputs) for answer in answers}
         for old, new in renamed.items():
             if old != new:
@@ -71,7 +72,7 @@ class Names:
 
     @property
     def added(self) -> list[str]:
-        """Those that inputs do not have."""
+        """The names of answers and problems."""
         return [*self.answers.values(), self.error]
 
 
@@ -82,23 +83,23 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 
 class JsonLines:
-    """An object a line.
+    """Answers as JSON lines.
 
     Args:
-      names: What is called how.
+      names: The names of the values.
     """
 
     header = b""
-    # What makes the whole file of the lines, where they are not it.
+    # Writes the complete file from the lines, where they are not the file itself.
     make: Callable[[Any, BinaryIO], None] | None = None
 
     def __init__(self, names: Names) -> None:
         self.names = names
 
-    def find_problem(self, asked: Input) -> str:
+    def find_problem(self, query: Input) -> str:
         """Returns why there is no room for the answer to an input, "" where there is."""
         # Where all inputs are known beforehand, names are those that none has.
-        others = [name for name in asked.cells or () if name in self.names.added]
+        others = [name for name in query.cells or () if name in self.names.added]
         if not others:
             return ""
         return (
@@ -106,16 +107,16 @@ class JsonLines:
             f"{others}. Of a file, in place of standard input, all keys are known beforehand."
         )
 
-    def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
+    def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
         """Returns the line of an answer."""
         named = {self.names.answers[name]: value for name, value in answer.items()}
-        return _json_line({**(asked.cells or {}), **named})
+        return _json_line({**(query.cells or {}), **named})
 
-    def refusal(self, asked: Input, problem: str) -> bytes:
+    def refusal(self, query: Input, problem: str) -> bytes:
         """Returns the line of an input that has no answer."""
-        return _json_line({"line": asked.line, self.names.error: problem})
+        return _json_line({"line": query.line, self.names.error: problem})
 
-    def belongs(self, line: bytes, asked: Input) -> bool:
+    def belongs(self, line: bytes, query: Input) -> bool:
         """Returns whether a line of an earlier run is an answer to an input."""
         try:
             answer = parse_json(line)
@@ -125,7 +126,7 @@ class JsonLines:
             return False
         given = {name: each for name, each in answer.items() if name not in self.names.added}
         # As text, for no number that is none equals itself.
-        return json.dumps(given) == json.dumps(asked.cells)
+        return json.dumps(given) == json.dumps(query.cells)
 
     def records(self, file: BinaryIO) -> Iterator[bytes]:
         """Yields the lines of a file."""
@@ -133,16 +134,16 @@ class JsonLines:
 
 
 class Table:
-    """A row for each input below a header.
+    """Answers as a table, with a row for each input below a header.
 
-    Until all are there, the last column is for what is wrong with an input, whether the whole file
-    has that column or not: so what was kept without `--on_error=skip` is gone on with under it.
+    Until the file is complete, the last column is for problems, whether the complete file has that
+    column or not: so a run that skips inputs without an answer can resume one that does not.
 
     Args:
-      names: Of the columns.
-      separator: A tab writes cells as they are; what else would end them becomes spaces. Any other
-        puts quotes around cells that need them.
-      has_errors: Whether the whole file has that column.
+      names: The names of the columns.
+      separator: With a tab, tabs and line breaks in cells become spaces. With any other separator,
+        cells that need them have quotes.
+      has_errors: Whether the complete file has the column of problems.
     """
 
     def __init__(self, names: Names, separator: str, *, has_errors: bool) -> None:
@@ -163,13 +164,13 @@ class Table:
         line = text.getvalue().removesuffix("\r\n") + "\n"
         return line.encode("utf-8", "backslashreplace")
 
-    def _given(self, asked: Input) -> list[str]:
-        cells = asked.cells or {}
+    def _given(self, query: Input) -> list[str]:
+        cells = query.cells or {}
         return [_cell(cells.get(name)) for name in self.names.inputs]
 
-    def find_problem(self, asked: Input) -> str:
+    def find_problem(self, query: Input) -> str:
         """Returns why there is no room for an input, "" where there is."""
-        others = [name for name in asked.cells or () if name not in self.names.inputs]
+        others = [name for name in query.cells or () if name not in self.names.inputs]
         if not others:
             return ""
         return (
@@ -177,25 +178,25 @@ class Table:
             f"{others}. With JSON lines to write, each may have its own."
         )
 
-    def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
+    def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
         """Returns the row of an answer."""
         flat = _known_answers(answer, self.names)
         cells = [_cell(flat.get(name)) for name in self.names.answers]
-        return self._line([*self._given(asked), *cells, ""])
+        return self._line([*self._given(query), *cells, ""])
 
-    def refusal(self, asked: Input, problem: str) -> bytes:
+    def refusal(self, query: Input, problem: str) -> bytes:
         """Returns the row of an input that has no answer."""
         blank = [""] * len(self.names.answers)
-        return self._line([*self._given(asked), *blank, problem])
+        return self._line([*self._given(query), *blank, problem])
 
-    def belongs(self, line: bytes, asked: Input) -> bool:
+    def belongs(self, line: bytes, query: Input) -> bool:
         """Returns whether a row of an earlier run is an answer to an input."""
         # The last cell is blank where nothing is wrong.
         if not line.endswith(self._end):
             return False
         # The blank one is for the separator.
-        beginning = self._line([*self._given(asked), ""]).removesuffix(b"\n")
-        return asked.cells is not None and line.startswith(beginning)
+        beginning = self._line([*self._given(query), ""]).removesuffix(b"\n")
+        return query.cells is not None and line.startswith(beginning)
 
     def records(self, file: BinaryIO) -> Iterator[bytes]:
         """Yields the rows of a file, which may have line breaks within quotes."""
@@ -215,15 +216,15 @@ class Table:
 
 
 class ParquetLines(JsonLines):
-    """Rows of Parquet, which are kept as JSON lines until all are there.
+    """Answers as Parquet, which are JSON lines until all are there.
 
     Args:
-      names: Of the columns.
-      input_file: The file that is answered.
-      path: That of the rows.
-      start: Where the first row stands in the file that is answered, if that is Parquet: then its
+      names: The names of the columns.
+      input_file: The file of the inputs.
+      path: The file to write.
+      start: The place of the first input in the file of the inputs, if that is Parquet: then its
         columns stay as they are.
-      has_errors: Whether the whole file has the column of what is wrong with an input.
+      has_errors: Whether the complete file has the column of problems.
     """
 
     def __init__(
@@ -242,16 +243,16 @@ class ParquetLines(JsonLines):
         self._start = start
         self.make = self._make
 
-    def answer(self, asked: Input, answer: Mapping[str, Any]) -> bytes:
+    def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
         flat = _known_answers(answer, self.names)
         plain = {
             name: _cell(flat[name]) if isinstance(flat.get(name), list | dict) else flat.get(name)
             for name in self.names.answers
         }
-        return super().answer(asked, plain)
+        return super().answer(query, plain)
 
-    def refusal(self, asked: Input, problem: str) -> bytes:
-        cells = (asked.cells or {}).items()
+    def refusal(self, query: Input, problem: str) -> bytes:
+        cells = (query.cells or {}).items()
         given = {name: value for name, value in cells if name not in self.names.added}
         return _json_line({**given, self.names.error: problem})
 
@@ -265,7 +266,7 @@ class ParquetLines(JsonLines):
 
 
 def flatten(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an answer as a table has it: with the probability of the label behind the label."""
+    """Returns an answer as a table has it, with the probability of the label after the label."""
     values = dict(answer)
     if "probabilities" in values and "label" in values:
         values["probability"] = values["probabilities"][values["label"]]
@@ -297,26 +298,29 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-class KeptLines:
-    """A local file of lines that appears when it is whole; until then, it has another name.
+class ResumableFile:
+    """A line-oriented output file that an interrupted run can resume.
+
+    The file is local. Until it is complete, it has another name.
 
     Args:
-      path: Of the whole file.
-      key: Tells what the lines are made of: part of the other name, so that lines of another making
-        are never gone on with.
+      path: The path of the complete file.
+      key: Differs for every model, input and option, and is part of the other name, so that lines
+        of another run are never resumed.
 
     Attributes:
-      unfinished: The other name.
-      count: Whole lines that are there.
-      num_again: Of the inputs that `pass_over` has returned, the first so many have lines, too.
+      unfinished: The path until the file is complete.
+      count: How many complete lines it has.
+      num_rewritten: How many of the inputs returned by `skip_answered` already have lines; their
+        chunk is computed again.
     """
 
     def __init__(self, path: str, key: str) -> None:
         self._path = os.path.realpath(path)
         self.unfinished = f"{self._path}.{key}.unfinished"
         self.count = 0
-        self.num_again = 0
-        # Whether what an earlier run has left is looked through.
+        self.num_rewritten = 0
+        # Whether the lines of an earlier run are counted.
         self._is_passed = False
         self._file = self._open()
 
@@ -330,7 +334,7 @@ class KeptLines:
                 remedy=f"Another one is at work on {self.unfinished!r}.",
             ) from error
 
-    def pass_over(
+    def skip_answered(
         self,
         inputs: Iterator[_Item],
         answers: Callable[[bytes, _Item], bool],
@@ -338,30 +342,30 @@ class KeptLines:
         records: Callable[[BinaryIO], Iterator[bytes]] = iter,
         chunk: int = 1,
     ) -> Iterator[_Item]:
-        """Returns the inputs to which no line belongs yet, and those before them in their chunk.
+        """Returns the inputs without a line, and the inputs before them in their chunk.
 
-        Lines are kept up to the first one that does not belong to its input, or is not whole.
+        Lines stay up to the first one that is incomplete or not the answer to its input.
 
         Args:
-          inputs: All of them, one to a line.
-          answers: Whether a line belongs to an input.
-          header: What the file begins with; lines behind another one are not kept.
-          records: Yields the lines of a file, of which one may hold line breaks.
-          chunk: Of how many inputs lines are made together.
+          inputs: All inputs, one for each line.
+          answers: Returns whether a line is the answer to an input.
+          header: The beginning of the file; lines after another header do not stay.
+          records: Yields the lines of a file, which may have line breaks within.
+          chunk: How many inputs are answered together.
         """
         begun: list[_Item] = []
         end = len(header)
         has_header = self._file.read(end) == header
         for line in records(self._file) if has_header else ():
-            each = next(inputs, None)
-            if each is None:
+            record = next(inputs, None)
+            if record is None:
                 break
-            if not line.endswith(b"\n") or not answers(line, each):
-                inputs = itertools.chain([each], inputs)
+            if not line.endswith(b"\n") or not answers(line, record):
+                inputs = itertools.chain([record], inputs)
                 break
             end += len(line)
             self.count += 1
-            begun.append(each)
+            begun.append(record)
             if len(begun) == chunk:
                 begun.clear()
         if not has_header:
@@ -371,24 +375,24 @@ class KeptLines:
         self._file.truncate()
         self._is_passed = True
         if self.count:
-            logging.info("Going on behind %d lines in %s.", self.count, self.unfinished)
-        self.num_again = len(begun)
+            logging.info("Resuming after %d lines in %s.", self.count, self.unfinished)
+        self.num_rewritten = len(begun)
         return itertools.chain(begun, inputs)
 
     def write(self, line: bytes) -> None:
-        """Takes a line with its end."""
+        """Writes a line, which has its end."""
         self._file.write(line)
         self.count += 1
 
     def flush(self) -> None:
-        """Hands the lines to the file."""
+        """Writes buffered lines to the file."""
         self._file.flush()
 
     def finish(self, make: Callable[[BinaryIO, BinaryIO], None] | None = None) -> None:
-        """Gives the file its name.
+        """Renames the complete file.
 
         Args:
-          make: Where the lines are not the file itself, writes it from them.
+          make: Writes the complete file from the lines, where they are not the file itself.
         """
         with self._file:
             self._file.flush()
@@ -403,14 +407,14 @@ class KeptLines:
             sync(os.path.dirname(self._path))
 
     def leave(self) -> None:
-        """Keeps the lines under the other name, if there are any."""
+        """Closes the file and leaves its lines under the other name, if there are any."""
         with contextlib.suppress(OSError):
             self._file.flush()
-        # Until then, nobody knows how many belong to the inputs.
+        # Before `skip_answered`, the number of lines that are answers is not known.
         lines = f"{self.count} lines" if self._is_passed else "Lines"
         if self.count if self._is_passed else os.fstat(self._file.fileno()).st_size:
             logging.warning(
-                "%s so far are kept in %s; the same command goes on behind them.",
+                "%s so far are in %s; the same command resumes after them.",
                 lines,
                 self.unfinished,
             )
@@ -422,21 +426,21 @@ class KeptLines:
 
 
 @contextlib.contextmanager
-def keep_lines(
+def open_resumable(
     path: str,
     key: str,
     make: Callable[[BinaryIO, BinaryIO], None] | None = None,
     check: Callable[[], None] = lambda: None,
-) -> Iterator[KeptLines]:
-    """Opens a `KeptLines`, which is finished when the block ends, and else left.
+) -> Iterator[ResumableFile]:
+    """Opens a `ResumableFile`, which is finished when the block ends without an exception.
 
     Args:
-      path: Of the whole file.
-      key: As `KeptLines` takes it.
-      make: As `KeptLines.finish` takes it.
-      check: Raises where the whole file must not get its name, as one may have come there since.
+      path: The path of the complete file.
+      key: As `ResumableFile` takes it.
+      make: As `ResumableFile.finish` takes it.
+      check: Raises where the file must not be renamed, since another may be there by now.
     """
-    lines = KeptLines(path, key)
+    lines = ResumableFile(path, key)
     try:
         yield lines
         check()

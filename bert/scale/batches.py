@@ -19,7 +19,7 @@ from bert.scale.beam import NAMESPACE, check_beam, run_pipeline
 from bert.scale.options import BeamOptions
 from bert.scale.parts import Part
 
-# So many files at most, give or take a factor of two, for any number of inputs.
+# About so many files at most, within a factor of two, for any number of inputs.
 _FILES = 1024
 
 # Digits of a fingerprint in the name of what is not finished.
@@ -34,7 +34,10 @@ _WITHOUT_DIFFERENCE = frozenset(
         *("check", "overwrite", "runner", "beam_options", "use_tpu", "on_error"),
     ]
 )
-# What holds off another run, in the folder of the files.
+# Keys of unfinished files depend on the order of options: these come first, wherever groups have
+# them.
+_FIRST = ("shard", "version_2_with_negative", "null_score_diff_threshold", "precision")
+# The lock file in the folder of the files.
 _LOCK = "lock"
 
 _Settings = TypeVar("_Settings")
@@ -65,15 +68,15 @@ class Work(abc.ABC):
 
     @abc.abstractmethod
     def make(self, number: int, inputs: Sequence[Any]) -> None:
-        """Writes a file; again if another machine has done so, for it holds the same."""
+        """Writes a file, again if another machine has written it: the content is the same."""
 
     def path(self, number: int) -> str:
-        """Returns that of a file."""
+        """Returns the path of a file."""
         return os.path.join(self.folder, f"{number:06}")
 
     @staticmethod
     def num_chunks(count: int) -> int:
-        """Returns how many of all chunks a file is made of."""
+        """Returns how many of `count` chunks have their output in one file."""
         return max(count // _FILES, 1)
 
     @staticmethod
@@ -92,7 +95,7 @@ class Work(abc.ABC):
 
 
 def _whole_path(path: str | None) -> str | None:
-    """Returns that of a model from the root on; one may also be named on the hub."""
+    """Returns the absolute path of a model, which may also be a name on the hub."""
     if not path or is_remote(path):
         return path
     # A checkpoint is named by what its files begin with.
@@ -101,7 +104,7 @@ def _whole_path(path: str | None) -> str | None:
 
 
 def folder_of(output_file: str, key: str) -> str:
-    """Returns the folder of what is made for an output until all is there."""
+    """Returns the folder of the files of an unfinished output."""
     folder = f"{output_file}.{key}.parts"
     return folder if is_remote(folder) else os.path.abspath(folder)
 
@@ -118,8 +121,9 @@ def key_of(options: Mapping[str, Any], *inputs: Any) -> str:
 
 def changing_options(options: Any) -> dict[str, Any]:
     """Returns by name the options of a group that change the output."""
-    values = dataclasses.asdict(options).items()
-    return {name: value for name, value in values if name not in _WITHOUT_DIFFERENCE}
+    values = dataclasses.asdict(options)
+    names = sorted(values.keys() - _WITHOUT_DIFFERENCE, key=[*_FIRST, *values].index)
+    return {name: values[name] for name in names}
 
 
 def describe_part(
@@ -159,9 +163,9 @@ def check_machines(beam: BeamOptions, part: Part | None) -> None:
 
 @contextlib.contextmanager
 def made_files(beam: BeamOptions, work: Work) -> Iterator[list[str]]:
-    """Gives the files of the work in their order, once all are there; none is left behind it.
+    """Gives the files of the work in their order, once all are there, and removes them afterwards.
 
-    Where something fails, what is there stays for the same command.
+    After a failure, they stay for the same command.
 
     Raises:
       ValueError: where the pipeline cannot be run, or leaves some out.
@@ -188,7 +192,7 @@ def made_files(beam: BeamOptions, work: Work) -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Keeps other runs from the same files."""
+    """Locks a folder against other runs."""
     if is_remote(folder):
         yield
         return
@@ -215,14 +219,14 @@ def _build(pipeline: Any, work: Work, done: Collection[int]) -> Any:
 
 
 def _handler(work: Work) -> Any:
-    """Returns what `RunInference` asks the model by."""
+    """Returns the model handler of `RunInference`."""
     from apache_beam.metrics import Metrics  # noqa: PLC0415
     from apache_beam.ml.inference.base import ModelHandler  # noqa: PLC0415
 
     class Handler(ModelHandler):
         def load_model(self) -> Any:
             work.open()
-            # Beam keeps it, and takes not everything.
+            # Beam holds the returned object, which cannot be any model.
             return self
 
         def batch_elements_kwargs(self) -> dict[str, int]:

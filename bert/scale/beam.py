@@ -1,7 +1,6 @@
-"""Pipelines of Apache Beam: what runs them, and what is told of their end.
+"""Pipelines of Apache Beam: checks of the runner, the run, and its errors and counters.
 
-Beam is an extra of the package, `pip install '.[beam]'`. It is loaded where a pipeline is run, and
-nowhere else: of this module, settings and checks need it not.
+Beam is an extra of the package, `pip install '.[beam]'`. It is loaded where a pipeline is run.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ from bert.files.process import is_script
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.options import BeamOptions
 
-# Of the counters that are told.
+# The namespace of the counters that are logged.
 NAMESPACE = "bert"
 
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -30,10 +29,10 @@ _MESSAGE_LENGTH = 800
 
 
 def check_beam(beam: BeamOptions) -> None:
-    """Checks that there is what runs a pipeline, if one is asked for, and that it is told well.
+    """Checks that Beam is installed and has the options, if a pipeline is requested.
 
     Raises:
-      ValueError: where Beam is not installed, or there are no such options.
+      MessageError: where it is not, or has them not.
     """
     if beam.runner is None:
         if beam.beam_options:
@@ -73,7 +72,7 @@ def _options(beam: BeamOptions) -> Any:
             known = options.get_all_options()
             everything = options.get_all_options(retain_unknown_options=True)
     unknown = everything.keys() - known.keys()
-    # That of another runner may be known to its server alone.
+    # An option of another runner may be known to its server alone.
     if unknown and beam.runner == "DirectRunner":
         raise _refusal(beam, f"unknown: {', '.join(sorted(unknown))}")
     return options
@@ -97,7 +96,7 @@ def _caught_usage(beam: BeamOptions) -> Iterator[None]:
 
 
 class _Lines:
-    """What is written, kept."""
+    """A stream whose lines are collected."""
 
     def __init__(self, lines: list[str]) -> None:
         self.write = lines.append
@@ -131,9 +130,9 @@ def run_pipeline(
             with _ended_with_processes(beam, clear):
                 result = pipeline.run()
                 state = result.wait_until_finish()
-        # What runs it is not ours, and raises whatever it likes.
+        # A runner may raise any exception.
         except Exception as error:
-            raise _failure(beam, _said(error)) from error
+            raise _failure(beam, _describe(error)) from error
         if state != "DONE":
             raise _failure(beam, f"it ended as {state}")
         counters = _counters(result)
@@ -143,7 +142,7 @@ def run_pipeline(
 
 
 def _local_runner(options: Any) -> Any:
-    """Returns what `DirectRunner` stands for.
+    """Returns the runner on this machine.
 
     Beam's own of that name would first try to fetch another one, Prism, from the network; and its
     worker processes would write dozens of lines.
@@ -157,17 +156,17 @@ def _local_runner(options: Any) -> Any:
         return fn_api_runner.FnApiRunner()
     # Else it would start processes of Beam's own.
     direct.direct_running_mode = "in_memory"
-    _tell_late_processes_to_end()
+    _end_late_processes()
     command = shlex.join([sys.executable, "-m", "bert.commands.beam_worker"])
     # In place of the shell that Beam starts, so that this process is the parent.
     command = f"exec {command}" if os.name == "posix" else command
     return fn_api_runner.FnApiRunner(SubprocessSDKEnvironment.from_command_string(command))
 
 
-def _tell_late_processes_to_end() -> None:
-    """Has a process end that connects only when the work is done.
+def _end_late_processes() -> None:
+    """Ends a process that connects after the work is done.
 
-    Beam tells the connected ones alone, and then waits for ever for the other.
+    Beam ends connected processes only, and then would wait for ever for the other.
     """
     from apache_beam.portability import python_urns  # noqa: PLC0415
     from apache_beam.runners.portability.fn_api_runner import worker_handlers  # noqa: PLC0415
@@ -205,7 +204,7 @@ def _ended_with_processes(beam: BeamOptions, clear: Callable[[], None] | None) -
         threading.excepthook = others
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if type(error).__name__ == "FutureTimeoutError":
         return "Nothing answers where `beam_options` says that it is."
     return str(error) or repr(error)
@@ -236,7 +235,7 @@ def _failure(beam: BeamOptions, said: str) -> MessageError:
 
 
 def _reason(said: str) -> str:
-    """Returns what a message of Beam's says, without the traces of its workers."""
+    """Returns a message of Beam without the traces of its workers."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     # The last error of a trace is that of the worker, behind those of what carried it.
     raised = [match for match in map(_RAISED.match, lines) if match]
@@ -253,7 +252,7 @@ _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit): (?P<mess
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Leaves out what Beam logs of its own work; with --verbosity=1, it is heard."""
+    """Hides what Beam logs, unless the verbosity is 1."""
     if logging.get_verbosity() >= logging.DEBUG:
         yield
         return

@@ -19,12 +19,12 @@ from bert.files.paths import is_file, is_remote, match_file
 from bert.files.progress import Progress
 from bert.files.row_writer import (
     JsonLines,
-    KeptLines,
     Names,
     ParquetLines,
+    ResumableFile,
     Table,
     flat_names,
-    keep_lines,
+    open_resumable,
 )
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.answers import Answer, Answerer, AnswerWork, Form, read, read_back
@@ -220,10 +220,10 @@ class AnswerFile:
         problems: list[str] = []
         form, size = answers.form, self._chunk_size
         header = form.header if self.part is None or self.part.is_first else b""
-        if isinstance(output, KeptLines):
+        if isinstance(output, ResumableFile):
             belongs = functools.partial(self._is_answered, answers, problems)
-            rows = output.pass_over(rows, belongs, header, form.records, size)
-            num_answers, num_rewritten = output.count, output.num_again
+            rows = output.skip_answered(rows, belongs, header, form.records, size)
+            num_answers, num_rewritten = output.count, output.num_rewritten
         else:
             output.write(header)
         total = 1 if span is None else len(span)
@@ -288,7 +288,7 @@ class AnswerFile:
         else:
             # Another run may have written it meanwhile.
             check = functools.partial(check_replaced, path, "output_file", self.may_replace)
-            with keep_lines(path, self._key(form), form.make, check) as saved:
+            with open_resumable(path, self._key(form), form.make, check) as saved:
                 yield saved
 
     def _key(self, form: Form, *inputs: Any) -> str:

@@ -1,8 +1,8 @@
 """Records of pre-training as a pipeline of Apache Beam: those of `streaming`, on many machines.
 
-Documents are read and numbered; each tells its instances, which go to the documents that have their
-second segments, are finished there, and go to their shards. What is drawn depends on numbers of
-documents alone, so neither machines nor their order matter.
+Documents are read and numbered. The instances of each are planned, sent to the documents of their
+second segments, completed there, and sent to their shards. Draws depend on the numbers of documents
+alone, so that neither machines nor their order matter.
 """
 
 import contextlib
@@ -54,13 +54,13 @@ _PART = 1 << 26
 _TOGETHER = 64
 # Instances that are finished together.
 _BATCH = 2048
-# In the place of a part.
+# Stands for all parts.
 _ALL = -1
 
 # An instance's key, the number of its document, and its own there: records are in this order.
 _ORDER = struct.Struct(">QQQ")
 
-# What is counted, as it is told, in the order of `CorpusCounts` and `InstanceCounts`.
+# The names of counters, in the order of `CorpusCounts` and `InstanceCounts`.
 _COUNTED = (
     *("documents", "sentences", "tokens", "unknown tokens", "documents of one sentence"),
     *("damaged lines", "joined files", "following tokens"),
@@ -83,13 +83,13 @@ class Document(NamedTuple):
     bounds: bytes
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """An instance on its way to the document that has its second segment.
 
     Attributes:
       order: Where its record comes.
       ids: Of its first segment and, where that follows, the second.
-      plan: What its own document tells, in tokens of `ids`.
+      plan: The plan that its own document has made, in tokens of `ids`.
     """
 
     order: bytes
@@ -99,7 +99,7 @@ class Asked(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What every worker knows."""
+    """What every worker is given."""
 
     tokenizer: tokenization.FullTokenizer
     draws: Draws
@@ -120,7 +120,7 @@ def make_records(beam: BeamOptions, new: NewRecords) -> None:
     """Writes the records of `streaming.make_records` as a pipeline of Beam."""
     draws, output_files, made_with = new.draws, new.output_files, new.description
     job = Job(new.tokenizer, draws, len(output_files))
-    # What runs at the same time, and files of others, have other names.
+    # Files of other runs and users have other names.
     name = f"{uuid.uuid4().hex}.partial"
     partial = [f"{_whole(path, os.path.realpath)}.{name}" for path in output_files]
     clear = functools.partial(_clear, partial, name)
@@ -165,7 +165,7 @@ def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
 
 
 def _clear(partial: Sequence[str], name: str) -> None:
-    """Removes what machines have written, what they had not ended included."""
+    """Removes the files of machines, unfinished ones included."""
     for folder in dict.fromkeys(map(os.path.dirname, partial)):
         with contextlib.suppress(OSError):
             for each in list_folder(folder):
@@ -198,10 +198,10 @@ def _build(
         | "Add" >> beam.Map(_add_up)
     )
     documents = read | "Number" >> beam.Map(_number, firsts)
-    asked = documents | "Draw" >> beam.FlatMap(_draw, job, firsts)
+    requests = documents | "Draw" >> beam.FlatMap(_draw, job, firsts)
     places = documents | "Place" >> beam.Map(lambda one: (one[0] // _TOGETHER, one))
     records = (
-        {"documents": places, "asked": asked}
+        {"documents": places, "requests": requests}
         | "Meet" >> beam.CoGroupByKey()
         | "Finish" >> beam.FlatMap(_finish, job)
     )
@@ -224,7 +224,7 @@ def _count(names: Sequence[str], counts: CorpusCounts | InstanceCounts) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of a file, or a file that is packed, whose size tells nothing of its lines."""
+    """A part of a file, or a gzip file, which has no parts."""
 
     path: str
     start: int
@@ -244,7 +244,7 @@ def _parts(path: str) -> list[Part]:
 
 
 def _read(numbered: tuple[int, Part], job: Job) -> Iterator[tuple[int, int, Document]]:
-    """Yields the documents of a part, behind its number and theirs within it."""
+    """Yields the documents of a part, with its number and theirs within it."""
     number, part = numbered
     documents = Documents(job.tokenizer, end_with_files=True)
     pieces: list[tuple[np.ndarray, np.ndarray]] = []
@@ -290,15 +290,15 @@ def _add_up(counts: Mapping[int, int]) -> dict[int, int]:
 
 
 def _number(found: tuple[int, int, Document], firsts: Mapping[int, int]) -> tuple[int, Document]:
-    """Returns a document behind its number among all."""
+    """Returns a document with its number among all."""
     part, number, document = found
     return firsts[part] + number, document
 
 
 def _draw(
     found: tuple[int, Document], job: Job, firsts: Mapping[int, int]
-) -> Iterator[tuple[int, Asked]]:
-    """Yields the instances of a document, behind where they go."""
+) -> Iterator[tuple[int, Request]]:
+    """Yields the instances of a document with the numbers of their destinations."""
     number, document = found
     size = job.dtype.itemsize
     bounds = memoryview(document.bounds).cast("q")
@@ -309,28 +309,28 @@ def _draw(
         moved = plan._replace(a_start=0, a_stop=plan.a_stop - start, stop=plan.stop - start)
         order = _ORDER.pack(key, number, place)
         ids = document.ids[start * size : stop * size]
-        yield plan.b_document // _TOGETHER, Asked(order, ids, tuple(moved))
+        yield plan.b_document // _TOGETHER, Request(order, ids, tuple(moved))
 
 
 def _finish(
     met: tuple[int, Mapping[str, Iterable[Any]]], job: Job
 ) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
-    """Yields the records of instances that have met their documents, behind their shards."""
+    """Yields the records of instances with their shards, from the documents that they need."""
     _, groups = met
-    # Of a group that could not be finished, something may be left.
+    # A group that failed may have left something.
     job.builder.begin()
     documents = dict(groups["documents"])
     orders: list[bytes] = []
-    for asked in groups["asked"]:
-        orders.append(_add(asked, documents, job))
+    for request in groups["requests"]:
+        orders.append(_add(request, documents, job))
         if len(orders) == _BATCH:
             yield from _records(orders, job)
             orders = []
     yield from _records(orders, job)
 
 
-def _add(asked: Asked, documents: Mapping[int, Document], job: Job) -> bytes:
-    order, content, values = asked
+def _add(request: Request, documents: Mapping[int, Document], job: Job) -> bytes:
+    order, content, values = request
     plan = Plan(*values)
     document = documents[plan.b_document]
     ids = np.frombuffer(content, job.dtype)

@@ -335,9 +335,9 @@ def test_more_workers_than_any_machine_has_use_for_are_refused_at_once(tmp_path)
 
 
 def test_what_earlier_runs_have_left_is_seen_elsewhere_too():
-    command = ["run_pretraining", "--output_dir=ram://test_workers_launch"]
+    command = ["run_pretraining", "--output_dir=ram://test_scale_launch"]
     assert launch._find_list(read_command(command).output_dir) is None
-    path = f"ram://test_workers_launch/{LIST_FILE}"
+    path = f"ram://test_scale_launch/{LIST_FILE}"
     found = []
     for text in ("[]", "[1]"):
         with tf.io.gfile.GFile(path, "w") as file:

@@ -6,7 +6,7 @@ import pytest
 from conftest import run_python
 from helpers.power_loss import PowerLoss
 
-from bert.files.row_writer import KeptLines, keep_lines
+from bert.files.row_writer import ResumableFile, open_resumable
 
 
 def is_double(line, number):
@@ -16,8 +16,8 @@ def is_double(line, number):
 def write_doubles(path, numbers, key="key", stop_at=None, make=None):
     """Writes the doubles, and returns those that were made for it."""
     made = []
-    with keep_lines(str(path), key, make) as output:
-        for number in output.pass_over(iter(numbers), is_double):
+    with open_resumable(str(path), key, make) as output:
+        for number in output.skip_answered(iter(numbers), is_double):
             if number == stop_at:
                 raise KeyboardInterrupt
             made.append(number)
@@ -69,8 +69,11 @@ def test_a_run_that_ends_before_all_lines_are_looked_through_keeps_them(tmp_path
     # The second time, behind a line.
     for inputs in ([], [0]):
         reader = itertools.chain(inputs, map(interrupt, [1]))
-        with pytest.raises(KeyboardInterrupt), keep_lines(str(tmp_path / "out"), "key") as output:
-            output.pass_over(reader, is_double)
+        with (
+            pytest.raises(KeyboardInterrupt),
+            open_resumable(str(tmp_path / "out"), "key") as output,
+        ):
+            output.skip_answered(reader, is_double)
         assert kept.read_bytes() == b"0\n2\n4\n"
 
 
@@ -79,11 +82,11 @@ def interrupt(_):
 
 
 def test_two_runs_do_not_write_one_file(tmp_path):
-    lines = KeptLines(str(tmp_path / "out"), "key")
+    lines = ResumableFile(str(tmp_path / "out"), "key")
     with pytest.raises(ValueError, match="must be written by one run at a time"):
-        KeptLines(str(tmp_path / "out"), "key")
+        ResumableFile(str(tmp_path / "out"), "key")
     lines.leave()
-    KeptLines(str(tmp_path / "out"), "key").leave()
+    ResumableFile(str(tmp_path / "out"), "key").leave()
 
 
 @pytest.mark.parametrize("make", [None, lambda lines, file: file.write(lines.read())])
@@ -99,8 +102,8 @@ def test_a_loss_of_power_leaves_all_lines_or_no_file(tmp_path, monkeypatch, make
 def test_lines_outlive_a_kill(tmp_path):
     code = (
         "import os, signal, sys\n"
-        "from bert.files.row_writer import keep_lines\n"
-        "with keep_lines(sys.argv[1], 'key') as output:\n"
+        "from bert.files.row_writer import open_resumable\n"
+        "with open_resumable(sys.argv[1], 'key') as output:\n"
         "    output.write(b'0\\n2\\n')\n"
         "    output.flush()\n"
         "    output.write(b'never')\n"

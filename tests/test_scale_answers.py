@@ -10,7 +10,7 @@ from helpers.sharded import COUNT, world  # noqa: F401
 import join_shards
 import predict
 from bert.files.paths import part_path
-from bert.files.row_writer import JsonLines, KeptLines, Names
+from bert.files.row_writer import JsonLines, Names, ResumableFile
 from bert.scale.answers import AnswerWork
 from bert.scale.options import Answering, PartOptions
 from bert.scale.parts import Part
@@ -74,14 +74,14 @@ def test_a_shard_that_was_stopped_goes_on_to_the_same_bytes(world, monkeypatch):
 
 
 def stop_behind(count, patched):
-    write = KeptLines.write
+    write = ResumableFile.write
 
     def stop(self, line):
         if self.count == count:
             raise KeyboardInterrupt
         write(self, line)
 
-    patched.setattr(KeptLines, "write", stop)
+    patched.setattr(ResumableFile, "write", stop)
 
 
 def test_a_model_that_was_trained_anew_is_loaded_anew(world):  # noqa: F811
