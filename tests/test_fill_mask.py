@@ -78,7 +78,7 @@ def test_pairs_are_told_and_nothing_else_beside(settings):
     expected = model.next_sentence([tuple(pair.split(" ||| ")) for pair in pairs])
     assert [answer["text"] for answer in answers] == pairs
     assert [answer["is_next"] for answer in answers] == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(ValueError, match="Only one of `--score` and `--next_sentence`"):
+    with pytest.raises(ValueError, match="Only one of `score` and `next_sentence`"):
         fill_mask.run(settings(next_sentence=True, score=True), pairs)
 
 
@@ -139,7 +139,7 @@ def test_a_checkpoint_without_the_head_is_an_error(settings):
     [
         ({"checkpoint": "nowhere"}, [TEXT], r"checkpoint` must name a checkpoint.*'nowhere'"),
         ({"input_file": "nowhere.txt"}, [], r"`input_file`.*'nowhere.txt'"),
-        ({"input_file": "x.txt"}, [TEXT], r"`--input_file` must not be given beside texts"),
+        ({"input_file": "x.txt"}, [TEXT], r"`input_file` must not be given beside texts"),
         ({"vocab_file": "nowhere.txt"}, [TEXT], r"`vocab_file`.*'nowhere.txt'"),
         ({}, [TEXT, "no mask"], r"Argument 2 must have \[MASK\].*Received 'no mask'"),
         ({"score": True}, [TEXT], r"Argument 1 must not have \[MASK\]"),

@@ -76,17 +76,17 @@ def test_a_wrong_standard_input_is_told_before_a_model_is_opened(settings, tmp_p
     with pytest.raises(ValueError, match=r"There must be a text, .*standard input, which is empty"):
         inspect_text.run(nowhere, [])
     monkeypatch.setattr("sys.stdin", piped(b"the"))
-    with pytest.raises(ValueError, match="`--model_dir`"):
+    with pytest.raises(ValueError, match="`model_dir`"):
         inspect_text.run(nowhere, [])
 
 
 def test_a_second_text_too_many_is_shown_by_check_wherever_the_first_is(settings, tmp_path):
     folder = save_model("labels", tmp_path / "model")
-    message = "`--text_b` must not be given for a model that takes one text. Received 'b'."
+    message = "text_b` must not be given for a model that takes one text. Received 'b'."
     values = {"model_dir": folder, "do_lower_case": None}
     for texts, name in ((["a"], "tokens"), ([], "second text")):
         lines = check(settings(**values, text_b="b"), texts)
-        assert (WRONG, message) == lines[name]
+        assert lines[name] == (WRONG, f"`--{message}")
         assert [mark for mark, _ in lines.values()].count(WRONG) == 1
         good = check(settings(**values), texts)
         assert WRONG not in [mark for mark, _ in good.values()]
@@ -135,7 +135,7 @@ def test_a_tagger_on_word_vectors_is_told_to_have_no_encoder(settings, tmp_path)
         )
     )
     tagger = settings(model_dir=str(tmp_path / "tagger"), do_lower_case=None)
-    with pytest.raises(ValueError, match=r"`--model_dir` must hold an encoder.*word vectors alone"):
+    with pytest.raises(ValueError, match=r"`model_dir` must have an encoder.*word vectors alone"):
         inspect_text.run(tagger, ["Ada saw Bo ."])
     mark, message = check(tagger, ["Ada saw Bo ."])["model"]
     assert mark == WRONG and "word vectors alone" in message

@@ -10,12 +10,16 @@ import modeling
 from bert.inspection import look as looking
 from bert.inspection.look import GOALS, find_goals, look, open_inspected, read
 from bert.inspection.printed import format_inspection
-from bert.models.options import Overrides
+from bert.models.options import QueriedModel
 from bert.models.vectors import find_encoder
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
 TEXTS = ("The old [MASK] told a story", "who heard the [MASK]?")
+
+
+def open_folder(folder, **options):
+    return open_inspected(QueriedModel(model_dir=str(folder), **options))
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +139,7 @@ ASKED = {
 @pytest.mark.parametrize("name", ASKED)
 def test_a_fine_tuned_model_answers_as_it_does_elsewhere(name, tmp_path):
     folder = save_model(name, tmp_path / "model")
-    model = open_inspected(folder)
+    model = open_folder(folder)
     inspection = look(model, read(model, ASKED[name]))
     [answer] = bert.load(folder).predict([tuple(filter(None, ASKED[name]))])
     assert inspection.answer == answer
@@ -148,8 +152,8 @@ def test_a_fine_tuned_model_answers_as_it_does_elsewhere(name, tmp_path):
     ("name", "texts", "note"),
     [
         ("choices", ("a", "b"), "chooses among several endings"),
-        ("pairs", ("a", ""), "`--text_b` gives it the text_b"),
-        ("answers", ("a", ""), "`--text_b` gives it the context"),
+        ("pairs", ("a", ""), "text_b is given as the second"),
+        ("answers", ("a", ""), "context is given as the second"),
     ],
 )
 def test_what_a_fine_tuned_model_cannot_answer_is_noted(name, texts, note):
@@ -172,11 +176,11 @@ def save_encoder(folder, **changes):
 
 
 def test_an_encoder_alone_and_a_decoder_say_what_they_lack(tmp_path):
-    model = open_inspected(save_encoder(tmp_path / "encoder"))
+    model = open_folder(save_encoder(tmp_path / "encoder"))
     inspection = look(model, read(model, ("a b", "")))
     assert "no masked-LM head, cls/predictions" in inspection.notes[0]
     assert inspection.attention.shape == (1, 2, 4, 4)
-    model = open_inspected(save_encoder(tmp_path / "decoder", is_decoder=True))
+    model = open_folder(save_encoder(tmp_path / "decoder", is_decoder=True))
     inspection = look(model, read(model, ("a b", "")))
     assert "reads from left to right" in inspection.notes[0]
     assert not np.triu(inspection.attention, 1).any()
@@ -193,27 +197,27 @@ def test_what_cannot_be_looked_into_is_an_error(pretrained, tmp_path, monkeypatc
     model = make_model("labels")
     with pytest.raises(ValueError, match="at most 16 tokens"):
         read(model, ("a " * 15, ""))
-    with pytest.raises(ValueError, match=r"`--text_b` must not be given.*Received 'b'"):
+    with pytest.raises(ValueError, match=r"`text_b` must not be given.*Received 'b'"):
         read(model, ("a", "b"))
     monkeypatch.setattr(looking, "MAX_WEIGHTS", 4 * 10**2)
     with pytest.raises(ValueError, match=r"at most 10 tokens.*400 weights of attention in 4 heads"):
         read(pretrained, ("the " * 9, ""))
     # LSTMs have no such weights.
-    lstms = open_inspected(save_encoder(tmp_path / "lstms", encoder_type="bilstm"))
+    lstms = open_folder(save_encoder(tmp_path / "lstms", encoder_type="bilstm"))
     assert len(read(lstms, ("a " * 28, "")).tokens) == 30
     with pytest.raises(ValueError, match=r"at most 32 tokens.*`max_position_embeddings`"):
         read(lstms, ("a " * 31, ""))
     (tmp_path / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"`--model_dir` must hold the weights.*a SavedModel"):
-        open_inspected(str(tmp_path))
+    with pytest.raises(ValueError, match=r"`model_dir` must have the weights.*a SavedModel"):
+        open_folder(str(tmp_path))
 
 
 def test_a_length_that_the_model_lacks_is_that_of_the_flag(tmp_path):
     folder = save_model("labels", tmp_path / "model")
     message = r"^`max_seq_length` must be at most 32, the `max_position_embeddings`.*Received 33"
     with pytest.raises(ValueError, match=message):
-        open_inspected(folder, Overrides(max_seq_length=33))
-    model = open_inspected(folder, Overrides(max_seq_length=32))
+        open_folder(folder, max_seq_length=33)
+    model = open_folder(folder, max_seq_length=32)
     assert len(read(model, ("a " * 30, "")).tokens) == 32
 
 

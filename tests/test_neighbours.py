@@ -138,7 +138,7 @@ def test_a_word_is_no_neighbour_of_itself_however_it_is_written(ask, vectors, ca
 def test_pieces_that_stand_for_a_word_are_told(ask, log):
     (answer,) = ask(input_file=None, word="housecat")
     assert answer["query"] == "housecat"
-    assert "'housecat' is no word of the vocabulary; the mean of ['" in log.text
+    assert "'housecat' is no word of the vocabulary; its vector is the mean of ['" in log.text
 
 
 def test_pieces_that_stand_for_a_word_are_no_neighbours_of_it(ask):
@@ -179,9 +179,9 @@ def vectors(tmp_path):
 @pytest.mark.parametrize(
     ("words", "word", "message"),
     [
-        (["the", "of"], "the,zzz,of", "among the `--word_vectors`. Received 'zzz', which has no"),
+        (["the", "of"], "the,zzz,of", "among the `word_vectors`. Received 'zzz', which has no"),
         (["the", "of"], "q,the,zzz", "Received 'q', 'zzz', which have no vector"),
-        ([".", ","], ".", "`--word_vectors` must hold words, of letters or digits. Received '.'"),
+        ([".", ","], ".", "`word_vectors` must have words, of letters or digits. Received '.'"),
     ],
 )
 def test_words_are_all_looked_up_before_one_is_told(vectors, capfd, words, word, message):
@@ -196,7 +196,7 @@ def test_words_are_all_looked_up_before_one_is_told(vectors, capfd, words, word,
 
 
 def test_of_words_without_pieces_none_is_told(ask, tmp_path):
-    with pytest.raises(ValueError, match="`--word` must be made of pieces"):
+    with pytest.raises(ValueError, match="`word` must consist of pieces"):
         ask(word="house,\u4e00", input_file=None)
     assert not (tmp_path / "out").exists()
 
@@ -211,18 +211,18 @@ def test_output_can_be_read(ask, capsysbinary, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"context": "the house"}, "`--context` must go with the `--word`"),
-        ({"word": "house", "query": "a"}, "Either `--query` or `--word`"),
-        ({"word": "house"}, "`--input_file` must go with a `--query` or a `--context`"),
-        ({"query": "a", "input_file": None}, "`--input_file` must name the texts"),
-        ({"word": "cat", "context": "a house"}, r"`--word` must be a word of the `--context`"),
+        ({"context": "the house"}, "`context` must be given with the `word`"),
+        ({"word": "house", "query": "a"}, "Either `query` or `word`"),
+        ({"word": "house"}, "`input_file` must be given with a `query` or a `context`"),
+        ({"query": "a", "input_file": None}, "`input_file` must name the texts"),
+        ({"word": "cat", "context": "a house"}, r"`word` must be a word of the `context`"),
         (
             {"word": "\u4e00", "context": "\u4e8c a \u4e00"},
-            r"`--word` must be made of pieces .* another word of the `--context` may be \[UNK\]",
+            r"`word` must consist of pieces .* another word of the `context` may also be \[UNK\]",
         ),
-        ({"word": "\u4e00", "input_file": None}, "`--word` must be made of pieces of the vocab"),
+        ({"word": "\u4e00", "input_file": None}, "`word` must consist of pieces of the vocab"),
         ({"query": "a", "layer": "9"}, "`--layer` must be at least"),
-        ({"query": "a", "max_seq_length": 9999}, "`--max_seq_length` must be at least 3 and at"),
+        ({"query": "a", "max_seq_length": 9999}, "`max_seq_length` must be at least 3 and at"),
         ({"query": "a", "id_column": "x"}, "`id_column='x'` must be that of a table"),
     ],
 )

@@ -70,7 +70,7 @@ def test_it_ends_at_a_signal_with_what_is_under_way_answered(model_dir, tmp_path
         # The request has begun, and is not whole yet.
         time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "Answering what is under way" in log.read_text())
+        wait_until(lambda: "Answering the requests in progress" in log.read_text())
         connection.send(body[20:])
         with connection.getresponse() as response:
             assert response.status == 200
@@ -101,14 +101,14 @@ def test_nothing_is_told_of_an_exported_model(script, tmp_path):
         script.run(script.Settings(**settings))
     if script is serve:
         del settings["max_seq_length"]
-        with pytest.raises(ValueError, match="`--pooling` must not be given for an exported model"):
+        with pytest.raises(ValueError, match="`pooling` must not be given for an exported model"):
             serve.run(serve.Settings(**settings, pooling="mean"))
 
 
 @pytest.mark.parametrize("name", ["a/b", "a:b", "/", "a:"])
 def test_a_name_without_an_address_is_refused(name):
     settings = serve.Settings(model_dir="nowhere", port=0, model_name=name)
-    with pytest.raises(ValueError, match=f"`--model_name` must have neither / nor :.*'{name}'"):
+    with pytest.raises(ValueError, match=f"`model_name` must have neither / nor :.*'{name}'"):
         serve.run(settings)
 
 

@@ -179,7 +179,7 @@ def test_the_first_waits_for_others_as_long_as_told(worker):
         max_batch_size=3,
         max_waiting=20,
         wait_seconds=60.0,
-        tell=lambda rows, seconds: told.append(rows),
+        count=lambda rows, seconds: told.append(rows),
     )
     waiting = [batcher.submit("a", [row]) for row in (1, 2, 3)]
     assert [each.result(5) for each in waiting] == [[2], [4], [6]]

@@ -43,9 +43,9 @@ def test_rows_and_columns_are_read(served, body, rows):
 
 def test_answers_are_told_as_they_were_asked():
     answers = [{"label": "a", "score": 1}, {"label": "b", "score": 2}]
-    assert read({"instances": ["a", "b"]}).tell(answers) == {"predictions": answers}
+    assert read({"instances": ["a", "b"]}).format(answers) == {"predictions": answers}
     columns = {"label": ["a", "b"], "score": [1, 2]}
-    assert read({"inputs": ["a", "b"]}).tell(answers) == {"outputs": columns}
+    assert read({"inputs": ["a", "b"]}).format(answers) == {"outputs": columns}
 
 
 def test_characters_are_counted():

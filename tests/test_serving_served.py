@@ -104,7 +104,7 @@ def test_vectors_that_cannot_be_made_are_not_offered_beside_answers(log):
     model = load_pretrained()
     model.text_vectors = TextVectors("a/modules.json", "mean", False, 16, ("the module 'D'",), ())
     assert sorted(serve(model, "m", 1).signatures) == ["score", DEFAULT]
-    assert any("`--pooling` must be given" in message for message in log.messages)
+    assert any("`pooling` must be given" in message for message in log.messages)
     offered = serve(model, "m", 1, pooling="max")
     (answer,) = offered.answer("encode", [{"text_a": "the end"}], lambda: None)
     assert answer["vector"] == model.encode(["the end"], pooling="max")[0].tolist()

@@ -23,7 +23,7 @@ from helpers.waiting import wait_until
 
 from bert.serving import connections
 from bert.serving import server as server_module
-from bert.serving.app import Limits, read_hosts
+from bert.serving.options import Batching, Limits, read_hosts
 from bert.serving.served import DEFAULT, Served, Signature
 from bert.serving.server import Server, bind
 
@@ -246,7 +246,7 @@ def test_a_server_of_this_machine_is_not_asked_by_names_of_others(quick, host, s
 def test_names_of_hosts_are_read_without_their_ports():
     assert read_hosts("Ask.Example:8501, other,") == ["ask.example", "other"]
     for text in ("http://ask.example", "ask.example/bread", "[", ":8501"):
-        with pytest.raises(ValueError, match="`--allowed_hosts` must be names of hosts"):
+        with pytest.raises(ValueError, match="`allowed_hosts` must be host names"):
             read_hosts(text)
 
 
@@ -256,13 +256,13 @@ def test_an_address_of_this_machine_alone_has_no_names_but_its_own(host):
         bound = bind(host, 0)
     except ValueError:
         pytest.skip("no IPv6")
-    with Server(Slow().served, bound, Limits(), max_batch_size=1, max_waiting=1) as server:
+    with Server(Slow().served, bound, Limits(max_waiting=1), Batching(max_batch_size=1)) as server:
         assert fetch(server, "/readyz", headers={"Host": "any.example"}).status == 403
 
 
 def test_a_server_of_all_the_network_has_any_name():
     made, bound = Slow().served, bind("0.0.0.0", 0)
-    with Server(made, bound, Limits(), max_batch_size=1, max_waiting=1) as server:
+    with Server(made, bound, Limits(max_waiting=1), Batching(max_batch_size=1)) as server:
         assert fetch(server, "/readyz", headers={"Host": "any.example"}).status == 200
 
 
@@ -351,7 +351,7 @@ def test_what_is_no_whole_request_is_refused(quick, parts, status, message, log)
     [([HEAD, b"Content-Length: 9\r\n\r\n{"], "body"), ([HEAD[:60]], "head of a request")],
 )
 def test_who_sends_too_slowly_is_told_so(slow, log, parts, what):
-    with served(slow.served, Limits(read_seconds=0.2)) as server:
+    with served(slow.served, Limits(read_timeout=0.2)) as server:
         received = talk(server, *parts)
     assert received.startswith("HTTP/1.1 408 ")
     assert f"The {what} must be sent within 0.2 s." in received
@@ -368,7 +368,7 @@ def test_a_head_must_come_in_time_but_a_client_may_be_idle_between_requests(slow
             return None
 
     with (
-        served(slow.served, Limits(read_seconds=1.5)) as server,
+        served(slow.served, Limits(read_timeout=1.5)) as server,
         socket.create_connection((server.host, server.port)) as silent,
         socket.create_connection((server.host, server.port)) as dripping,
         socket.create_connection((server.host, server.port)) as idle,
@@ -472,7 +472,7 @@ def test_who_does_not_read_is_cut_off_in_time_and_who_reads_is_not(monkeypatch):
 def test_the_rest_of_a_refused_body_is_no_beginning_of_a_head(slow, monkeypatch):
     monkeypatch.setattr(server_module, "_LINGERING_SECONDS", 30.0)
     with (
-        served(slow.served, Limits(read_seconds=0.3)) as server,
+        served(slow.served, Limits(read_timeout=0.3)) as server,
         socket.create_connection((server.host, server.port), timeout=30) as connection,
     ):
         head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
@@ -568,8 +568,8 @@ def ask_in_thread(server, answers):
 
 
 def test_too_much_at_once_is_refused_for_now(slow):
-    limits = Limits(max_requests=3, max_inputs=5)
-    with served(slow.served, limits, max_waiting=5) as server, slow:
+    limits = Limits(max_requests=3, max_inputs=5, max_waiting=5)
+    with served(slow.served, limits) as server, slow:
         answers = []
         threads = [ask_in_thread(server, answers)]
         assert slow.begun.wait(5)
@@ -591,7 +591,7 @@ def test_too_much_at_once_is_refused_for_now(slow):
 
 
 def test_what_takes_too_long_ends_and_so_does_its_work(slow):
-    with served(slow.served, Limits(request_seconds=0.1)) as server:
+    with served(slow.served, Limits(request_timeout=0.1)) as server:
         told = predict(server, {"instances": ["a"]})
         assert told.status == 504
         assert "must take at most 0.1 s" in told.body["error"]
@@ -623,7 +623,7 @@ def test_a_server_that_cannot_answer_any_more_says_so(slow):
         for path in ("/healthz", "/readyz"):
             told = fetch(server, path)
             assert told.status == 503
-            assert told.body["error"].endswith("It has ended; start the server anew.")
+            assert told.body["error"].endswith("They have ended; restart the server.")
         assert fetch(server, "/metrics").status == 200
         connection.close()
 
@@ -673,15 +673,15 @@ def test_an_end_answers_what_is_under_way_and_takes_nothing_more(slow, monkeypat
 def test_an_address_that_is_taken_or_none_is_refused(slow):
     taken = bind("127.0.0.1", 0)
     taken.listen()
-    with taken, pytest.raises(ValueError, match=r"`--port` must be an address .* in use"):
+    with taken, pytest.raises(ValueError, match=r"`port` must be an address .* in use"):
         bind("127.0.0.1", taken.getsockname()[1])
     # Both may be bound to it as long as none listens.
     first = bind("127.0.0.1", 0)
     second = bind(*first.getsockname())
     first.listen()
-    with first, second, pytest.raises(ValueError, match=r"`--port` must be an address .* in use"):
-        Server(slow.served, second, Limits(), max_batch_size=4, max_waiting=100)
-    with pytest.raises(ValueError, match="`--host` must be an address of this machine"):
+    with first, second, pytest.raises(ValueError, match=r"`port` must be an address .* in use"):
+        Server(slow.served, second, Limits(max_waiting=100), Batching(max_batch_size=4))
+    with pytest.raises(ValueError, match="`host` must be an address of this machine"):
         bind("256.0.0.1.", 0)
     with pytest.raises(ValueError, match="must be an address of this machine that is free"):
         bind("192.0.2.1", 0)

@@ -14,6 +14,7 @@ from absl import logging
 from bert.files.huggingface import TOKENIZER_CONFIG_FILE, read_json
 from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
+from bert.options import OptionError
 
 # Tokens of a text at most, by default (original: extract_features.py).
 DEFAULT_LENGTH = 128
@@ -56,23 +57,23 @@ class TextVectors:
     unknown: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def fill(self, given: Mapping[str, Any], dashes: str = "") -> dict[str, Any]:
+    def fill(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values, as the files say them, of what is given as None.
 
         Args:
           given: Some of `pooling`, `normalize` and `max_seq_length`, by name.
-          dashes: What a flag of these names begins with, for the message.
 
         Raises:
-          ValueError: where `pooling` is among them, and the vectors cannot be made here.
+          OptionError: where `pooling` is among them, and the vectors cannot be made here.
         """
         missing = [name for name, value in given.items() if value is None]
         if "pooling" in missing and self.unknown:
-            raise ValueError(
-                f"`{dashes}pooling` must be given for this model. {self.path!r} asks for "
-                f"{' and '.join(self.unknown)}, which this project does not compute. With mean, "
-                "max or cls, vectors are made without it, and are not those of "
-                "sentence-transformers."
+            raise OptionError(
+                "pooling",
+                "be given for this model",
+                remedy=f"{self.path!r} asks for {' and '.join(self.unknown)}, which this project "
+                "does not compute. With mean, max or cls, vectors are made without it, and are not "
+                "those of sentence-transformers.",
             )
         return {name: getattr(self, name) for name in missing}
 
@@ -104,7 +105,7 @@ def follow(
     """
     if vectors is None:
         return {**usual}
-    filled = vectors.fill(given, "--")
+    filled = vectors.fill(given)
     vectors.log(filled)
     if warns:
         vectors.warn()

@@ -1,1 +1,1 @@
-"""What goes on within a model that reads a text: its pieces, its attention, its guesses."""
+"""Inspection of a model that reads a text: its pieces, its attention, its predictions."""

@@ -1,4 +1,4 @@
-"""Looks into a model that reads a text.
+"""Inspects a model that reads a text: its attention, and the predictions of each layer.
 
 Dimension key as in `modeling.py`.
 """
@@ -15,12 +15,13 @@ import tokenization
 from bert.inspection.words import Word, read_words
 from bert.models.fine_tuned import LoadedModel
 from bert.models.open import is_export, open_model
-from bert.models.options import NO_OVERRIDES, Overrides
+from bert.models.options import QueriedModel
 from bert.models.pretrained import MASK, Guess, MaskedModel, PretrainedModel
 from bert.models.vectors import find_encoder
+from bert.options import Message, OptionError
 from bert.weights.variables import require_segments
 
-# Weights of attention that a page may hold; it has about two and a half bytes for each.
+# Maximum weights of attention on a page, which has about two and a half bytes for each.
 MAX_WEIGHTS = 8_000_000
 # To which tokens a layer attends.
 GOALS = ("[CLS]", "[SEP]", "itself", "the one before", "the one after", "others")
@@ -28,13 +29,13 @@ GOALS = ("[CLS]", "[SEP]", "itself", "the one before", "the one after", "others"
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A text as a model takes it.
+    """A text as the inputs of a model.
 
     Attributes:
-      texts: As they were typed; the second may be empty.
-      words: Of both, with [CLS] and [SEP], of which nothing was typed.
+      texts: The texts as they were typed; the second may be empty.
+      words: The words of both, with [CLS] and [SEP].
       tokens: The pieces of all words.
-      input_ids: Of the tokens.
+      input_ids: The ids of the tokens.
       segment_ids: 0 up to the first [SEP], then 1.
       unknown: The token that stands for words which the vocabulary lacks.
     """
@@ -49,17 +50,16 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What goes on within a model.
+    """How a model reads a text.
 
     Attributes:
       reading: The text.
-      facts: By name, what model it is.
-      attention: float32 [L, N, S, S], to which token (column) each one (row) attends; of a model
-        that has none, [0, 0, S, S].
-      masks: By the position of each [MASK], the model's guesses by layer; the first ones are those
-        of the embeddings.
-      is_next: The probability that the second text follows the first, where the model tells it.
-      answer: Of a fine-tuned model.
+      facts: Facts about the model, by name.
+      attention: float32 [L, N, S, S], the weight of each token (column) for each query (row);
+        [0, 0, S, S] for a model without attention.
+      masks: By the position of each [MASK], the best tokens of each layer, from the embeddings on.
+      is_next: The probability that the second text follows the first, where the model predicts it.
+      answer: The answer of a fine-tuned model.
       notes: What cannot be shown, and why.
     """
 
@@ -72,46 +72,49 @@ class Inspection:
     notes: list[str]
 
 
-def open_inspected(
-    model_dir: str, overrides: Overrides = NO_OVERRIDES, precision: str = "float32"
-) -> LoadedModel | PretrainedModel:
-    """Returns the model of a folder, pre-trained or fine-tuned, as `bert.load` does.
+def open_inspected(options: QueriedModel, *, dry: bool = False) -> LoadedModel | PretrainedModel:
+    """Returns the model to inspect, pre-trained or fine-tuned.
+
+    Args:
+      options: The model.
+      dry: Whether this is a dry run, as for `open_model`.
 
     Raises:
-      ValueError: where it is not there, has no encoder, or is a graph that nobody can look into.
+      ValueError: where it cannot be opened, has no encoder, or is a graph without layers.
     """
-    if is_export(model_dir):
-        raise ValueError(
-            f"`--model_dir` must hold the weights of a model to look into. Received {model_dir!r}, "
-            "a SavedModel; give the folder that it was exported from."
+    path = options.model_dir
+    if is_export(path):
+        raise OptionError(
+            "model_dir",
+            "have the weights of a model to inspect",
+            Message("%r, a SavedModel", path),
+            "Give the folder that it was exported from.",
         )
-    model = open_model(model_dir, "model_dir", overrides, precision=precision)
+    model = open_model(path, "model_dir", options, precision=options.precision, dry=dry)
     assert isinstance(model, LoadedModel | PretrainedModel), "Exports are refused above."
     if find_encoder(model.model) is None:
-        raise ValueError(
-            f"`--model_dir` must hold an encoder to look into. Received {model_dir!r}, a model of "
-            "word vectors alone."
-        )
+        received = Message("%r, a model of word vectors alone", path)
+        raise OptionError("model_dir", "have an encoder to inspect", received)
     return model
 
 
 def read(
     model: LoadedModel | PretrainedModel, texts: tuple[str, str], max_seq_length: int | None = None
 ) -> Reading:
-    """Returns a text, and a second one or "", as the model takes them.
+    """Returns a text, and a second one or "", as the inputs of the model.
 
     Args:
       model: The model.
       texts: The texts.
-      max_seq_length: Tokens at most; None for as many as the model takes. What is longer is
-        refused, for nothing would show what was cut.
+      max_seq_length: Maximum tokens; None for as many as the model takes. Longer texts are refused,
+        since a page would not show what was truncated.
 
     Raises:
-      ValueError: where they are empty, too long, or more than the model takes.
+      ValueError: where the texts are empty, too long, or more than the model takes.
     """
     config, tokenizer = _encoder(model).config, model.tokenizer
-    kept = MASK if _masked(model) else ""
-    first, second = (read_words(text, tokenizer, kept) for text in texts)
+    special = MASK if _masked(model) else ""
+    first, second = (read_words(text, tokenizer, special) for text in texts)
     check_second(model, texts[1])
     if not _pieces(first) or (texts[1] and not _pieces(second)):
         raise ValueError(f"The text must have at least one token. Received {list(texts)!r}.")
@@ -131,14 +134,12 @@ def check_second(model: LoadedModel | PretrainedModel, text: str) -> None:
     """Checks that a model takes a second text, where there is one.
 
     Raises:
-      ValueError: where it is fine-tuned for one text, or tells no segments apart.
+      ValueError: where it is fine-tuned for one text, or has one segment.
     """
     if text:
-        require_segments(_encoder(model).config, "`--text_b`")
+        require_segments(_encoder(model).config, "`text_b`")
     if text and isinstance(model, LoadedModel) and len(model.fields) == 1:
-        raise ValueError(
-            f"`--text_b` must not be given for a model that takes one text. Received {text!r}."
-        )
+        raise OptionError("text_b", "not be given for a model that takes one text", text)
 
 
 def _encoder(model: LoadedModel | PretrainedModel) -> modeling.BertModel:
@@ -176,12 +177,12 @@ def _check_length(length: int, config: modeling.BertConfig, max_seq_length: int 
 
 
 def look(model: LoadedModel | PretrainedModel, reading: Reading, top_k: int = 5) -> Inspection:
-    """Returns what goes on within a model that reads a text.
+    """Returns how a model reads a text.
 
     Args:
       model: The model.
-      reading: The text, as `read` gives it.
-      top_k: Guesses for each [MASK].
+      reading: The text, as `read` returns it.
+      top_k: Number of tokens for each [MASK].
     """
     bert, masked, notes = _encoder(model), _masked(model), list[str]()
     attention = attend(bert, reading)
@@ -198,11 +199,11 @@ def look(model: LoadedModel | PretrainedModel, reading: Reading, top_k: int = 5)
         if text.masks():
             masks = dict(zip(text.masks(), masked.fill_by_layer(text, top_k), strict=True))
         else:
-            notes.append(f"Write {MASK} into the text to see what each layer would put there.")
+            notes.append(f"Write {MASK} into the text to see what each layer predicts there.")
         if text.is_pair() and masked.predicts_next:
             [is_next] = masked.next_sentence([text])
         elif text.is_pair():
-            notes.append("The model has not learned to tell which texts follow others.")
+            notes.append("The model has not learned to predict which texts follow others.")
     facts = _describe(model, bert.config)
     return Inspection(reading, facts, attention, masks, is_next, answer, notes)
 
@@ -227,10 +228,10 @@ def _why_no_masks(config: modeling.BertConfig) -> str:
 
 def _answer(model: LoadedModel, texts: tuple[str, str], notes: list[str]) -> dict[str, Any] | None:
     if model.task.kind == "multiple_choice":
-        notes.append("The model chooses among several endings; here is what it makes of one.")
+        notes.append("The model chooses among several endings; this page shows one text.")
         return None
     if len(model.fields) == 2 and not texts[1]:
-        notes.append(f"The model answers where `--text_b` gives it the {model.fields[1]}, too.")
+        notes.append(f"The model answers where the {model.fields[1]} is given as the second text.")
         return None
     [answer] = model.predict([dict(zip(model.fields, texts, strict=False))])
     return answer
@@ -253,8 +254,8 @@ def _describe(
 def find_goals(attention: np.ndarray, tokens: Sequence[str]) -> np.ndarray:
     """Returns the shares of each layer's attention that go to `GOALS`, [L, 6].
 
-    They are means over heads and tokens, and add up to 1. What goes to [CLS] or [SEP] counts there,
-    whoever stands beside it.
+    The shares are means over heads and tokens, and add up to 1. Attention to [CLS] or [SEP] counts
+    there, also for tokens beside it.
     """
     places = np.arange(len(tokens))
     away = places[None, :] - places[:, None]

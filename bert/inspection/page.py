@@ -1,4 +1,4 @@
-"""An inspection as a page: one file, which asks nobody for anything."""
+"""An inspection as a page: one HTML file that makes no requests."""
 
 import dataclasses
 from typing import Any
@@ -12,12 +12,12 @@ from bert.inspection.printed import layer_names, spelled
 from bert.reports.page import fill_page, read_part
 from bert.reports.sections import to_json
 
-# What the beginning of such a page has, and no other file.
+# Identifies a page of this kind, at its beginning.
 _SIGN = b'<meta name="generator" content="bert inspect">'
 
 
 def write_inspection(path: str, inspection: Inspection) -> None:
-    """Writes the page of an inspection, which appears when it is whole."""
+    """Writes the page of an inspection; the file appears when it is complete."""
     with replace_files([path]) as (file,):
         # A lone surrogate becomes the escape that JSON has for it.
         file.write(format_page(inspection).encode(errors="backslashreplace"))
@@ -32,14 +32,14 @@ def is_inspection(path: str) -> bool:
 def format_page(inspection: Inspection) -> str:
     """Returns the page of an inspection, as HTML."""
     parts = {name: read_part(f"page.{name}", __package__) for name in ("html", "css", "js")}
-    # In the look of the reports.
+    # The style of the reports.
     style = read_part("page.css") + parts["css"]
     title = " ||| ".join(filter(None, inspection.reading.texts))
     return fill_page(parts["html"], style, parts["js"], spelled(title), make_content(inspection))
 
 
 def make_content(inspection: Inspection) -> dict[str, Any]:
-    """Returns what page.js reads: attention in thousandths, rows one behind the other."""
+    """Returns the content for page.js: attention in thousandths, as one list of rows."""
     reading = inspection.reading
     attention = np.rint(inspection.attention * 1000).astype(int)
     layers, heads, length, _ = attention.shape
@@ -54,7 +54,7 @@ def make_content(inspection: Inspection) -> dict[str, Any]:
         }
         for position, found in inspection.masks.items()
     ]
-    told = {
+    content = {
         "texts": [spelled(text) for text in reading.texts if text],
         "facts": inspection.facts,
         "words": words,
@@ -73,4 +73,4 @@ def make_content(inspection: Inspection) -> dict[str, Any]:
         },
     }
     rows = attention.reshape(layers, heads, length * length).tolist()
-    return {**to_json(told), "attention": rows}
+    return {**to_json(content), "attention": rows}

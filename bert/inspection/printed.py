@@ -1,4 +1,4 @@
-"""An inspection as text, to be read in a terminal."""
+"""An inspection as text for a terminal."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -38,15 +38,15 @@ def _pieces(reading: Reading) -> Iterator[str]:
             marks = _CHANGED if word.typed and typed != cleaned else ""
             marks += _UNKNOWN if piece == reading.unknown else ""
             numbers = [place, reading.segment_ids[place]]
-            told = [*map(str, numbers), typed, cleaned, piece, str(reading.input_ids[place]), marks]
-            rows.append(told)
+            cells = [*map(str, numbers), typed, cleaned, piece]
+            rows.append([*cells, str(reading.input_ids[place]), marks])
             place += 1
         if not word.pieces:
             rows.append(["", "", word.typed, word.cleaned, "", "", _CHANGED])
     yield from _table(rows, numbers={0, 1, 5})
     found = {mark for row in rows[1:] for mark in row[-1]}
-    said = {_CHANGED: "cleaning changed it", _UNKNOWN: "the vocabulary lacks the word"}
-    yield from (f"{mark} {text}" for mark, text in said.items() if mark in found)
+    legend = {_CHANGED: "cleaning changed it", _UNKNOWN: "the vocabulary lacks the word"}
+    yield from (f"{mark} {text}" for mark, text in legend.items() if mark in found)
 
 
 def _guesses(layers: Sequence[Sequence[Guess]]) -> Iterator[str]:
@@ -68,15 +68,15 @@ def _goals(inspection: Inspection) -> Iterator[str]:
 
 
 def layer_names(num_layers: int) -> list[str]:
-    """Returns what the embeddings, and the layers above them, are called."""
+    """Returns the names of the embeddings and of the layers above them."""
     return ["embeddings", *(f"layer {number}" for number in range(num_layers))]
 
 
 def spelled(text: str) -> str:
-    """Returns a text with an escape for every character that cannot be seen.
+    """Returns a text with an escape for every invisible character.
 
-    Joiners within words and unusual spaces are among them, which `visible` of `bert.commands`
-    leaves: an inspection must show them.
+    Unlike `bert.files.visible.visible`, it escapes joiners within words and unusual spaces: an
+    inspection must show them.
     """
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
@@ -84,7 +84,7 @@ def spelled(text: str) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> Iterator[str]:
-    """Yields rows with their cells below each other; those of numbers end together."""
+    """Yields rows with aligned columns; columns of numbers are aligned at the right."""
     shown = [[spelled(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
     for row in shown:

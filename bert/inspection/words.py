@@ -1,4 +1,4 @@
-"""A text on its way into a model: as it was typed, cleaned, split into words, cut into pieces."""
+"""The steps of tokenization: a text as it was typed, cleaned, split into words and word pieces."""
 
 import dataclasses
 import re
@@ -6,19 +6,20 @@ from collections.abc import Iterator, Sequence
 
 import tokenization
 
-# White space, but what the tokenizer takes out before it splits a text.
+# White space, except characters that the tokenizer removes before it splits a text.
 _SPACES = re.compile(r"[^\S\x0b\x0c\x1c-\x1f\x85]+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-    """What stands between white space, and what becomes of it.
+    """A part of a text between white space, and its tokens.
 
     Attributes:
-      typed: As it stands in the text; of a [CLS] or [SEP], nothing.
-      cleaned: Without control characters, and for uncased models without capitals and accents.
-      words: What is split at punctuation and between Chinese characters.
-      pieces: Word pieces, in their order.
+      typed: The part as it was typed; "" for [CLS] and [SEP].
+      cleaned: The part without control characters, and for uncased models without capitals and
+        accents.
+      words: The words, split at punctuation and between Chinese characters.
+      pieces: The word pieces, in their order.
     """
 
     typed: str
@@ -27,22 +28,22 @@ class Word:
     pieces: Sequence[str]
 
 
-def read_words(text: str, tokenizer: tokenization.FullTokenizer, kept: str = "") -> list[Word]:
-    """Returns the words of a text; their pieces are those that the tokenizer makes of it.
+def read_words(text: str, tokenizer: tokenization.FullTokenizer, special: str = "") -> list[Word]:
+    """Returns the words of a text; their pieces are those of the tokenizer.
 
     Args:
-      text: As it was typed.
-      tokenizer: That of the model.
-      kept: A token that stays whole where the text has it, such as [MASK].
+      text: The text as it was typed.
+      tokenizer: The tokenizer of the model.
+      special: A token that is not split where the text has it, such as [MASK].
     """
-    parts = text.split(kept) if kept else [text]
+    parts = text.split(special) if special else [text]
     words = list(_read_part(parts[0], tokenizer))
     for part in parts[1:]:
-        words += [_whole(kept, kept), *_read_part(part, tokenizer)]
+        words += [_unsplit(special, special), *_read_part(part, tokenizer)]
     return words
 
 
-def _whole(typed: str, token: str) -> Word:
+def _unsplit(typed: str, token: str) -> Word:
     return Word(typed, token, [token], [token])
 
 
@@ -51,7 +52,7 @@ def _read_part(text: str, tokenizer: tokenization.FullTokenizer) -> list[Word]:
     words = list(_trace(text, tokenizer))
     if [piece for word in words for piece in word.pieces] == pieces:
         return words
-    # A tokenizer with ways of its own, into which nobody sees.
+    # A tokenizer of another class, whose steps are unknown.
     return [Word(text, text, [], pieces)]
 
 
@@ -59,7 +60,7 @@ def _trace(text: str, tokenizer: tokenization.FullTokenizer) -> Iterator[Word]:
     basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
     for part, token in tokenizer.cut(text):
         if token is not None:
-            yield _whole(part, token.content)
+            yield _unsplit(part, token.content)
             continue
         for typed in filter(None, _SPACES.split(part)):
             words = basic.tokenize(typed)

@@ -1,9 +1,10 @@
-"""What is near to what: sentences, words of the embedding table, and words where they stand."""
+"""Nearest neighbours: of sentences, of words in the embedding table, and of words in context."""
 
 import dataclasses
 import itertools
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -11,24 +12,28 @@ from absl import logging
 import tokenization
 from bert.files.texts import Texts, split_pair
 from bert.files.vectors import read_npz
-from bert.files.word_vectors import WordVectors
+from bert.files.word_vectors import WordVectors, read_word_vectors
+from bert.models.search import Search, is_archive
 from bert.models.vectors import Index, Text, TextEncoder, group_words
+from bert.options import Message, Option, OptionError
 from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
 from bert.weights.variables import WORD_TABLE
 
-# Texts to encode at a time, and words to show on either side of one.
+# Texts to encode at a time.
 _CHUNK = 1 << 12
+# Words to show on either side of a word.
 _WORDS_SHOWN = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Something that is near.
+    """A neighbour of a query.
 
     Attributes:
-      cosine: Of the angle between both vectors, 1 for the same direction.
-      text: What it is.
-      id: What its table calls it, if anything.
+      cosine: The cosine of the angle between the vectors, 1 for the same direction.
+      text: The sentence or word.
+      id: Its id in a table, if it has one.
     """
 
     cosine: float
@@ -38,15 +43,15 @@ class Neighbour:
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """Things with vectors, among which neighbours are looked for.
+    """Sentences or words with vectors, among which neighbours are searched.
 
     Attributes:
-      texts: What they are.
-      ids: What their table calls them, if anything.
+      texts: The sentences or words.
+      ids: Their ids in a table, where they have one.
       index: Their vectors, in the same order.
-      vector: Returns that of something else, [1, W].
-      places: Returns the numbers of the things that something else is or is made of: a word would
-        be its own nearest neighbour, and so would its pieces.
+      vector: Returns the vector of a query, [1, W].
+      places: Returns the numbers of the texts that are the query itself, or pieces of it, which
+        are no neighbours.
     """
 
     texts: Sequence[str]
@@ -56,11 +61,11 @@ class Space:
     places: Callable[[str], Collection[int]] = lambda _: ()
 
     def nearest(self, query: str, top_k: int) -> list[Neighbour]:
-        """Returns the nearest things but itself, nearest first.
+        """Returns the nearest texts except the query itself, nearest first.
 
         Args:
-          query: As `vector` takes it.
-          top_k: How many.
+          query: As for `vector`.
+          top_k: Maximum number of neighbours.
         """
         own = self.places(query)
         scores, numbers = self.index.nearest(self.vector(query), top_k + len(own))
@@ -72,8 +77,48 @@ class Space:
         return found[:top_k]
 
 
+def open_space(search: Search, files: Sequence[str], folder: ModelFolder | None) -> Space:
+    """Returns the space in which a search looks.
+
+    Args:
+      search: The options, completed with what the folder of the model says.
+      files: The files to search.
+      folder: The folder of the model; None for word vectors.
+    """
+    center = search.center
+    if folder is None:
+        return vectors_space(read_vectors(search), center=center)
+    if not files:
+        return table_space(folder.stored, folder.load_tokenizer(), center=center)
+    encoder = TextEncoder.load(folder, search.batch_size)
+    sizes: dict[str, Any] = {"max_seq_length": search.max_seq_length, "center": center}
+    if is_archive(files):
+        return stored_space(files[0], encoder, **sizes)
+    texts = Texts(files, search)
+    if search.word:
+        return context_space(encoder, texts, search.word, search.layer, **sizes)
+    return sentence_space(encoder, texts, search.layer, search.pooling or "mean", **sizes)
+
+
+def read_vectors(search: Search) -> WordVectors:
+    """Returns the word vectors, among which must be the words to look up."""
+    assert search.word_vectors
+    vectors = read_word_vectors(search.word_vectors)
+    check_words(vectors, [*search.queries()])
+    return vectors
+
+
+def find_neighbours(
+    search: Search, space: Space, top_k: int
+) -> Iterable[tuple[str, Sequence[Neighbour]]]:
+    """Returns the queries with their neighbours; an unknown word is an error before the first."""
+    if search.is_word_alone:
+        return [(word, space.nearest(word, top_k)) for word in search.queries()]
+    return ((query, space.nearest(query, top_k)) for query in search.queries())
+
+
 def _gather(parts: Iterable[np.ndarray], width: int) -> np.ndarray:
-    """Returns the rows of all parts, float32 [N, W], which are kept in a file, not in memory."""
+    """Returns the rows of all parts, float32 [N, W], stored in a file instead of memory."""
     with tempfile.TemporaryFile() as file:
         count = 0
         for part in parts:
@@ -85,12 +130,12 @@ def _gather(parts: Iterable[np.ndarray], width: int) -> np.ndarray:
         return np.memmap(file, np.float32, "r", shape=(count, width))
 
 
-def _none_left(texts: Texts, what: str) -> ValueError:
-    return ValueError(f"`--input_file` must hold {what}. {texts.files} have none.")
+def _none_left(texts: Texts, what: str) -> OptionError:
+    return OptionError("input_file", f"have {what}", texts.files)
 
 
 def _text_of(pair: tuple[str, str]) -> Text:
-    """Returns what an encoder takes of two texts, of which the second may be empty."""
+    """Returns the input of an encoder for two texts, of which the second may be empty."""
     return pair if pair[1] else pair[0]
 
 
@@ -106,7 +151,7 @@ def sentence_space(
     """Returns the space of the texts of files that are not blank.
 
     Args:
-      encoder: Makes their vectors.
+      encoder: Computes the vectors.
       texts: The texts.
       layer: As `TextEncoder.encode`.
       pooling: As `TextEncoder.encode`.
@@ -134,24 +179,24 @@ def sentence_space(
 
 
 def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center: bool) -> Space:
-    """Returns the space of an archive of vectors, as extract_features.py --pooling writes it.
+    """Returns the space of an archive of vectors that extract_features.py has written with pooling.
 
     Args:
       path: A .npz file.
-      encoder: That of the same model, for what is looked for.
+      encoder: The encoder of the same model, for queries.
       max_seq_length: As `TextEncoder.encode`.
       center: As `Index`.
 
     Raises:
-      ValueError: where it is something else, or of another model.
+      ValueError: where the file has something else, or vectors of another model.
     """
     arrays = read_npz(path)
     missing = {"values", "texts", "layers", "pooling"} - {*arrays}
     if missing or arrays["values"].shape[1:2] != (1,):
         raise ValueError(
             f"{path!r} must hold vectors of texts, of one layer. It lacks {sorted(missing)} "
-            "or has several layers. Write it with `extract_features.py --pooling=mean "
-            "--layers=-1`."
+            "or has several layers. Write it with extract_features.py, the pooling mean and the "
+            "layer -1."
         )
     vectors = arrays["values"][:, 0]
     texts = arrays["texts"].tolist()
@@ -159,8 +204,8 @@ def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center
     layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
 
     def encode(text: str) -> np.ndarray:
-        asked = [_text_of(split_pair(text))]
-        return encoder.encode(asked, layer, pooling, max_seq_length=max_seq_length)
+        query = [_text_of(split_pair(text))]
+        return encoder.encode(query, layer, pooling, max_seq_length=max_seq_length)
 
     if (width := encode("").shape[1]) != vectors.shape[1]:
         raise ValueError(
@@ -173,12 +218,12 @@ def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center
 def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center: bool) -> Space:
     """Returns the space of the words of a vocabulary, by the rows of the word embedding table.
 
-    Words are those entries that are neither special nor continue a word. A word of several pieces
-    is the mean of their rows.
+    Words are the entries that are neither special nor continue a word. The vector of a word of
+    several pieces is the mean of their rows.
 
     Args:
       stored: The weights.
-      tokenizer: That of the model.
+      tokenizer: The tokenizer of the model.
       center: As `Index`.
     """
     table = stored.read([WORD_TABLE])[WORD_TABLE]
@@ -189,10 +234,8 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
     def find(word: str) -> list[int]:
         pieces = [word] if word in tokenizer.vocab else tokenizer.tokenize(word)
         if not pieces or "[UNK]" in pieces:
-            raise ValueError(
-                f"`--word` must be made of pieces of the vocabulary. Received {word!r}, which is "
-                f"{pieces}."
-            )
+            received = Message("%r, which is %s", word, pieces)
+            raise OptionError("word", "consist of pieces of the vocabulary", received)
         return tokenizer.convert_tokens_to_ids(pieces)
 
     def vector(word: str) -> np.ndarray:
@@ -200,7 +243,7 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
         if len(found) > 1:
             pieces = tokenizer.convert_ids_to_tokens(found)
             logging.info(
-                "%r is no word of the vocabulary; the mean of %s stands for it.", word, pieces
+                "%r is no word of the vocabulary; its vector is the mean of %s.", word, pieces
             )
         return table[found].mean(axis=0, keepdims=True)
 
@@ -218,15 +261,13 @@ def check_words(vectors: WordVectors, words: Sequence[str]) -> None:
       ValueError: where they have none, naming them.
     """
     if not _rows_of_words(vectors):
-        raise ValueError(
-            "`--word_vectors` must hold words, of letters or digits. Received "
-            f"{', '.join(map(repr, vectors.words[:3]))}{', …' * (len(vectors.words) > 3)}."
-        )
+        shown = f"{', '.join(map(repr, vectors.words[:3]))}{', …' * (len(vectors.words) > 3)}"
+        raise OptionError("word_vectors", "have words, of letters or digits", Message("%s", shown))
     if missing := [word for word in words if vectors.find(word) is None]:
-        raise ValueError(
-            "`--word` must be among the `--word_vectors`. Received "
-            f"{', '.join(map(repr, missing))}, which {'have' if missing[1:] else 'has'} no vector."
-        )
+        must = Message("be among the %s", Option("word_vectors"))
+        verb = "have" if missing[1:] else "has"
+        received = Message("%s, which %s no vector", ", ".join(map(repr, missing)), verb)
+        raise OptionError("word", must, received)
 
 
 def _rows_of_words(vectors: WordVectors) -> list[int]:
@@ -237,7 +278,7 @@ def vectors_space(vectors: WordVectors, *, center: bool) -> Space:
     """Returns the space of words that have vectors.
 
     Args:
-      vectors: The words, among which, as `check_words` says, are those that are looked for.
+      vectors: The words with their vectors, among which are the queries (`check_words`).
       center: As `Index`.
     """
 
@@ -272,14 +313,14 @@ def context_space(
     max_seq_length: int,
     center: bool,
 ) -> Space:
-    """Returns the space of all words of the texts of files, each where it stands.
+    """Returns the space of all words of the texts of files, each in its context.
 
-    What is looked for in it is a sentence, in which the word is meant.
+    A query is a sentence with the word.
 
     Args:
-      encoder: Makes the vectors of words, the means of those of their pieces.
+      encoder: Computes the vectors of words, the means of the vectors of their pieces.
       texts: The texts.
-      word: Is meant, where it first stands in a sentence.
+      word: The word, whose first occurrence in a query counts.
       layer: As `TextEncoder.encode_words`.
       max_seq_length: As `TextEncoder.encode_words`.
       center: As `Index`.
@@ -294,18 +335,17 @@ def context_space(
             shown.extend(_in_context(words, place) for place in places)
             yield vectors[places]
 
-    def vector(sentence: str) -> np.ndarray:
-        asked = [_text_of(split_pair(sentence))]
-        ((words, vectors),) = encoder.encode_words(asked, layer, max_seq_length)
+    def vector_of(sentence: str) -> np.ndarray:
+        query = [_text_of(split_pair(sentence))]
+        ((words, vectors),) = encoder.encode_words(query, layer, max_seq_length)
         return vectors[[_find_word(word, words, encoder.tokenizer)]]
 
-    query = vector
     rows = parts()
     first = next(iter(rows), None)
     if first is None:
         raise _none_left(texts, "text")
     vectors = _gather(itertools.chain([first], rows), first.shape[1])
-    return Space(shown, [None] * len(shown), Index(vectors, center=center), query)
+    return Space(shown, [None] * len(shown), Index(vectors, center=center), vector_of)
 
 
 def _in_context(words: Sequence[str], place: int) -> str:
@@ -315,16 +355,15 @@ def _in_context(words: Sequence[str], place: int) -> str:
 
 
 def _find_word(word: str, words: Sequence[str], tokenizer: tokenization.FullTokenizer) -> int:
-    """Returns the place of a word among those of a sentence."""
+    """Returns the position of a word among the words of a sentence."""
     wanted = [each for each, _ in group_words(tokenizer.tokenize(word))]
     if len(wanted) != 1 or wanted[0] not in words:
-        raise ValueError(
-            f"`--word` must be a word of the `--context`. Received {word!r}; the context has "
-            f"{list(words)}."
-        )
+        must = Message("be a word of the %s", Option("context"))
+        raise OptionError("word", must, word, f"The context has {[*words]}.")
     if wanted[0] == "[UNK]":
-        raise ValueError(
-            "`--word` must be made of pieces of the vocabulary, for another word of the "
-            f"`--context` may be [UNK], too. Received {word!r}."
+        must = Message(
+            "consist of pieces of the vocabulary, since another word of the %s may also be [UNK]",
+            Option("context"),
         )
+        raise OptionError("word", must, word)
     return words.index(wanted[0])

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from bert.models.exported import ExportedModel
     from bert.models.pretrained import PretrainedModel
 
+# Why options must not be given with an export, for messages.
+FIXED = "for an exported model, in whose graph it is fixed"
+
 
 @dataclasses.dataclass(frozen=True)
 class Export:
@@ -165,7 +168,7 @@ def open_model(
     *,
     batch_size: int = 32,
     precision: str = "float32",
-    runs: bool = True,
+    dry: bool = False,
 ) -> "LoadedModel | ExportedModel | PretrainedModel":
     """Returns a model of any kind.
 
@@ -175,15 +178,16 @@ def open_model(
       overrides: What the files of the model do not say, or say otherwise.
       batch_size: Maximum sequences that go through the model together.
       precision: Name of a dtype policy.
-      runs: Whether the graph of an exported model is run, as `ExportedModel`.
+      dry: Whether this is a dry run: the graph of an exported model is not run, and no model of the
+        hub is fetched.
 
     Raises:
       ValueError: as `load`.
     """
     if is_export(model):
         export = _find_export(model, overrides, precision)
-        return _open_export(export, option, batch_size, runs=runs)
-    folder = find_folder(model, option, overrides)
+        return _open_export(export, option, batch_size, runs=not dry)
+    folder = find_folder(model, option, overrides, fetches=not dry)
     if not folder.task:
         architecture = find_architecture(folder, overrides.architecture)
         overrides = dataclasses.replace(overrides, architecture=architecture)
@@ -215,9 +219,8 @@ def _open_pretrained(
 
 
 def _find_export(path: str, overrides: Overrides, precision: str) -> Export:
-    where = "for an exported model, in whose graph it is fixed"
-    overrides.check_absent(OVERRIDES, where, path)
-    check_absent("precision", None if precision == "float32" else precision, where, path)
+    overrides.check_absent(OVERRIDES, FIXED, path)
+    check_absent("precision", None if precision == "float32" else precision, FIXED, path)
     return Export(path)
 
 

@@ -93,6 +93,14 @@ class Score:
         return math.exp(-self.pseudo_log_likelihood / self.num_tokens)
 
 
+def total_score(scores: Sequence[Score]) -> Score:
+    """Returns the score of several texts together."""
+    return Score(
+        sum(score.pseudo_log_likelihood for score in scores),
+        sum(score.num_tokens for score in scores),
+    )
+
+
 class MaskedModel:
     """A model with the heads of pre-training, and its tokenizer.
 

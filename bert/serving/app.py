@@ -1,33 +1,31 @@
-"""What is behind which address, and what is answered to whom.
+"""The application behind a server's URLs.
 
-Errors are `{"error": "..."}`, one line that says what must hold and what was received: 400 for what
-the sender can mend, 403 for who asks by a name that the server does not have, 404 and 405 for
-addresses and methods that are none, 408 for who sends too slowly, 413 for too much at once, 415 for
-a body that is packed, 429 where too much waits already, 503 while there are too many requests or
-connections, the server ends or nothing answers any more, 504 for what takes too long.
+Errors are `{"error": "..."}`, one line that says what must hold and what was received: 400 for a
+malformed request, 403 for a host name that the server does not have, 404 and 405 for unknown URLs
+and methods, 408 for a client that sends too slowly, 413 for a body that is too large, 415 for a
+compressed body, 429 where too many inputs wait, 503 while there are too many requests or
+connections, the server ends or the model's threads have ended, 504 for a timeout.
 """
 
 import asyncio
-import dataclasses
 import ipaddress
 import json
 import re
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from absl import logging
 from aiohttp import web
 
 from bert.serving import metrics, rest
 from bert.serving.batching import Batcher, ClosedError, FullError
+from bert.serving.options import NAME, Limits, host_name
 from bert.serving.page import make_page
 from bert.serving.served import Served
 
-_NAME = r"[^/:]+"
 _MODEL = re.compile(
-    rf"/v1/models/(?P<name>{_NAME})"
+    rf"/v1/models/(?P<name>{NAME})"
     r"(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)?"
 )
 _WHAT = {
@@ -37,76 +35,24 @@ _WHAT = {
     "/metrics": "metrics",
 }
 _VERBS = {None: "status", ":predict": "predict", "/metadata": "metadata"}
-# A browser takes nothing here for something else, nor shows it within other pages.
+# A browser neither guesses another content type, nor shows an answer within other pages.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
 _AGAIN = {"Retry-After": "1"}
-# Characters of a message that its sender has chosen.
+# Maximum characters of a client's text in a message.
 _SHOWN = 80
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What one sender, and all of them, may ask for.
-
-    Attributes:
-      max_request_bytes: Of a body.
-      max_inputs: Rows of a request, or endings in all of them.
-      max_characters: Of each text; None for any number.
-      max_requests: Requests that are being read or answered at a time.
-      max_connections: Connections that are open at a time.
-      read_seconds: How long the head of a request may take to arrive, and its body likewise.
-      request_seconds: How long an answer may take, waiting included.
-    """
-
-    max_request_bytes: int = 1 << 20
-    max_inputs: int = 128
-    max_characters: int | None = None
-    max_requests: int = 256
-    max_connections: int = 4096
-    read_seconds: float = 10.0
-    request_seconds: float = 30.0
-
-
-def check_name(name: str) -> None:
-    """Checks that a model of that name has an address.
-
-    Raises:
-      ValueError: where it has none.
-    """
-    if not re.fullmatch(_NAME, name):
-        raise ValueError(
-            "`--model_name` must have neither / nor :, which have a meaning in addresses. "
-            f"Received {name!r}."
-        )
-
-
-def read_hosts(names: str) -> list[str]:
-    """Returns the names of hosts that a comma-separated list has; ports have no meaning there.
-
-    Raises:
-      ValueError: where one is no name.
-    """
-    hosts = [name.strip() for name in names.split(",") if name.strip()]
-    found = [_host_name(each) for each in hosts]
-    if wrong := [each for each, name in zip(hosts, found, strict=True) if not name or "/" in each]:
-        raise ValueError(
-            "`--allowed_hosts` must be names of hosts, such as ask.example, with commas between. "
-            f"Received {wrong[0]!r}."
-        )
-    return [name for name in found if name]
-
-
 class RefusedError(Exception):
-    """A request is not answered as its sender wished.
+    """A request is refused.
 
     Args:
-      status: Of HTTP.
-      reason: What the sender is told.
-      headers: For the sender.
+      status: The HTTP status.
+      reason: The message for the client.
+      headers: Headers of the response.
 
     Attributes:
       status: As given.
@@ -120,18 +66,18 @@ class RefusedError(Exception):
 
 
 class Application:
-    """Answers what is asked of a model by HTTP.
+    """Answers the HTTP requests to a model.
 
     Args:
       served: The model.
-      batcher: What answers for it.
-      limits: Those of requests.
-      counts: Of requests.
-      names: Those by which the server may be asked, beside localhost and numbers; None for any.
+      batcher: Answers inputs in batches.
+      limits: The limits of requests.
+      counts: The metrics of requests.
+      names: Host names that requests may use, besides localhost and IP addresses; None for any.
       logs_requests: Whether a line is logged for each request.
 
     Attributes:
-      is_ending: Whether no more requests are wished for.
+      is_ending: Whether the server accepts no more requests.
     """
 
     def __init__(
@@ -154,7 +100,7 @@ class Application:
         self.is_ending = False
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answers a request, whatever it is."""
+        """Answers any request, also a malformed one."""
         begun = time.monotonic()
         what, match = _find(request.path)
         self._num_requests += what == "predict"
@@ -177,7 +123,7 @@ class Application:
         return response
 
     def count_refused(self, status: int) -> None:
-        """Counts a connection that was refused before it had a request."""
+        """Counts a connection that was refused before its first request."""
         self._counts.count_request("other", status, 0.0)
         if self._logs_requests:
             logging.info(
@@ -211,21 +157,23 @@ class Application:
             self._check_model(match["name"], match["version"])
         if what == "predict":
             return _as_json(await self._predict(request))
-        return self._tell(what)
+        return self._respond(what)
 
-    def _tell(self, what: str) -> web.Response:
-        """Returns what is asked for without a body."""
+    def _respond(self, what: str) -> web.Response:
+        """Returns the response to a request without a body."""
         if what == "page":
             return web.Response(text=self._page, content_type="text/html")
         if what == "metrics":
-            body = self._counts.tell()
+            body = self._counts.format()
             return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
         if what == "status":
             return _as_json(rest.status(self._served))
         if what == "metadata":
             return _as_json(rest.metadata(self._served))
         if not self._batcher.is_alive():
-            raise RefusedError(503, "What answers must live. It has ended; start the server anew.")
+            raise RefusedError(
+                503, "The model's threads must be alive. They have ended; restart the server."
+            )
         if what == "readiness" and self.is_ending:
             raise RefusedError(503, "The server must be ready. It ends.", _AGAIN)
         return web.Response(text="ok\n")
@@ -261,10 +209,10 @@ class Application:
             )
         except ValueError as error:
             raise RefusedError(400, str(error)) from error
-        return question.tell(await self._ask(question))
+        return question.format(await self._ask(question))
 
     async def _read(self, request: web.BaseRequest) -> bytes:
-        limit, seconds = self._limits.max_request_bytes, self._limits.read_seconds
+        limit, seconds = self._limits.max_request_bytes, self._limits.read_timeout
         too_large = f"The body must have at most {limit} bytes."
         if (request.content_length or 0) > limit:
             raise RefusedError(413, f"{too_large} Received {request.content_length}.")
@@ -278,7 +226,7 @@ class Application:
             raise RefusedError(400, "The body must be whole.") from error
 
     async def _ask(self, question: rest.Question) -> list[Any]:
-        seconds = self._limits.request_seconds
+        seconds = self._limits.request_timeout
         try:
             answers = self._batcher.submit(
                 question.signature, question.rows, question.num_characters, question.num_inputs
@@ -304,12 +252,12 @@ _FAILED = "The server could not answer. Its log says why."
 
 
 def _is_own(host: str, names: Collection[str]) -> bool:
-    """Returns whether a Host is no name of others.
+    """Returns whether the header `Host` names this server.
 
-    A page of theirs whose name they let point to this machine could read here what a browser is
-    answered (DNS rebinding). With a number it cannot be done, and browsers name a host always.
+    A page of another site whose name resolves to this machine could read the answers to a browser
+    (DNS rebinding). IP addresses are safe, and browsers always send the header.
     """
-    name = _host_name(host)
+    name = host_name(host)
     if name is None:
         return False
     if name in ("", "localhost", *names):
@@ -321,9 +269,9 @@ def _is_own(host: str, names: Collection[str]) -> bool:
 
 
 def _is_of_another_site(request: web.BaseRequest) -> bool:
-    """Returns whether a page of another site sent the request, which is no link that was followed.
+    """Returns whether a page of another site sent the request, other than by a followed link.
 
-    That page could not read the answer, but could keep the model busy.
+    Such a page could not read the answer, but could keep the model busy.
     """
     site, mode, shown_as = (
         request.headers.get(f"Sec-Fetch-{name}", "").lower() for name in ("Site", "Mode", "Dest")
@@ -332,16 +280,8 @@ def _is_of_another_site(request: web.BaseRequest) -> bool:
     return site == "cross-site" and not is_link
 
 
-def _host_name(host: str) -> str | None:
-    """Returns what a Host has before its port, in small letters; None where it is none."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return None
-
-
 def _find(path: str) -> tuple[str, re.Match[str] | None]:
-    """Returns what is asked for, and of which model."""
+    """Returns what a path requests, and the model that it names."""
     match = _MODEL.fullmatch(path)
     return (_VERBS[match["verb"]], match) if match else (_WHAT.get(path, "other"), None)
 
@@ -354,7 +294,7 @@ def _as_json(
 
 
 def _log_request(request: web.BaseRequest, response: web.StreamResponse, seconds: float) -> None:
-    """Logs who asked for what and how it was answered, but nothing of a text."""
+    """Logs client, method, path and status of a request, but nothing of its texts."""
     client = request.remote or ""
     method, path = request.method[:_SHOWN], request.path[:_SHOWN]
     fields = {
@@ -375,5 +315,5 @@ def _line(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Returns what a sender has written, for a message."""
+    """Returns a client's text for a message, truncated."""
     return ascii(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -1,6 +1,6 @@
-"""Requests that wait for a model are answered in batches, in the order of their coming.
+"""Answers waiting requests in batches, in the order of their arrival.
 
-One thread answers the short ones, another the long ones, which so hold up nobody but each other.
+One thread answers short requests and another one long requests, which then delay each other only.
 """
 
 import collections
@@ -13,21 +13,21 @@ from typing import Any
 
 from absl import logging
 
-# Answers rows, one each, for the signature of that name; it may call what it is given between its
-# parts, which raises `AbandonedError` where nobody waits for any of them any more.
+# Returns an answer for each row. Its arguments are the name of a signature, the rows, and a
+# function to call between parts of the work; it raises `AbandonedError` where no client waits.
 Answer = Callable[[str, Sequence[Any], Callable[[], None]], Sequence[Any]]
 
 
 class FullError(Exception):
-    """As much waits as may."""
+    """The maximum number of inputs waits."""
 
 
 class ClosedError(Exception):
-    """Nothing is taken any more."""
+    """The batcher has ended."""
 
 
 class AbandonedError(Exception):
-    """Nobody waits for the answers."""
+    """No client waits for the answers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class _Request:
     rows: Sequence[Any]
     size: int
     num_inputs: int
-    came: float
+    arrived: float
     answers: "Future[list[Any]]" = dataclasses.field(default_factory=Future)
 
 
@@ -44,15 +44,14 @@ class Batcher:
     """Answers requests in batches.
 
     Args:
-      answer: What answers. `ValueError` refuses the rows: whoever sent others of their batch does
-        not notice.
-      max_batch_size: Inputs of a batch. A request of more is a batch of its own.
-      max_batch_characters: Characters of a batch, likewise. A request of more is a long one.
-      wait_seconds: How long the first request of a batch may wait for others, while there is
-        nothing else to do.
-      max_waiting: Inputs that wait or are being answered, at most. Those of long requests are at
-        most half as many, or those of a single one.
-      tell: Is told of each batch: how many inputs it had, and how many seconds it took.
+      answer: Answers rows. A `ValueError` refuses the rows of one request; the other requests of
+        the batch are answered all the same.
+      max_batch_size: Maximum inputs of a batch. A larger request is a batch of its own.
+      max_batch_characters: Maximum characters of a batch. A request with more is a long one.
+      wait_seconds: How long the first request of a batch waits for others while the model is idle.
+      max_waiting: Maximum inputs that wait or are being answered. Long requests may have half of
+        them, or a single long request all of them.
+      count: Called after each batch with its number of inputs and its seconds.
     """
 
     def __init__(
@@ -63,21 +62,21 @@ class Batcher:
         max_waiting: int,
         max_batch_characters: int = 100_000,
         wait_seconds: float = 0.0,
-        tell: Callable[[int, float], None] = lambda num_inputs, seconds: None,
+        count: Callable[[int, float], None] = lambda num_inputs, seconds: None,
     ) -> None:
         self._answer = answer
         self._max_batch_size = max_batch_size
         self._max_batch_characters = max_batch_characters
         self._max_waiting = max_waiting
         self._wait_seconds = wait_seconds
-        self._tell = tell
-        # The short ones and the long ones.
+        self._count = count
+        # Short requests and long requests.
         self._queues: tuple[collections.deque[_Request], ...] = (
             collections.deque(),
             collections.deque(),
         )
         self._changed = threading.Condition()
-        # Of the short ones and the long ones.
+        # Inputs of short requests and of long requests.
         self._num_waiting = [0, 0]
         self._is_closed = False
         self._threads = [
@@ -94,22 +93,22 @@ class Batcher:
 
     def is_alive(self) -> bool:
         """Returns whether requests are answered."""
-        return all(each.is_alive() for each in self._threads) and not self._is_closed
+        return all(thread.is_alive() for thread in self._threads) and not self._is_closed
 
     def submit(
         self, signature: str, rows: Sequence[Any], size: int = 0, num_inputs: int | None = None
     ) -> "Future[list[Any]]":
-        """Returns what will have the answers; who cancels it no longer waits for them.
+        """Returns a future of the answers; cancelling it abandons the request.
 
         Args:
-          signature: Which one is asked.
-          rows: Its inputs.
-          size: Their characters.
-          num_inputs: What they count as; None where each is one.
+          signature: The name of the requested signature.
+          rows: The inputs.
+          size: The number of characters of the inputs.
+          num_inputs: The number of inputs that count for the limits; None for one a row.
 
         Raises:
-          FullError: where so many would wait that they are too many.
-          ClosedError: behind `close`.
+          FullError: where too many inputs would wait.
+          ClosedError: after `close`.
         """
         num_inputs = len(rows) if num_inputs is None else num_inputs
         request = _Request(signature, rows, size, num_inputs, time.monotonic())
@@ -128,7 +127,7 @@ class Batcher:
         return request.answers
 
     def close(self) -> None:
-        """Answers what waits, and ends."""
+        """Answers the waiting requests, and ends."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -138,36 +137,37 @@ class Batcher:
     def _work(self, is_long: bool) -> None:
         while batch := self._take(self._queues[is_long]):
             begun = time.monotonic()
-            asked = [each for each in batch if not each.answers.done()]
-            if asked:
-                self._serve(asked)
-                self._tell(sum(each.num_inputs for each in asked), time.monotonic() - begun)
+            open_requests = [request for request in batch if not request.answers.done()]
+            if open_requests:
+                self._serve(open_requests)
+                num_inputs = sum(request.num_inputs for request in open_requests)
+                self._count(num_inputs, time.monotonic() - begun)
             with self._changed:
-                self._num_waiting[is_long] -= sum(each.num_inputs for each in batch)
+                self._num_waiting[is_long] -= sum(request.num_inputs for request in batch)
 
     def _take(self, queue: collections.deque[_Request]) -> list[_Request]:
-        """Returns the requests of the next batch, none where there will be no more."""
+        """Returns the requests of the next batch, none after `close`."""
         with self._changed:
             while not queue and not self._is_closed:
                 self._changed.wait()
             if not queue:
                 return []
-            until = queue[0].came + self._wait_seconds
+            until = queue[0].arrived + self._wait_seconds
             while not self._is_closed and self.num_waiting < self._max_batch_size:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            return self._cut(queue)
+            return self._split(queue)
 
-    def _cut(self, queue: collections.deque[_Request]) -> list[_Request]:
-        """Takes the first request and those behind it that fit into a batch with it."""
+    def _split(self, queue: collections.deque[_Request]) -> list[_Request]:
+        """Removes the first request and the next ones that fit into a batch with it."""
         batch = [queue.popleft()]
         num_inputs, size = batch[0].num_inputs, batch[0].size
         while queue:
-            each = queue[0]
-            num_inputs, size = num_inputs + each.num_inputs, size + each.size
-            if each.signature != batch[0].signature:
+            request = queue[0]
+            num_inputs, size = num_inputs + request.num_inputs, size + request.size
+            if request.signature != batch[0].signature:
                 break
             if num_inputs > self._max_batch_size or size > self._max_batch_characters:
                 break
@@ -175,13 +175,13 @@ class Batcher:
         return batch
 
     def _serve(self, batch: Sequence[_Request]) -> None:
-        """Answers the requests of a batch; where that fails, parts of it are asked about."""
+        """Answers the requests of a batch; after an error, each half of the batch is tried."""
 
         def check() -> None:
-            if all(each.answers.done() for each in batch):
+            if all(request.answers.done() for request in batch):
                 raise AbandonedError
 
-        rows = [row for each in batch for row in each.rows]
+        rows = [row for request in batch for row in request.rows]
         try:
             answers = list(self._answer(batch[0].signature, rows, check))
             assert len(answers) == len(rows), "Each row has an answer."
@@ -197,14 +197,15 @@ class Batcher:
                 logging.exception("A request could not be answered.")
             _settle(batch[0].answers.set_exception, error)
             return
-        for each in batch:
-            own, answers = answers[: len(each.rows)], answers[len(each.rows) :]
-            _settle(each.answers.set_result, own)
+        for request in batch:
+            count = len(request.rows)
+            own, answers = answers[:count], answers[count:]
+            _settle(request.answers.set_result, own)
 
 
 def _settle(settle: Callable[[Any], None], value: Any) -> None:
-    # Whoever waited may have gone in this moment.
+    # The client may have disconnected at this moment.
     try:
         settle(value)
     except InvalidStateError:
-        logging.debug("Nobody waits for an answer any more.")
+        logging.debug("No client waits for an answer any more.")

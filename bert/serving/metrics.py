@@ -1,4 +1,4 @@
-"""What a server counts, in the form of Prometheus."""
+"""Metrics of a server, in the format of Prometheus."""
 
 from collections.abc import Callable
 
@@ -16,11 +16,11 @@ class Metrics:
     """Counts requests and batches.
 
     Args:
-      num_waiting: Tells how many inputs wait or are being answered.
+      num_waiting: Returns how many inputs wait or are being answered.
     """
 
     def __init__(self, num_waiting: Callable[[], int]) -> None:
-        # When each series began is of use to few, and as many lines again.
+        # Creation times would double the lines, and few read them.
         prometheus_client.disable_created_metrics()
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)
@@ -59,6 +59,6 @@ class Metrics:
         self._batch_rows.observe(rows)
         self._batch_seconds.observe(seconds)
 
-    def tell(self) -> bytes:
-        """Returns all of it as text."""
+    def format(self) -> bytes:
+        """Returns all metrics as text."""
         return prometheus_client.generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""The page of a served model, with a form to type into; it asks nobody but its own server."""
+"""The page of a served model, with a form; it makes requests to its own server only."""
 
 from bert.reports.page import fill_page, read_part
 from bert.serving.served import DEFAULT, Served
@@ -8,8 +8,8 @@ def make_page(served: Served, max_list: int) -> str:
     """Returns the page as HTML.
 
     Args:
-      served: The model, of which the page asks `DEFAULT`.
-      max_list: How many texts it offers to type where a row has a list of them.
+      served: The model; the page requests the signature `DEFAULT`.
+      max_list: Maximum number of text fields for a list of texts.
     """
     signature = served.signatures[DEFAULT]
     content = {
@@ -27,6 +27,6 @@ def make_page(served: Served, max_list: int) -> str:
         "max_list": max_list,
     }
     parts = {name: read_part(f"page.{name}", __package__) for name in ("html", "css", "js")}
-    # In the look of the reports.
+    # The style of the reports.
     style = read_part("page.css") + parts["css"]
     return fill_page(parts["html"], style, parts["js"], served.name, content)

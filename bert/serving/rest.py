@@ -1,4 +1,4 @@
-"""The bodies of TensorFlow Serving's REST: what is asked, and what is answered.
+"""The bodies of requests and answers in TensorFlow Serving's REST API.
 
 A request has `instances`, a list of rows, or `inputs`, a column for each field; the answer has
 `predictions`, an answer a row, or `outputs`, a column for each name of what an answer holds.
@@ -18,12 +18,12 @@ _SHOWN = 80
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a request asks.
+    """The content of a request.
 
     Attributes:
-      signature: The name of that which is asked.
-      rows: Its inputs.
-      has_columns: Whether they came as `inputs`.
+      signature: The name of the requested signature.
+      rows: The inputs.
+      has_columns: Whether the inputs came as columns, `inputs`.
     """
 
     signature: str
@@ -32,17 +32,17 @@ class Question:
 
     @property
     def num_inputs(self) -> int:
-        """How many they are, each ending being one."""
+        """The number of inputs; each ending counts as one."""
         return sum(map(num_sequences, self.rows))
 
     @property
     def num_characters(self) -> int:
-        """Those of all texts."""
+        """The number of characters of all texts."""
         texts = [text for row in self.rows for text in row.values()]
         return sum(map(len, (part for text in texts for part in _parts(text))))
 
-    def tell(self, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns the body that has the answers."""
+    def format(self, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns the body with the answers."""
         if not self.has_columns:
             return {"predictions": answers}
         return {"outputs": {name: [each[name] for each in answers] for name in answers[0]}}
@@ -55,37 +55,37 @@ def _parts(text: str | Sequence[str]) -> Sequence[str]:
 def read_question(
     body: bytes, served: Served, max_inputs: int, max_characters: int | None = None
 ) -> Question:
-    """Returns what a body asks.
+    """Returns the content of a request.
 
     Args:
-      body: JSON.
-      served: Whose signatures may be asked.
-      max_inputs: How many rows it may have, or endings in all rows.
-      max_characters: How many each text may have; None for any number.
+      body: The body, JSON.
+      served: The model with its signatures.
+      max_inputs: Maximum rows, or endings in all rows.
+      max_characters: Maximum characters of each text; None for any number.
 
     Raises:
-      ValueError: where it is not as it must be.
+      ValueError: where the body is malformed.
     """
-    asked = _read_json(body)
+    request = _read_json(body)
     example = f'{{"instances": [{json.dumps(dict(served.example))}]}}'
-    if not isinstance(asked, dict) or len({"instances", "inputs"} & asked.keys()) != 1:
+    if not isinstance(request, dict) or len({"instances", "inputs"} & request.keys()) != 1:
         raise ValueError(
             "The body must be an object with either `instances`, a list of rows, or `inputs`, a "
-            f"list for each field, such as {example}. Received {_shown(asked)}."
+            f"list for each field, such as {example}. Received {_shown(request)}."
         )
-    if unknown := sorted(asked.keys() - set(_KEYS)):
+    if unknown := sorted(request.keys() - set(_KEYS)):
         raise ValueError(
             f"The body must have no other keys than {', '.join(_KEYS)}. Received {_shown(unknown)}."
         )
-    name = asked.get("signature_name", DEFAULT) or DEFAULT
+    name = request.get("signature_name", DEFAULT) or DEFAULT
     if not isinstance(name, str) or name not in served.signatures:
         raise ValueError(
             f"`signature_name` must be one of {', '.join(sorted(served.signatures))}. Received "
             f"{_shown(name)}."
         )
     signature = served.signatures[name]
-    has_columns = "inputs" in asked
-    rows = _turn(asked["inputs"], signature) if has_columns else asked["instances"]
+    has_columns = "inputs" in request
+    rows = _turn(request["inputs"], signature) if has_columns else request["instances"]
     _check_count(rows, "inputs" if has_columns else "instances", max_inputs)
     read = [_read_row(row, number, signature) for number, row in enumerate(rows)]
     if max_characters is not None:
@@ -115,7 +115,7 @@ def _read_json(body: bytes) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Returns a value for a message, cut; how deep or large it is does not matter."""
+    """Returns a value of any depth and size for a message, truncated."""
     if isinstance(value, dict):
         names = ", ".join(_shown(name) for name in list(value)[:5])
         return f"an object with the keys {names}"[: 2 * _SHOWN] if names else "an empty object"
@@ -198,14 +198,14 @@ def _check_characters(rows: Sequence[Row], limit: int) -> None:
 
 
 def status(served: Served) -> dict[str, Any]:
-    """Returns the body that tells that a model is there."""
+    """Returns the body of the status of a model."""
     fine = {"error_code": "OK", "error_message": ""}
     version = {"version": str(served.version), "state": "AVAILABLE", "status": fine}
     return {"model_version_status": [version]}
 
 
 def metadata(served: Served) -> dict[str, Any]:
-    """Returns the body that tells what may be asked, and what the model is."""
+    """Returns the body of the metadata of a model: its signatures and its kind."""
     signatures = {
         name: {
             "inputs": {
@@ -229,8 +229,8 @@ def metadata(served: Served) -> dict[str, Any]:
     }
 
 
-# By name what an answer holds where that is a tensor: its type, and how many dimensions all answers
-# have together. Others are objects, or lists of some, of which that form knows nothing.
+# The values of answers that are tensors: type, and number of dimensions of all answers together.
+# Other values are objects or lists of objects, which the format cannot describe.
 _OUTPUTS = {
     "label": ("DT_STRING", 1),
     "labels": ("DT_STRING", 2),
@@ -246,7 +246,7 @@ _OUTPUTS = {
     "num_tokens": ("DT_INT64", 1),
     "perplexity": ("DT_FLOAT", 1),
 }
-# Those of numbered endings, not of named labels.
+# Values of answers about numbered endings instead of named labels.
 _OF_ENDINGS = {"label": ("DT_INT64", 1), "probabilities": ("DT_FLOAT", 2)}
 
 

@@ -1,4 +1,4 @@
-"""A model as a server offers it: its name, its version, and what can be asked of it."""
+"""A model as a server offers it: its name, its version and its signatures."""
 
 import dataclasses
 import os
@@ -12,8 +12,12 @@ from bert.files.paths import list_folder
 from bert.files.weight_names import is_of_model
 from bert.models.exported import ExportedModel
 from bert.models.fine_tuned import LoadedModel
+from bert.models.frozen_weights import assume_frozen_weights
+from bert.models.open import FIXED, is_export, open_model
+from bert.models.options import QueriedModel, check_absent
 from bert.models.pretrained import PretrainedModel, Score
 from bert.models.vectors import Encoding, find_encoder
+from bert.serving.options import AnswerOptions
 from bert.tasks.task import LISTS, Row
 from tokenization import FullTokenizer
 
@@ -28,13 +32,13 @@ _TEXTS = ("text_a", "text_b")
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Something that can be asked.
+    """A kind of request that a model answers.
 
     Attributes:
-      fields: Names of what a row has, all of them texts, but `endings` a list of texts.
-      answer: Returns an answer for each row, fit for JSON.
-      outputs: Names of what an answer holds.
-      optional: Those of `fields` that a row may lack.
+      fields: Names of the values of a row: texts, and lists of texts for `endings`.
+      answer: Returns an answer for each row, ready for JSON.
+      outputs: Names of the values of an answer.
+      optional: The fields that a row may lack.
     """
 
     fields: tuple[str, ...]
@@ -44,11 +48,11 @@ class Signature:
 
     @property
     def required(self) -> list[str]:
-        """Those of `fields` that a row must have."""
+        """The fields that a row must have."""
         return [name for name in self.fields if name not in self.optional]
 
     def is_list(self, field: str) -> bool:
-        """Returns whether a row has several texts of that name."""
+        """Returns whether the values of a field are lists of texts."""
         return field in LISTS
 
 
@@ -57,10 +61,10 @@ class Served:
     """A model that is served.
 
     Attributes:
-      name: In addresses.
-      version: Likewise, a number.
-      kind: What it decides, `fill_mask`, or `encoder`.
-      signatures: By name what can be asked; one is `DEFAULT`.
+      name: The name in URLs.
+      version: The version in URLs.
+      kind: The kind of its task, `fill_mask`, or `encoder`.
+      signatures: The signatures by name; one is `DEFAULT`.
       example: A row that `DEFAULT` answers.
     """
 
@@ -76,34 +80,66 @@ class Served:
         """Returns an answer for each row, as the model's own methods give it.
 
         Args:
-          signature: The name of the one that is asked.
-          rows: Each with the fields of that signature.
-          check: Called between parts of the work; what it raises ends it.
+          signature: The name of the signature.
+          rows: Rows with the fields of the signature.
+          check: Called between parts of the work; an exception of it ends the work.
 
         Raises:
-          ValueError: where the model refuses a row, telling its number among these.
+          ValueError: where the model refuses a row, with its number.
         """
         return self.signatures[signature].answer(rows, check)
 
     def warm_up(self) -> None:
-        """Answers an example, so that nobody else waits until the graph is built."""
+        """Answers an example, which builds the graph before the first request."""
         self.answer(DEFAULT, [self.example], lambda: None)
+
+
+def open_served(
+    options: QueriedModel,
+    answers: AnswerOptions,
+    name: str | None,
+    batch_size: int,
+    *,
+    dry: bool = False,
+) -> Served:
+    """Returns the model of a folder, or its latest version, as a server offers it.
+
+    Args:
+      options: The model.
+      answers: How it answers.
+      name: The name in URLs; None for the name of its folder.
+      batch_size: Maximum inputs per batch.
+      dry: Whether this is a dry run, as for `open_model`.
+
+    Raises:
+      ValueError: where the model cannot be opened.
+    """
+    path, version = find_version(options.model_dir)
+    if is_export(path):
+        check_absent("pooling", answers.pooling, FIXED, path)
+    assume_frozen_weights(options.precision)
+    precision = options.precision
+    model = open_model(
+        path, "model_dir", options, batch_size=batch_size, precision=precision, dry=dry
+    )
+    name = name or find_name(options.model_dir)
+    return serve(model, name, version, answers.top_k, answers.pooling)
 
 
 def serve(
     model: Model, name: str, version: int, top_k: int = 5, pooling: str | None = None
 ) -> Served:
-    """Returns a model as it is served.
+    """Returns a model as a server offers it.
 
     Args:
-      model: As `bert.load` gives it.
-      name: In addresses.
-      version: Likewise.
-      top_k: How many tokens a pre-trained model tells of each [MASK].
+      model: The model, as `bert.load` returns it.
+      name: The name in URLs.
+      version: The version in URLs.
+      top_k: Number of tokens that a pre-trained model returns for each [MASK].
       pooling: As for `Encoding.encode`.
 
     Raises:
-      ValueError: where an encoder alone needs a pooling, and none is given.
+      ValueError: where a model that only encodes needs a pooling, and none is given.
     """
     signatures = _encoding(model, pooling) if isinstance(model, Encoding) else {}
     if isinstance(model, PretrainedModel):
@@ -143,7 +179,7 @@ def _lengths(model: LoadedModel) -> dict[str, int]:
 
 
 def _shortener(model: Encoding, lengths: Mapping[str, int]) -> Callable[[Row], Row]:
-    """Returns what makes a row of so much of its texts as the model reads of them."""
+    """Returns a function that truncates the texts of a row to what the model reads."""
 
     def shortened(name: str, value: Any) -> Any:
         if name not in lengths:
@@ -156,25 +192,25 @@ def _shortener(model: Encoding, lengths: Mapping[str, int]) -> Callable[[Row], R
 
 
 def shorten(text: str, tokenizer: FullTokenizer, num_tokens: int) -> str:
-    """Returns so much of a text that its first tokens are there, as they are in all of it.
+    """Returns a prefix of a text that has the same first tokens as the complete text.
 
-    A megabyte that a model truncates would else be tokenized first, which takes a second.
+    Otherwise a megabyte of which the model reads little would be tokenized, which takes a second.
 
     Args:
       text: The text.
-      tokenizer: That of the model. One with methods of its own gets all of the text.
-      num_tokens: How many tokens the model reads.
+      tokenizer: The tokenizer of the model. A text for one of another class is not shortened.
+      num_tokens: The number of tokens that the model reads.
     """
     if not tokenizer.is_standard:
         return text
-    # The end of a text that is cut in a word, or in an added token, has other tokens: those of a
-    # word are at most as many as its characters.
+    # Where the prefix ends within a word, or an added token, its last tokens differ: at most as
+    # many as the characters of the word.
     added = max((len(token.content) for token in tokenizer.added_tokens), default=0)
     enough = num_tokens + tokenizer.wordpiece_tokenizer.max_input_chars_per_word + added
     size = 16 * enough
     while size < len(text):
         part = text[:size]
-        # What this letter becomes depends on letters at any distance.
+        # The lower case of this letter depends on letters at any distance.
         if "\N{GREEK CAPITAL LETTER SIGMA}" in part:
             return text
         if len(tokenizer.tokenize(part)) >= enough:
@@ -184,10 +220,10 @@ def shorten(text: str, tokenizer: FullTokenizer, num_tokens: int) -> str:
 
 
 def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
-    """Returns what makes vectors, nothing where it cannot, but other answers can be given."""
+    """Returns the signature for vectors; none where only others can be offered."""
     try:
         if model.text_vectors:
-            model.text_vectors.fill({"pooling": pooling}, "--")
+            model.text_vectors.fill({"pooling": pooling})
     except ValueError as error:
         if isinstance(model, PretrainedModel) and not model.fills_masks:
             raise
@@ -206,7 +242,7 @@ def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
 
 
 def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
-    """Returns what a masked-LM head can be asked, nothing where there is none."""
+    """Returns the signatures of a masked-LM head, none without such a head."""
     if not model.fills_masks:
         return {}
 
@@ -235,11 +271,11 @@ def _text(row: Row) -> str | tuple[str, str]:
 def find_version(path: str) -> tuple[str, int]:
     """Returns the folder to load, and its version.
 
-    A folder with versions has folders that are named by numbers, of which the largest is the one
-    to load, as in TensorFlow Serving. Anything else there is ignored, unless it is a model's file.
+    A folder of versions has folders that are named by numbers, of which the largest is loaded, as
+    in TensorFlow Serving. Anything else in it is ignored, unless it is a file of a model.
 
     Args:
-      path: What may be such a folder, one of its versions, or any other model, whose version is 1.
+      path: A folder of versions, one of its versions, or any other model, whose version is 1.
     """
     names = list_folder(path)
     versions = [name for name in names if _is_version(name)]
@@ -255,7 +291,7 @@ def _is_version(name: str) -> bool:
 
 
 def find_name(path: str) -> str:
-    """Returns a name for the model at a path: that of its folder, versions and exports apart."""
+    """Returns a name for the model at a path: the folder without versions and exports."""
     parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".", "..")]
     while len(parts) > 1 and (parts[-1] in ("saved_model", "best") or _is_version(parts[-1])):
         parts.pop()

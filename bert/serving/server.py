@@ -10,43 +10,44 @@ from typing import Any
 from absl import logging
 from aiohttp import web
 
-from bert.serving.app import Application, Limits
+from bert.options import Message, MessageError, Option, OptionError
+from bert.serving.app import Application
 from bert.serving.batching import Batcher
 from bert.serving.connections import Connections, fit_open_files
 from bert.serving.metrics import Metrics
+from bert.serving.options import Batching, Limits
 from bert.serving.served import Served
 from bert.training.cluster import is_loopback
 
-# Connections that wait to be taken.
+# Connections that wait to be accepted.
 _BACKLOG = 1024
-# A connection is closed after so long without a further request. Proxies keep theirs for a minute.
+# An idle connection is closed after this time. Proxies reuse connections for a minute.
 _IDLE_SECONDS = 75.0
-# Failures that no request is told of are logged so often.
+# Minimum time between log lines of failures outside requests.
 _SECONDS_BETWEEN_FAILURES = 10
-# How long requests that are on their way are still taken where the server is to end.
+# How long requests on their way are still accepted when the server ends.
 _ENDING_SECONDS = 0.5
-# How long what a refused request still sends is read, so that its sender can read why.
+# How long the rest of a refused request is read, so that its client can read the reason.
 _LINGERING_SECONDS = 2.0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Returns a socket that has the address, but does not listen yet.
+    """Returns a socket that is bound to an address, but does not listen yet.
 
     Args:
-      host: A name or a number.
-      port: 0 for any that is free.
+      host: A host name or an IP address.
+      port: The port; 0 for any free port.
 
     Raises:
-      ValueError: where the address is not to be had.
+      MessageError: where the address is not of this machine, or taken.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ValueError(
-            f"`--host` must be an address of this machine. Received {host!r}: {error.strerror}."
-        ) from error
+        received = Message("%r: %s", host, error.strerror)
+        raise OptionError("host", "be an address of this machine", received) from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
@@ -56,27 +57,27 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _not_free(host: str, port: int, error: Exception) -> ValueError:
-    return ValueError(
-        f"`--host` and `--port` must be an address of this machine that is free. Received "
-        f"{host!r} and {port}: {getattr(error, 'strerror', error)}."
+def _not_free(host: str, port: int, error: Exception) -> MessageError:
+    return MessageError(
+        "%s and %s must be an address of this machine that is free. Received %r and %d: %s.",
+        *(Option("host"), Option("port"), host, port, getattr(error, "strerror", error)),
     )
 
 
 class Server:
-    """Serves a model from a thread of its own; `with` ends it.
+    """Serves a model from its own thread; `with` ends it.
 
     Args:
       served: The model.
-      bound: As `bind` gives it.
-      limits: Those of requests.
-      allowed_hosts: Names by which a server at a loopback address may be asked, beside localhost.
+      bound: The socket, as `bind` returns it.
+      limits: The limits of requests.
+      batching: How inputs share batches.
+      allowed_hosts: Host names that requests to a loopback address may use, besides localhost.
       logs_requests: Whether a line is logged for each request.
-      **batching: For `Batcher`.
 
     Attributes:
-      host: Where it is.
-      port: Likewise.
+      host: The IP address of the server.
+      port: The port of the server.
     """
 
     def __init__(
@@ -84,15 +85,21 @@ class Server:
         served: Served,
         bound: socket.socket,
         limits: Limits,
+        batching: Batching,
         allowed_hosts: Collection[str] = (),
         logs_requests: bool = False,
-        **batching: Any,
     ) -> None:
         self.host, self.port = bound.getsockname()[:2]
-        # Others than this machine name it as they like.
+        # Other machines may have any name for this one.
         names = allowed_hosts if is_loopback(self.host) else None
         counts = Metrics(lambda: self._batcher.num_waiting)
-        self._batcher = Batcher(served.answer, tell=counts.count_batch, **batching)
+        self._batcher = Batcher(
+            served.answer,
+            count=counts.count_batch,
+            max_batch_size=batching.max_batch_size,
+            max_waiting=limits.max_waiting,
+            wait_seconds=batching.batch_wait_ms / 1000,
+        )
         self._application = Application(served, self._batcher, limits, counts, names, logs_requests)
         self._socket = bound
         self._limits = limits
@@ -110,18 +117,18 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """The URL of the server for a browser on this machine."""
         host = {"0.0.0.0": "localhost", "::": "localhost"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     def wait(self) -> None:
-        """Serves until an exception, such as that of a signal, ends the waiting."""
-        # An exception within `Thread.join` would make Python take the thread for ended.
+        """Serves until an exception, such as of a signal, ends the waiting."""
+        # After an exception within `Thread.join`, Python would take the thread for ended.
         while not self._closed.wait(1.0):
             pass
 
     def close(self) -> None:
-        """Answers what is under way, and ends."""
+        """Answers the requests in progress, and ends."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -137,20 +144,20 @@ class Server:
     async def _start(self) -> web.AppRunner:
         application = web.Application(client_max_size=self._limits.max_request_bytes)
         application.router.add_route("*", r"/{path:[\s\S]*}", self._answer)
-        # What is wrong with a request is told to its sender alone.
+        # Faults of a request are reported to its client alone.
         silent = standard_logging.getLogger("bert.serving.http")
         silent.setLevel(standard_logging.CRITICAL)
         runner = web.AppRunner(
             application,
             access_log=None,
             logger=silent,
-            # Nobody is answered who has gone.
+            # The work for a client that has disconnected is cancelled.
             handler_cancellation=True,
             keepalive_timeout=_IDLE_SECONDS,
             lingering_time=_LINGERING_SECONDS,
-            # Nothing is unpacked before it is known how large it becomes; see `Application`.
+            # A compressed body could become too large; `Application` refuses it.
             auto_decompress=False,
-            shutdown_timeout=self._limits.read_seconds + self._limits.request_seconds + 1,
+            shutdown_timeout=self._limits.read_timeout + self._limits.request_timeout + 1,
         )
         await runner.setup()
         assert runner.server
@@ -158,7 +165,7 @@ class Server:
         if limit < self._limits.max_connections:
             logging.warning("The limit of open files leaves room for %d connections.", limit)
         self._connections = Connections(
-            runner.server, limit, self._limits.read_seconds, self._application.count_refused
+            runner.server, limit, self._limits.read_timeout, self._application.count_refused
         )
         self._loop.set_exception_handler(_log_failure)
         try:
@@ -166,7 +173,7 @@ class Server:
                 self._connections, sock=self._socket, backlog=_BACKLOG
             )
         except OSError as error:
-            # Two may be bound to a port, of which the first one that listens has it.
+            # Two sockets may be bound to a port; the first that listens has it.
             await runner.cleanup()
             raise _not_free(self.host, self.port, error) from error
         return runner
@@ -183,7 +190,7 @@ class Server:
 
 
 def _log_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Logs what went wrong beside a request, such as too many open files, but not without end."""
+    """Logs failures outside requests, such as too many open files, at a limited rate."""
     logging.log_every_n_seconds(
         logging.WARNING,
         "%s: %s",

@@ -14,7 +14,7 @@ import bert
 import modeling
 import tokenization
 from bert.models.fine_tuned import LoadedModel
-from bert.serving.app import Limits
+from bert.serving.options import Batching, Limits
 from bert.serving.served import serve
 from bert.serving.server import Server, bind
 from bert.tasks.classification.examples import Task
@@ -118,11 +118,12 @@ class Answered(NamedTuple):
 
 
 @contextlib.contextmanager
-def served(model, limits=None, top_k=5, **batching):
+def served(model, limits=None, top_k=5, **options):
     """Serves a model at a free port, as `mine`."""
-    batching = {"max_batch_size": 4, "max_waiting": 100, **batching}
+    batching = Batching(max_batch_size=4)
     offered = serve(model, "mine", 3, top_k) if not hasattr(model, "signatures") else model
-    with Server(offered, bind("127.0.0.1", 0), limits or Limits(), **batching) as server:
+    bound = bind("127.0.0.1", 0)
+    with Server(offered, bound, limits or Limits(max_waiting=100), batching, **options) as server:
         yield server
 
 

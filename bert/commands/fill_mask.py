@@ -1,0 +1,245 @@
+"""The options of fill_mask.py, its first steps, and the form of its answers."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from absl import logging
+
+from bert.commands.checks import Checks, call
+from bert.commands.settings import WHOLE_FILE, OutputSettings
+from bert.files.outputs import check_outputs
+from bert.files.paths import match_file
+from bert.files.process import import_tensorflow
+from bert.files.rows import stdin_lines, text_lines
+from bert.files.texts import clean_line
+from bert.files.visible import visible
+from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
+from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
+
+if TYPE_CHECKING:
+    from bert.models.pretrained import Guess, MaskedModel, Score, Text
+    from bert.weights.folder import ModelFolder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(VocabularySource, ConfigSource, OutputSettings):
+    """The flags of the script, by name."""
+
+    checkpoint: str = option(
+        REQUIRED,
+        "Pre-trained model: the --output_dir of run_pretraining.py; or a checkpoint: "
+        f"{CHECKPOINT_FORMS}.",
+        group="model",
+    )
+    input_file: str | None = option(
+        None,
+        "File with one text per line; - for standard input, which is also read if no text is "
+        "given at all.",
+        group="data",
+    )
+    output_file: str = option("-", f"{WHOLE_FILE}; - for standard output.", group="output")
+    format: str = option(
+        "text",
+        "text: for reading. jsonl: one JSON object per text.",
+        choices=("text", "jsonl"),
+        group="output",
+    )
+    top_k: int = option(
+        5, "Number of tokens to show for each [MASK], the best ones.", low=1, group="output"
+    )
+    score: bool = option(
+        False,
+        "Show each text's pseudo-log-likelihood and its perplexity per word piece. Scores of "
+        "models with different vocabularies are not comparable.",
+        group="steps",
+    )
+    next_sentence: bool = option(
+        False,
+        "Show, for each pair `A ||| B`, the probability that B follows A, from the next-sentence "
+        "head of pre-training.",
+        group="steps",
+    )
+    batch_size: int = option(32, "Sequences per batch.", low=1, group="devices")
+
+
+class Query(NamedTuple):
+    """What is requested of each text.
+
+    Attributes:
+      check: Raises `ValueError` where a text cannot be answered.
+      answer: Returns the answers to some texts.
+      show: Returns the lines of a text and its answer.
+    """
+
+    check: Callable[["Text"], None]
+    answer: Callable[[Sequence["Text"]], Sequence[Any]]
+    show: Callable[["Text", Any], str]
+
+
+def prepare(
+    settings: Settings, texts: Sequence[str], step: Any = call
+) -> tuple[str, "ModelFolder"]:
+    """Finds the texts and the model, and checks the output file.
+
+    Args:
+      settings: The flags.
+      texts: The texts of the command line.
+      step: `call` to run the script, `Checks` to show each step.
+
+    Returns:
+      The path of the texts, - for standard input, and the folder of the model.
+    """
+    import_tensorflow()
+    path = step("text", _find_input, settings, texts, tells=str)
+    folder = step("checkpoint", _open_folder, settings, tells=lambda found: found.stored.prefix)
+    output = settings.output_file
+    step("output file", _check_output, settings, path, folder, tells=lambda _: output)
+    return path, folder
+
+
+def load_model(
+    settings: Settings, texts: Sequence[str], path: str, folder: "ModelFolder", step: Any = call
+) -> "MaskedModel":
+    """Returns the model; checks all texts of a file before the first of them is answered.
+
+    Args:
+      settings: The flags.
+      texts: The texts of the command line.
+      path: The path of the texts, as `prepare` returns it.
+      folder: The folder of the model.
+      step: As for `prepare`.
+    """
+    from bert.models import pretrained
+
+    size = settings.batch_size
+    model: MaskedModel = step("model", pretrained.load, folder, size, tells=lambda _: "fills masks")
+    if path != "-" and not texts:
+        step("texts", _check_lines, settings, path, model, tells=lambda _: "can all be answered")
+    return model
+
+
+def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
+    """Shows the texts, the model and the output, and whether they fit."""
+    path, folder = prepare(settings, texts, checks)
+    load_model(settings, texts, path, folder, checks)
+
+
+def waits(path: str, texts: Sequence[str]) -> bool:
+    """Returns whether somebody types the texts, and waits for the answer to each."""
+    return not texts and path == "-" and sys.stdin.isatty()
+
+
+def read_texts(path: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields the place and the text of each text of the command line, or else of a file."""
+    if not texts:
+        yield from _read_lines(path)
+    for number, text in enumerate(texts, start=1):
+        yield f"Argument {number}", text
+
+
+def find_query(settings: Settings, model: "MaskedModel") -> Query:
+    """Returns what the flags request of each text."""
+    is_text = settings.format == "text"
+    if settings.score:
+        show = _score_as_text if is_text else _score_as_json
+        return Query(model.check_whole, model.score, show)
+    if settings.next_sentence:
+        show_chance = _chance_as_text if is_text else _chance_as_json
+        return Query(model.check_pair, model.next_sentence, show_chance)
+    show_guesses = _guesses_as_text if is_text else _guesses_as_json
+    return Query(model.check_masked, lambda texts: model.fill(texts, settings.top_k), show_guesses)
+
+
+def _find_input(settings: Settings, texts: Sequence[str]) -> str:
+    if settings.score and settings.next_sentence:
+        raise MessageError(
+            "Only one of %s and %s may be given.", Option("score"), Option("next_sentence")
+        )
+    if texts and settings.input_file:
+        raise OptionError("input_file", "not be given beside texts", Message("%s", [*texts]))
+    path = settings.input_file or "-"
+    return path if path == "-" else match_file(path, "input_file")
+
+
+def _open_folder(settings: Settings) -> "ModelFolder":
+    from bert.weights.folder import ModelFolder
+
+    return ModelFolder.open(
+        settings.checkpoint,
+        "checkpoint",
+        fetches=not settings.check,
+        bert_config_file=settings.bert_config_file,
+        vocab_file=settings.vocab_file,
+        do_lower_case=settings.do_lower_case,
+        default_casing=settings.LOWERS_BY_DEFAULT,
+    )
+
+
+def _check_output(settings: Settings, path: str, folder: "ModelFolder") -> None:
+    if settings.output_file != "-":
+        inputs = [path, *folder.files]
+        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
+
+
+def _check_lines(settings: Settings, path: str, model: "MaskedModel") -> None:
+    query = find_query(settings, model)
+    for place, text in _read_lines(path, warns=False):
+        query.check(model.read(text, place))
+
+
+def _read_lines(path: str, *, warns: bool = True) -> Iterator[tuple[str, str]]:
+    """Yields the place and the text of each line that is not blank; may warn of blank lines."""
+    blank = 0
+    for number, line in stdin_lines() if path == "-" else text_lines(path):
+        text = clean_line(line)
+        if text:
+            yield f"{path}:{number}: the text", text
+        else:
+            blank += 1
+    if blank and warns:
+        logging.warning("%s: skipped %d blank lines.", path, blank)
+
+
+def describe_score(score: "Score") -> str:
+    """Returns a score for reading."""
+    return (
+        f"perplexity {score.perplexity:.6g}  "
+        f"pseudo-log-likelihood {score.pseudo_log_likelihood:.4f}  tokens {score.num_tokens}"
+    )
+
+
+def _guesses_as_text(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
+    lines = [visible(text.text)]
+    for number, guesses in enumerate(masks, start=1):
+        if len(masks) > 1:
+            lines.append(f"[MASK] {number}")
+        lines += [f"{guess.probability:8.4f}  {visible(guess.token)}" for guess in guesses]
+    return "\n".join([*lines, ""])
+
+
+def _guesses_as_json(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
+    values = [[dataclasses.asdict(guess) for guess in guesses] for guesses in masks]
+    return _as_json(text, {"masks": values})
+
+
+def _score_as_text(text: "Text", score: "Score") -> str:
+    return f"{describe_score(score)}  {visible(text.text)}"
+
+
+def _score_as_json(text: "Text", score: "Score") -> str:
+    return _as_json(text, {**dataclasses.asdict(score), "perplexity": score.perplexity})
+
+
+def _chance_as_text(text: "Text", chance: float) -> str:
+    return f"{chance:8.4f}  {visible(text.text)}"
+
+
+def _chance_as_json(text: "Text", chance: float) -> str:
+    return _as_json(text, {"is_next": chance})
+
+
+def _as_json(text: "Text", values: dict[str, Any]) -> str:
+    return json.dumps({"text": text.text, **values}, ensure_ascii=False)
