@@ -27,22 +27,14 @@ from keras import ops
 
 from bert import names
 from bert.files import huggingface as huggingface_files
-from bert.files.json_text import parse_json
-from bert.files.paths import read_file
+from bert.files.json_text import read_json_object
 
 Tensor = Any
 
 # Keys of released `bert_config.json` files that the original never reads.
-UNUSED_KEYS = frozenset(
-    {
-        "directionality",
-        "pooler_fc_size",
-        "pooler_num_attention_heads",
-        "pooler_num_fc_layers",
-        "pooler_size_per_head",
-        "pooler_type",
-    }
-)
+UNUSED_KEYS = {"directionality", "pooler_fc_size", "pooler_num_attention_heads"} | {
+    *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type")
+}
 
 # Faithful: variance and epsilon as in the original (modeling.py, layer_norm, through
 # tf.contrib.layers.layer_norm).
@@ -50,16 +42,6 @@ LAYER_NORM_EPSILON = 1e-12
 
 # The layers between the embeddings and the outputs.
 ENCODER_TYPES = ("transformer", "bilstm", "word_vectors")
-
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
 
 
 @dataclasses.dataclass
@@ -116,15 +98,12 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
-        """Returns the config that a parsed `bert_config.json` describes.
+        """Returns the config of a parsed `bert_config.json`, or of a `config.json` of transformers.
 
-        Args:
-          json_object: May also be a `config.json` of transformers. Unknown keys are logged and
-            become attributes, as in the original.
+        Unknown keys are logged and become attributes, as in the original.
 
         Raises:
-          ValueError: where a `config.json` of transformers does not describe a BERT, or a key is
-            the name of a method.
+          ValueError: where transformers does not describe a BERT, or a key is a method's name.
         """
         if huggingface_files.is_config(json_object):
             json_object = huggingface_files.to_bert(json_object)
@@ -147,14 +126,7 @@ class BertConfig:
         Raises:
           ValueError: where the file is absent, not JSON, or does not describe a model.
         """
-        try:
-            values = parse_json(read_file(os.fspath(json_file)))
-        except FileNotFoundError as error:
-            raise ValueError(f"`bert_config_file` must exist. Received {json_file!r}.") from error
-        except ValueError as error:
-            raise ValueError(f"{json_file!r} must be JSON: {error}.") from error
-        if not isinstance(values, dict):
-            raise ValueError(f"{json_file!r} must hold a JSON object. Received {values!r:.80}.")
+        values = read_json_object(os.fspath(json_file), "bert_config_file")
         try:
             config = cls.from_dict(values)
             config.check()
@@ -172,16 +144,19 @@ class BertConfig:
             raise ValueError(
                 "`vocab_size` must be given. It is the number of lines of `vocab.txt`."
             )
-        for name in _SIZES:
-            value = getattr(self, name)
+        for name in (field.name for field in dataclasses.fields(BertConfig) if field.type is int):
             least = 0 if name == "num_hidden_layers" and self.is_word_vectors else 1
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"`{name}` must be a positive integer. Received {value!r}.")
+            is_size = _is_number(getattr(self, name), int) and getattr(self, name) >= least
+            self._check(name, is_size, "a positive integer")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            self._check(name, lambda rate: _is_number(rate) and 0 <= rate < 1, "in [0, 1)")
-        self._check("initializer_range", lambda x: _is_number(x) and 0 < x < math.inf, "positive")
-        self._check("is_decoder", lambda value: isinstance(value, bool), "true or false")
-        self._check("encoder_type", ENCODER_TYPES.__contains__, f"one of {list(ENCODER_TYPES)}")
+            rate = getattr(self, name)
+            self._check(name, _is_number(rate) and 0 <= rate < 1, "in [0, 1)")
+        deviation = self.initializer_range
+        is_deviation = _is_number(deviation) and 0 < deviation < math.inf
+        self._check("initializer_range", is_deviation, "positive")
+        self._check("is_decoder", isinstance(self.is_decoder, bool), "true or false")
+        is_type = self.encoder_type in ENCODER_TYPES
+        self._check("encoder_type", is_type, f"one of {list(ENCODER_TYPES)}")
         if self.is_bilstm and (self.is_decoder or self.hidden_size % 2):
             raise ValueError(
                 "With the `encoder_type` 'bilstm', `is_decoder` must be false, and `hidden_size` "
@@ -197,8 +172,8 @@ class BertConfig:
         if not callable(self.hidden_act):
             get_activation(str(self.hidden_act))
 
-    def _check(self, name: str, is_valid: Callable[[Any], bool], must_be: str) -> None:
-        if not is_valid(getattr(self, name)):
+    def _check(self, name: str, is_valid: bool, must_be: str) -> None:
+        if not is_valid:
             raise ValueError(f"`{name}` must be {must_be}. Received {getattr(self, name)!r}.")
 
     def to_dict(self) -> dict[str, Any]:
@@ -215,8 +190,8 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_number(value: Any, kinds: Any = int | float) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -271,9 +246,8 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
-_DROPOUT_SEED: contextvars.ContextVar[Tensor | None] = contextvars.ContextVar(
-    "dropout_seed", default=None
-)
+# The seed of the context `dropout_seed`, int32 [2]; None outside of any.
+DROPOUT_SEED = contextvars.ContextVar[Tensor | None]("dropout_seed", default=None)
 
 
 @contextlib.contextmanager
@@ -286,16 +260,11 @@ def dropout_seed(seed: Tensor) -> Iterator[None]:
     Args:
       seed: int32 [2].
     """
-    token = _DROPOUT_SEED.set(seed)
+    token = DROPOUT_SEED.set(seed)
     try:
         yield
     finally:
-        _DROPOUT_SEED.reset(token)
-
-
-def current_dropout_seed() -> Tensor | None:
-    """Returns the seed of the context `dropout_seed`; None outside of any."""
-    return _DROPOUT_SEED.get()
+        DROPOUT_SEED.reset(token)
 
 
 class _FixedSeed(keras.random.SeedGenerator):
@@ -329,7 +298,7 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         if not training or not self.rate:
             return super().call(inputs, training=training)
-        seed = current_dropout_seed()
+        seed = DROPOUT_SEED.get()
         graph = getattr(inputs, "graph", None)
         if seed is None and graph is not None and not graph.building_function:
             # In a graph for a Session, Keras' generators would give every run the same mask.
@@ -382,10 +351,15 @@ class ConfiguredLayer(keras.layers.Layer):
     def from_config(cls, config: Mapping[str, Any]) -> "ConfiguredLayer":
         return super().from_config({**config, "config": BertConfig.from_dict(config["config"])})
 
-    def add_table(self, name: str, shape: tuple[int, ...], **kwargs: Any) -> keras.Variable:
-        """Adds a weight with the configured initializer."""
+    def add_table(self, name: str, rows: int, **kwargs: Any) -> keras.Variable:
+        """Adds a weight [`rows`, H] with the configured initializer."""
         initializer = create_initializer(self.config.initializer_range)
+        shape = (rows, self.config.hidden_size)
         return self.add_weight(name=name, shape=shape, initializer=initializer, **kwargs)
+
+    def new(self, kind: type["ConfiguredLayer"], name: str, *arguments: Any) -> Any:
+        """Returns a layer of the same configuration and precision."""
+        return kind(self.config, *arguments, name=name, dtype=self.dtype_policy)
 
     def new_dense(self, units: int, name: str, activation: str = "linear") -> keras.layers.Dense:
         """Returns a dense layer with the configured initializer."""
@@ -419,17 +393,11 @@ class Embeddings(ConfiguredLayer):
 
     def build(self, *_: Any) -> None:
         config = self.config
-        width = config.hidden_size
         # Rows are looked up before they are cast: half precision must not cast the whole table.
-        self.word_embeddings = self.add_table(
-            "word_embeddings", (config.vocab_size, width), autocast=False
-        )
-        self.token_type_embeddings = self.add_table(
-            "token_type_embeddings", (config.type_vocab_size, width)
-        )
-        self.position_embeddings = self.add_table(
-            "position_embeddings", (config.max_position_embeddings, width)
-        )
+        self.word_embeddings = self.add_table("word_embeddings", config.vocab_size, autocast=False)
+        segments = self.add_table("token_type_embeddings", config.type_vocab_size)
+        positions = self.add_table("position_embeddings", config.max_position_embeddings)
+        self.token_type_embeddings, self.position_embeddings = segments, positions
         super().build()
 
     def call(self, input_ids: Tensor, segment_ids: Tensor, training: bool | None = False) -> Tensor:
@@ -438,12 +406,9 @@ class Embeddings(ConfiguredLayer):
         words = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, H]
         words = ops.cast(words, self.compute_dtype)
         # A one-hot product rather than a look-up: its gradient is a matrix product, too.
-        segments = ops.matmul(
-            ops.one_hot(
-                ops.reshape(segment_ids, (-1,)), self.config.type_vocab_size, dtype=words.dtype
-            ),
-            self.token_type_embeddings,
-        )
+        rows = ops.reshape(segment_ids, (-1,))
+        rows = ops.one_hot(rows, self.config.type_vocab_size, dtype=words.dtype)
+        segments = ops.matmul(rows, self.token_type_embeddings)
         positions = self.position_embeddings[:length]
         embedded = words + ops.reshape(segments, (batch, length, width)) + positions
         embedded = self.layer_norm(ops.reshape(embedded, (-1, width)))  # [B·S, H]
@@ -451,14 +416,11 @@ class Embeddings(ConfiguredLayer):
 
 
 @contextlib.contextmanager
-def _observing(
-    layers: Sequence["TransformerLayer"], observer: Callable[[Tensor], None]
-) -> Iterator[None]:
-    """Calls the observer with the attention weights of the layers within this context."""
-    attentions = [layer.attention.self_attention for layer in layers]
-    for attention in attentions:
-        attention.observer = observer
+def _observing(attentions: Sequence["SelfAttention"], probs: list[Tensor]) -> Iterator[None]:
+    """Collects the attention weights of layers within this context."""
     try:
+        for attention in attentions:
+            attention.observer = probs.append
         yield
     finally:
         for attention in attentions:
@@ -473,14 +435,13 @@ class SelfAttention(ConfiguredLayer):
     real tokens and 0 for padding, where Q is S. Gives [B·Q, H].
 
     Attributes:
-      observer: Called with the attention weights [B, N, Q, K] before dropout; None for nobody.
+      observer: Called with the attention weights [B, N, Q, K] before dropout, or None.
     """
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.projections = [
-            self.new_dense(config.hidden_size, name) for name in ("query", "key", "value")
-        ]
+        width = config.hidden_size
+        self.projections = [self.new_dense(width, name) for name in ("query", "key", "value")]
         self.dropout = self.new_dropout(config.attention_probs_dropout_prob)
         self.observer: Callable[[Tensor], None] | None = None
 
@@ -546,10 +507,8 @@ class Attention(ConfiguredLayer):
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.self_attention = SelfAttention(config, name="self", dtype=self.dtype_policy)
-        self.output_projection = ResidualOutput(
-            config, config.hidden_size, name="output", dtype=self.dtype_policy
-        )
+        self.self_attention = self.new(SelfAttention, "self")
+        self.output_projection = self.new(ResidualOutput, "output", config.hidden_size)
 
     def call(
         self, queries: Tensor, inputs: Tensor, input_mask: Tensor, training: bool | None = False
@@ -574,11 +533,9 @@ class TransformerLayer(ConfiguredLayer):
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.attention = Attention(config, name="attention", dtype=self.dtype_policy)
-        self.intermediate = Intermediate(config, name="intermediate", dtype=self.dtype_policy)
-        self.output_projection = ResidualOutput(
-            config, config.intermediate_size, name="output", dtype=self.dtype_policy
-        )
+        self.attention = self.new(Attention, "attention")
+        self.intermediate = self.new(Intermediate, "intermediate")
+        self.output_projection = self.new(ResidualOutput, "output", config.intermediate_size)
 
     def call(
         self, queries: Tensor, inputs: Tensor, input_mask: Tensor, training: bool | None = False
@@ -601,16 +558,9 @@ class Encoder(ConfiguredLayer):
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self.transformer_layers = [
-            TransformerLayer(config, name=f"layer_{index}", dtype=self.dtype_policy)
-            for index in range(config.num_hidden_layers)
-        ]
+        indices = range(config.num_hidden_layers)
+        self.transformer_layers = [self.new(TransformerLayer, f"layer_{i}") for i in indices]
         self.gradient_checkpointing = False
-
-    @property
-    def stacked_layers(self) -> list[TransformerLayer]:
-        """The layers, from the lowest."""
-        return self.transformer_layers
 
     def call(
         self,
@@ -666,7 +616,7 @@ def gather_tokens(inputs: Tensor, positions: Tensor, length: Tensor) -> Tensor:
 
 
 class Pooler(ConfiguredLayer):
-    """A tanh layer on the output of `pool`: [B, H] to [B, H] (original: modeling.py)."""
+    """A tanh layer on the encoding of [CLS]: [B, H] to [B, H] (original: modeling.py)."""
 
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -728,12 +678,10 @@ class BertModel(ConfiguredLayer):
       use_one_hot_embeddings: Ignored; in the original it changes no number, either.
       scope: The layer's name.
       name: The layer's name where there is no `scope`.
-      **kwargs: Keras' arguments of every layer.
-
-    Attributes:
-      gradient_checkpointing: The attribute of `Encoder`, to be set before the model is trained. The
+      gradient_checkpointing: See `Encoder`; also an attribute, to be set before training. The
         training loop of this project gives the same bits with it; Keras' `fit` differs by rounding
         and by the masks of dropout.
+      **kwargs: Keras' arguments of every layer.
     """
 
     def __init__(  # noqa: PLR0913 (the original's arguments)
@@ -747,12 +695,14 @@ class BertModel(ConfiguredLayer):
         scope: str | None = None,
         *,
         name: str = "bert",
+        gradient_checkpointing: bool = False,
         **kwargs: Any,
     ) -> None:
         config = copy.deepcopy(config)
         if is_training is None and input_ids is None:
             super().__init__(config, name=scope or name, **kwargs)
             self.add_layers()
+            self.gradient_checkpointing = gradient_checkpointing
             outputs = {}
         else:
             inputs = (input_ids, input_mask, token_type_ids)
@@ -762,27 +712,23 @@ class BertModel(ConfiguredLayer):
         self._outputs = types.MappingProxyType(outputs)
 
     def add_layers(self) -> None:
-        """Adds the embeddings, the encoder and the pooler.
-
-        Raises:
-          ValueError: where the configuration describes word vectors, which have no encoder.
-        """
-        config = self.config
-        if config.is_word_vectors:
+        """Adds the embeddings, the encoder and the pooler."""
+        if self.config.is_word_vectors:
             raise ValueError(
                 "The model must have a Transformer. The `encoder_type` in its configuration is "
                 "'word_vectors': run_ner.py and predict.py take such a model."
             )
-        is_bilstm = config.is_bilstm
+        is_bilstm = self.config.is_bilstm
         encoder = names.load("bert.network.lstm", "LstmEncoder") if is_bilstm else Encoder
-        self.embeddings = Embeddings(config, name="embeddings", dtype=self.dtype_policy)
-        self.encoder = encoder(config, name="encoder", dtype=self.dtype_policy)
-        self.pooler = Pooler(config, name="pooler", dtype=self.dtype_policy)
+        self.embeddings = self.new(Embeddings, "embeddings")
+        self.encoder = self.new(encoder, "encoder")
+        self.pooler = self.new(Pooler, "pooler")
 
     @property
     def stacked_layers(self) -> list[keras.layers.Layer]:
         """The layers of the encoder, from the lowest."""
-        return self.encoder.stacked_layers
+        encoder = self.encoder
+        return encoder.lstm_layers if self.config.is_bilstm else encoder.transformer_layers
 
     @property
     def gradient_checkpointing(self) -> bool:
@@ -794,14 +740,6 @@ class BertModel(ConfiguredLayer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "gradient_checkpointing": self.gradient_checkpointing}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> "BertModel":
-        config = dict(config)
-        checkpointing = config.pop("gradient_checkpointing", False)
-        model = super().from_config(config)
-        model.gradient_checkpointing = checkpointing
-        return model
 
     get_pooled_output = _getter("pooled_output")
     get_sequence_output = _getter("sequence_output")
@@ -826,14 +764,14 @@ class BertModel(ConfiguredLayer):
         _check_inputs(inputs)
         input_ids = inputs["input_ids"]
         batch, length = ops.shape(input_ids)
-        self._check_length(length)
-        self._check_attends(attention_probs, training)
+        self._check_call(length, attention_probs, training)
         input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
         input_mask = ops.ones_like(input_ids) if input_mask is None else input_mask
         segment_ids = ops.zeros_like(input_ids) if segment_ids is None else segment_ids
         embedded = self.embeddings(input_ids, segment_ids, training=training)
         probs: list[Tensor] = []
-        with _observing(self.stacked_layers if attention_probs else (), probs.append):
+        observed = self.stacked_layers if attention_probs else ()
+        with _observing([layer.attention.self_attention for layer in observed], probs):
             layers = self.encoder(embedded, input_mask, positions, training=training)
         width = self.config.hidden_size
         last_length = length if positions is None else ops.shape(positions)[1]
@@ -841,14 +779,13 @@ class BertModel(ConfiguredLayer):
         embedded, *layers = (
             ops.reshape(output, (batch, length, width)) for output in (embedded, *layers)
         )
-        first = last
-        if positions is None and (self.config.is_decoder or self.config.is_bilstm):
-            pooled = pooled_positions(self.config, input_mask)
-            first = gather_tokens(ops.reshape(last, (-1, width)), pooled, length)
-            first = ops.reshape(first, (batch, -1, width))
+        first = last[:, 0]
+        if self.config.is_decoder or self.config.is_bilstm:
+            pool = names.load("bert.network.pooling", "pool")
+            first = pool(self.config, last, input_mask, is_gathered=positions is not None)
         return {
             "sequence_output": last,
-            "pooled_output": self.pooler(pool(self.config, first)),
+            "pooled_output": self.pooler(first),
             "embedding_output": embedded,
             "encoder_layers": [*layers, last],
             "embedding_table": ops.cast(self.embeddings.word_embeddings, self.compute_dtype),
@@ -865,8 +802,7 @@ class BertModel(ConfiguredLayer):
         """Returns the outputs of symbolic inputs, since tracing `call` for their shapes is slow."""
         _check_inputs(inputs)
         batch, length = inputs["input_ids"].shape
-        self._check_length(length)
-        self._check_attends(attention_probs, training)
+        self._check_call(length, attention_probs, training)
 
         def output(*shape: int | None) -> Tensor:
             return keras.KerasTensor(shape, self.compute_dtype)
@@ -887,7 +823,14 @@ class BertModel(ConfiguredLayer):
             **({"attention_probs": probs} if attention_probs else {}),
         }
 
-    def _check_attends(self, attention_probs: bool, training: bool | None) -> None:
+    def _check_call(
+        self, length: Tensor | None, attention_probs: bool, training: bool | None
+    ) -> None:
+        limit = self.config.max_position_embeddings
+        if isinstance(length, int) and length > limit:
+            raise ValueError(
+                f"`max_seq_length` must be at most {limit} for this model. Received {length}."
+            )
         if attention_probs and self.config.is_bilstm:
             raise ValueError(
                 "`attention_probs` must be requested of Transformers alone. The `encoder_type` of "
@@ -899,13 +842,6 @@ class BertModel(ConfiguredLayer):
                 "`gradient_checkpointing`, which keeps only the inputs of a layer."
             )
 
-    def _check_length(self, length: Tensor | None) -> None:
-        limit = self.config.max_position_embeddings
-        if isinstance(length, int) and length > limit:
-            raise ValueError(
-                f"`max_seq_length` must be at most {limit} for this model. Received {length}."
-            )
-
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 # Their names in other libraries.
@@ -913,13 +849,7 @@ _OTHER_INPUTS = {"attention_mask", "token_type_ids", "input_word_ids", "input_ty
 
 
 def _check_inputs(inputs: Any) -> None:
-    """Checks that `inputs` has the names that `BertModel` takes.
-
-    Other entries, such as labels, are allowed; a mask under another name would be ignored silently.
-
-    Raises:
-      ValueError: where it has not.
-    """
+    """Checks that the inputs have the names that `BertModel` takes, among others."""
     found = sorted(inputs) if isinstance(inputs, Mapping) else []
     if "input_ids" not in found or _OTHER_INPUTS & {*found}:
         raise ValueError(
@@ -935,36 +865,6 @@ def encoder_inputs() -> dict[str, Tensor]:
     return {name: keras.Input((None,), dtype="int32", name=name) for name in _INPUTS}
 
 
-def pooled_positions(config: BertConfig, input_mask: Tensor) -> Tensor:
-    """Returns the positions of the tokens that represent a sequence: int32 [B, 1].
-
-    The token is [CLS], the first; in a decoder, where [CLS] attends to itself alone, the last
-    [SEP]. LSTMs have both, the last and then the first: [B, 2].
-
-    Args:
-      config: The configuration of the model.
-      input_mask: [B, S], 1 for real tokens, which come before padding.
-    """
-    if config.is_bilstm:
-        return names.load("bert.network.lstm", "end_positions")(input_mask)
-    first = ops.zeros_like(input_mask[:, :1])
-    if config.is_decoder:
-        return ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
-    return first
-
-
-def pool(config: BertConfig, encodings: Tensor) -> Tensor:
-    """Returns the encoding of a sequence, [B, H].
-
-    Args:
-      config: The configuration of the model.
-      encodings: [B, Q, H], of which the first are at `pooled_positions`.
-    """
-    if config.is_bilstm:
-        return names.load("bert.network.lstm", "join_ends")(encodings)
-    return encodings[:, 0]
-
-
 # Type checkers must still see misspelt names.
 if not TYPE_CHECKING:
     _ORIGINAL = """
@@ -972,11 +872,13 @@ if not TYPE_CHECKING:
         embedding_postprocessor get_assignment_map_from_checkpoint get_shape_list layer_norm
         layer_norm_and_dropout reshape_from_matrix reshape_to_matrix transformer_model
     """
-    _LSTM = """
-        BilstmLayer Lstm LstmEncoder both_ways end_positions join_ends num_pooled reversed_positions
-        side_by_side
-    """
+    _LSTM = "BilstmLayer Lstm LstmEncoder both_ways reversed_positions side_by_side"
+    _POOLING = "end_positions join_ends num_pooled pool pooled_positions"
     __getattr__, __dir__, __all__ = names.serve(
         globals(),
-        {"bert.original.modeling": _ORIGINAL.split(), "bert.network.lstm": _LSTM.split()},
+        {
+            "bert.original.modeling": _ORIGINAL.split(),
+            "bert.network.lstm": _LSTM.split(),
+            "bert.network.pooling": _POOLING.split(),
+        },
     )

@@ -5,6 +5,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from bert.files.paths import read_file
+from bert.options import OptionError
+
 
 def parse_json(text: str | bytes) -> Any:
     """Returns what the text says.
@@ -16,6 +19,24 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError(str(error)) from error
+
+
+def read_json_object(path: str, option: str) -> dict[str, Any]:
+    """Returns the JSON object in a file.
+
+    Raises:
+      OptionError: naming the option, where there is no file.
+      ValueError: where the file is not JSON, or not an object.
+    """
+    try:
+        values = parse_json(read_file(path))
+    except FileNotFoundError as error:
+        raise OptionError(option, "exist", path) from error
+    except ValueError as error:
+        raise ValueError(f"{path!r} must be JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path!r} must hold a JSON object. Received {values!r:.80}.")
+    return values
 
 
 def finite(value: Any) -> Any:

@@ -12,6 +12,7 @@ from keras import ops
 
 import modeling
 from bert.network.lstm import AddedBilstm
+from bert.network.pooling import pooled_positions
 
 Tensor = Any
 Batch = Mapping[str, Tensor]
@@ -136,7 +137,7 @@ def _encode_text(
     """
     if add_bilstm:
         return _encode_tokens(config, inputs, dtype, add_bilstm=True)["pooled_output"]
-    positions = modeling.pooled_positions(config, inputs["input_mask"])
+    positions = pooled_positions(config, inputs["input_mask"])
     return modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)["pooled_output"]
 
 

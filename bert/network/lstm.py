@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 import modeling
+from bert.network.pooling import end_positions, join_ends
 from bert.network.recomputation import recompute
 
 Tensor = Any
@@ -100,11 +101,6 @@ class LstmEncoder(modeling.ConfiguredLayer):
         ]
         self.gradient_checkpointing = False
 
-    @property
-    def stacked_layers(self) -> list[BilstmLayer]:
-        """The layers, from the lowest."""
-        return self.lstm_layers
-
     def call(
         self,
         inputs: Tensor,
@@ -154,27 +150,6 @@ def side_by_side(outputs: Tensor, order: Tensor) -> Tensor:
     return ops.concatenate(
         [forward, modeling.gather_tokens(backward, order, ops.shape(order)[1])], axis=-1
     )
-
-
-def num_pooled(config: modeling.BertConfig) -> int:
-    """Returns the number of positions that `modeling.pooled_positions` returns of a sequence."""
-    return 2 if config.is_bilstm else 1
-
-
-def end_positions(input_mask: Tensor) -> Tensor:
-    """Returns the position of each row's last real token, and that of its first: int32 [B, 2]."""
-    first = ops.zeros_like(input_mask[:, :1])
-    last = ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
-    return ops.concatenate([last, first], axis=1)
-
-
-def join_ends(encodings: Tensor) -> Tensor:
-    """Returns the first half of the first token and the second half of the second, [B, H].
-
-    Of tokens at `end_positions`, [B, Q, H], these are the halves whose LSTM has read everything.
-    """
-    half = encodings.shape[-1] // 2
-    return ops.concatenate([encodings[:, 0, :half], encodings[:, 1, half:]], axis=-1)
 
 
 @keras.saving.register_keras_serializable("bert")

@@ -41,7 +41,7 @@ def _mask_seed(dropouts: Sequence[modeling.Dropout]) -> Tensor | None:
     The context `dropout_seed` gives it; without a context, the generator of a layer.
     """
     generators = [dropout.seed_generator for dropout in dropouts if dropout.rate]
-    seed = modeling.current_dropout_seed()
+    seed = modeling.DROPOUT_SEED.get()
     if seed is None and generators:
         return ops.cast(generators[0].next(), "int32")
     return seed if generators else None

@@ -11,7 +11,7 @@ from keras import ops
 
 import modeling
 from bert.network.heads import cross_entropy
-from bert.network.lstm import num_pooled
+from bert.network.pooling import num_pooled, pooled_positions
 from bert.training.batches import Feature, encoder_features
 from bert.training.loop import Objective
 
@@ -109,7 +109,7 @@ class NextSentence(modeling.ConfiguredLayer):
     """
 
     def build(self, *_: Any) -> None:
-        self.output_weights = self.add_table("output_weights", (2, self.config.hidden_size))
+        self.output_weights = self.add_table("output_weights", 2)
         self.output_bias = self.add_weight(
             name="output_bias", shape=(2,), initializer="zeros", autocast=False
         )
@@ -123,7 +123,7 @@ class NextSentence(modeling.ConfiguredLayer):
 class PretrainingHeads(modeling.ConfiguredLayer):
     """Both pre-training heads on the outputs of `BertModel` (original: run_pretraining.py).
 
-    Takes the outputs of `BertModel` for the positions of `modeling.pooled_positions` and the P of
+    Takes the outputs of `BertModel` for the positions of `pooled_positions` and the P of
     `MaskedLanguageModel`; returns `masked_lm_logits` float32 [B, P, V] and `next_sentence_logits`
     float32 [B, 2].
     """
@@ -162,7 +162,7 @@ def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.M
     """
     inputs = modeling.encoder_inputs()
     masked = keras.Input((None,), dtype="int32", name="masked_lm_positions")
-    pooled = modeling.pooled_positions(config, inputs["input_mask"])
+    pooled = pooled_positions(config, inputs["input_mask"])
     positions = ops.concatenate([pooled, masked], axis=1)
     encoded = modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)
     outputs = PretrainingHeads(config, dtype=dtype)(encoded)

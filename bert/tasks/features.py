@@ -29,8 +29,7 @@ class _WordTable(modeling.ConfiguredLayer):
     """The vectors of words: int32 [B, S] to float32 [B, S, H]."""
 
     def build(self, *_: Any) -> None:
-        shape = (self.config.vocab_size, self.config.hidden_size)
-        self.table = self.add_table("word_embeddings", shape, autocast=False)
+        self.table = self.add_table("word_embeddings", self.config.vocab_size, autocast=False)
 
     def call(self, input_ids: Tensor) -> Tensor:
         return ops.take(self.table, input_ids, axis=0)
