@@ -244,7 +244,7 @@ def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, nam
     if name == "masked_lm":
         check_that_only_what_was_learned_is_evaluated(pretraining_run, tmp_path, results)
         write_vocabulary(tmp_path / "whole")
-        with pytest.raises(ValueError, match="has none that has learned anything"):
+        with pytest.raises(ValueError, match="It has none that was trained"):
             bert.load(str(tmp_path / "whole")).next_sentence([("3", "4")])
     other = "masked_lm_nsp" if name == "masked_lm" else "masked_lm"
     wrong = settings_of(pretraining_run, other, tmp_path / "whole")
