@@ -132,7 +132,7 @@ def test_parquet_gives_the_same_examples(tmp_path):
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "train.parquet")
     assert open_folder(tmp_path, {}).train() == expected
     (tmp_path / "train.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match=r"train\.parquet' must be a whole Parquet file"):
+    with pytest.raises(ValueError, match=r"train\.parquet' must be a complete Parquet file"):
         open_folder(tmp_path, {}).train()
 
 
@@ -461,7 +461,7 @@ WRONG = [
         {"train.csv": "text,label\na, b,x\n"},
         {},
         "{folder}/train.csv:2: has 3 columns, needs 2 as line 1 has. Received ['a', ' b', 'x']. "
-        "Columns are separated by commas here. A text with a separator in it must stand within "
+        "Columns are separated by commas here. A text with a separator in it must be within "
         "quotes, in a .csv.",
     ),
     (
@@ -469,7 +469,7 @@ WRONG = [
         {"train.tsv": "text\tlabel\na\tx\nb\n"},
         {},
         "{folder}/train.tsv:3: has 1 column, needs 2 as line 1 has. Received ['b']. Columns are "
-        "separated by tabs here. A text with a line break must stand within quotes, in a .csv. If "
+        "separated by tabs here. A text with a line break must be within quotes, in a .csv. If "
         "empty columns at the end are left off, as Excel does, remove them from all rows.",
     ),
     (

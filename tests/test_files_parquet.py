@@ -50,7 +50,7 @@ def test_a_file_that_is_damaged_is_named(tmp_path):
     damaged[-8 - int.from_bytes(whole[-8:-4], "little")] ^= 0xFF
     for content in (b"", b"text", whole[:-1], damaged):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"x\.parquet' must be a whole Parquet file"):
+        with pytest.raises(ValueError, match=r"x\.parquet' must be a complete Parquet file"):
             list(read_parquet(str(path)))
 
 

@@ -95,7 +95,7 @@ def test_gzip_is_known_by_its_content(tmp_path):
 def test_damaged_gzip_is_named(tmp_path, damage):
     path = tmp_path / "text.gz"
     path.write_bytes(damage(gzip.compress(os.urandom(5000))))
-    with pytest.raises(ValueError, match=r"text\.gz' must be a whole gzip file"):
+    with pytest.raises(ValueError, match=r"text\.gz' must be a complete gzip file"):
         list(read_lines(str(path)))
 
 

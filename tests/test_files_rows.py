@@ -169,7 +169,7 @@ WRONG = [
     (
         "tsv",
         gzip.compress(b"a\tb\n" * 9, mtime=0)[:-9],
-        "'{path}' must be a whole gzip file. Received: Compressed file ended before the "
+        "'{path}' must be a complete gzip file. Received: Compressed file ended before the "
         "end-of-stream marker was reached.",
     ),
 ]

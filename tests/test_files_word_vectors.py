@@ -69,8 +69,8 @@ def test_words_with_spaces_and_those_that_are_there_twice_are_left_out(read, log
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a 1 2\nb 3\n", "line 2: a word and its 2 finite numbers"),
-        ("2 2\na 1 2\nb 3 4 5\n", "line 3: a word and its 2 finite numbers"),
+        ("a 1 2\nb 3\n", "line 2: must have a word and its 2 finite numbers"),
+        ("2 2\na 1 2\nb 3 4 5\n", "line 3: must have a word and its 2 finite numbers"),
         ("a 1 2\nb 3 x\n", "line 2"),
         ("a 1 nan\n", "line 1"),
         ("3 2\na 1 2\nb 3 4\n", "must have the 3 vectors .* It has 2; was it cut"),

@@ -291,7 +291,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_left(make, tmp_path)
     content = gzip.compress((tmp_path / "text.txt").read_bytes())
     (tmp_path / "cut.gz").write_bytes(content[: len(content) // 2])
     files = f"{tmp_path / 'text.txt'},{tmp_path / 'cut.gz'}"
-    with pytest.raises(ValueError, match=r"'.*cut\.gz' must be a whole gzip file"):
+    with pytest.raises(ValueError, match=r"'.*cut\.gz' must be a complete gzip file"):
         make(input_file=files)
     assert_nothing_left(tmp_path)
     (tmp_path / "blank.txt").write_text(" \n\n")

@@ -45,7 +45,7 @@ def test_archives_that_do_not_go_together_are_refused(tmp_path):
         with pytest.raises(ValueError, match=message):
             join([first, other], "npz", io.BytesIO())
     (tmp_path / "d.npz").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"d\.npz' must be a whole archive"):
+    with pytest.raises(ValueError, match=r"d\.npz' must be a complete archive"):
         join([first, str(tmp_path / "d.npz")], "npz", io.BytesIO())
     (tmp_path / "d.npy").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"d\.npy' must be a whole file of NumPy's"):
@@ -59,9 +59,7 @@ def test_a_part_that_is_cut_is_named(tmp_path, cut):
         np.save(path, np.zeros((3, 2), np.float32))
     with open(paths[1], "rb+") as file:
         file.truncate(os.path.getsize(paths[1]) - cut)
-    with pytest.raises(
-        ValueError, match=r"b\.npy' must be .* tells of 3 rows; it ends behind [12]"
-    ):
+    with pytest.raises(ValueError, match=r"b\.npy' must be .* has 3 rows; it ends after [12]"):
         join(paths, "npy", io.BytesIO())
 
 

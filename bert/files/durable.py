@@ -1,4 +1,4 @@
-"""Files written so that only whole ones appear, whatever ends the process or the power.
+"""Durable writes: only complete files appear, whatever ends the process or the power.
 
 They are local or anything else that `tf.io.gfile` writes, as in `bert.files.paths`.
 """
@@ -21,7 +21,7 @@ from bert.files.signals import deferred_stop
 # Ends the name of a folder whose place another one takes. Nobody calls a copy of his own so.
 OLD = ".old.tmp"
 
-# The name of a file that is being written, and behind it what tells one writing from the next.
+# The name of a file that is being written, with a suffix that is different each time.
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 
@@ -53,7 +53,7 @@ def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
 
 
 def _put_in_place(paths: Sequence[str], opened: Sequence[tuple[str, BinaryIO]]) -> None:
-    """Gives written files their names, none before all are whole on the disk."""
+    """Renames written files, once all of them are complete on the disk."""
     for temporary, file in opened:
         with os_errors(temporary):
             if is_remote(temporary):
@@ -74,7 +74,7 @@ def _put_in_place(paths: Sequence[str], opened: Sequence[tuple[str, BinaryIO]]) 
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes `text` to `path`; whoever reads finds the old file or the whole new one."""
+    """Writes a text; readers find the old file or the complete new one."""
     with replace_files([path]) as (file,):
         file.write(text.encode())
 
@@ -196,7 +196,7 @@ def open_locked(path: str, *, waits: bool = False, required: bool = False) -> Bi
             except NoLocksError:
                 if required:
                     raise
-            # Who held it may have removed or renamed it since it was opened: it is opened anew.
+            # Its holder may have removed or renamed it since it was opened: open it again.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                     stack.pop_all()
@@ -233,7 +233,7 @@ def lock(file: IO[Any] | int, *, waits: bool = True) -> bool:
 def locked_folder(folder: str) -> Iterator[None]:
     """Keeps other processes from doing what they do with the same folder under this lock.
 
-    Where there are no locks, they are not kept from it.
+    Where there are no locks, it does nothing.
     """
     with contextlib.ExitStack() as stack:
         # Windows does not open folders.
@@ -246,7 +246,7 @@ def locked_folder(folder: str) -> Iterator[None]:
 
 
 def _lock_patiently(descriptor: int, folder: str) -> None:
-    """Waits for the lock of a folder, and tells of it where that is long: nobody holds it long."""
+    """Waits for the lock of a folder, and warns if that takes long, for nobody holds it long."""
     began = time.monotonic()
     while not lock(descriptor, waits=False):
         if time.monotonic() - began > _SECONDS_OF_PATIENCE:

@@ -1,4 +1,4 @@
-"""Fingerprints of what a run is made of, to tell whether it is the same again."""
+"""Fingerprints of the inputs of a run, to find out whether they are the same again."""
 
 import functools
 import hashlib

@@ -1,4 +1,4 @@
-"""What this machine has: memory, that of its GPUs, and room on its disks."""
+"""The memory of this machine and of its GPUs, and the room on its disks."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def total_memory(root: str = "/") -> int | None:
       root: Where `proc` and `sys` are.
 
     Returns:
-      None where the system does not tell.
+      None where the system does not say.
     """
     values = _read_meminfo(root)
     if "MemTotal" not in values:

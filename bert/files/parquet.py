@@ -57,7 +57,7 @@ def describe_parquet(path: str) -> tuple[list[str], int]:
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[Any]:
     pyarrow = _pyarrow(path)
-    # A file of TensorFlow's has not all that pyarrow asks of one.
+    # A file of TensorFlow lacks methods that pyarrow needs.
     opened = io.BytesIO(read_file(path)) if is_remote(path) else open_file(path)
     with opened as file:
         try:
@@ -70,7 +70,7 @@ def _open(path: str) -> Iterator[Any]:
                 )
             yield parquet
         except (pyarrow.ArrowException, OSError) as error:
-            raise ValueError(f"{path!r} must be a whole Parquet file. {error}.") from error
+            raise ValueError(f"{path!r} must be a complete Parquet file. {error}.") from error
 
 
 def _values(path: str, name: str, column: Any) -> list[Any]:
@@ -94,7 +94,7 @@ def _read(path: str) -> Any:
 
 
 def check_columns(rows: Iterable[Mapping[str, Any]], input_file: str) -> None:
-    """Checks that rows of a file can be those of Parquet.
+    """Checks that rows can be written as Parquet.
 
     Raises:
       ValueError: where a column has values of several kinds, or such as Parquet has not.
@@ -127,7 +127,7 @@ def _make_table(
 
 
 def _write(table: Any, file: BinaryIO) -> None:
-    # A file of TensorFlow's has not all that pyarrow asks of one.
+    # A file of TensorFlow lacks methods that pyarrow needs.
     content = io.BytesIO()
     _pyarrow(ENDING).parquet.write_table(table, content)
     file.write(content.getvalue())
@@ -148,11 +148,11 @@ def write_parquet(
       rows: All rows, of which some may lack a column.
       names: Of the columns.
       input_file: The file that they are of.
-      start: Where the first one stands there, if that is Parquet.
+      start: The place of the first row in that file, if it is Parquet.
       texts: Names of columns of texts, which they are without any value, too.
     """
-    kept = None if start is None else _read(input_file)
-    added = [name for name in names if kept is None or name not in kept.column_names]
+    source = None if start is None else _read(input_file)
+    added = [name for name in names if source is None or name not in source.column_names]
     values: dict[str, list[Any]] = {name: [] for name in added}
     count = 0
     for row in rows:
@@ -160,11 +160,11 @@ def write_parquet(
         for name in added:
             values[name].append(row.get(name))
     table = _make_table(values, input_file, texts)
-    if kept is not None:
-        kept = kept.slice(start, count)
+    if source is not None:
+        source = source.slice(start, count)
         for name in added:
-            kept = kept.append_column(name, table[name])
-        table = kept
+            source = source.append_column(name, table[name])
+        table = source
     _write(table, file)
 
 

@@ -178,11 +178,13 @@ def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
         count = 0
         try:
             for line in lines:
-                # Where a gzip file stands is known; elsewhere counting is cheaper than asking.
+                # A gzip file has a position of its own; elsewhere counting is cheaper than `tell`.
                 count = file.tell() if is_packed else count + len(line)
                 yield line, count
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path!r} must be a whole gzip file. Received: {error}.") from error
+            raise ValueError(
+                f"{path!r} must be a complete gzip file. Received: {error}."
+            ) from error
 
 
 def read_part(path: str, start: int, stop: int) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""How far some work is: a bar on a terminal, elsewhere a line of the log every ten seconds."""
+"""Progress of work: a bar on a terminal, elsewhere a line of the log every ten seconds."""
 
 import contextlib
 import time
@@ -13,11 +13,11 @@ _SECONDS_BETWEEN_LINES = 10
 class Bar(Protocol):
     """A bar on a terminal."""
 
-    def show(self, now: float, done: float, tell: Callable[[], str]) -> None:
-        """Draws the bar, if it is time; `tell` returns the text behind it."""
+    def show(self, now: float, done: float, describe: Callable[[], str]) -> None:
+        """Draws the bar, if it is time; `describe` returns the text behind it."""
         ...
 
-    def draw(self, done: float, told: str) -> None:
+    def draw(self, done: float, text: str) -> None:
         """Draws the bar at once."""
         ...
 
@@ -55,7 +55,7 @@ def no_bars() -> Iterator[None]:
 
 
 class Progress:
-    """Tells how far the work is and how long it may still take.
+    """Shows how far the work is and how long it may still take.
 
     On a terminal, a bar does; elsewhere, a line every 10 seconds.
 
@@ -76,28 +76,28 @@ class Progress:
         self._first = done
         self._start = self._last = time.monotonic()
 
-    def __call__(self, done: float, tell: Callable[[], str] | None = None) -> None:
+    def __call__(self, done: float, describe: Callable[[], str] | None = None) -> None:
         """Takes how much of the total is done.
 
         Args:
           done: As it says.
-          tell: Returns what to say instead of what is done and the share of it.
+          describe: Returns what to say instead of what is done and the share of it.
         """
         now = time.monotonic()
         is_over = done >= self._total
         if self._bar and is_over:
             self.close()
         elif self._bar:
-            share = tell or (lambda: self._share(done))
+            share = describe or (lambda: self._share(done))
             self._bar.show(now, done, lambda: share() + self._left(now, done))
         elif now - self._last >= _SECONDS_BETWEEN_LINES and self._first < done < self._total:
-            said = tell() if tell else f"{self._what}: {self._share(done)}"
+            said = describe() if describe else f"{self._what}: {self._share(done)}"
             self.write(f"{said}{self._left(now, done)}", now)
 
-    def announce(self, told: str) -> None:
-        """Tells at once, on a terminal, what comes before the work."""
+    def announce(self, text: str) -> None:
+        """Shows a text at once, on a terminal, before the work begins."""
         if self._bar:
-            self._bar.draw(self._first, told)
+            self._bar.draw(self._first, text)
 
     def write(self, line: str, now: float | None = None) -> None:
         """Writes a line of its own, after which none is due for a while."""
@@ -105,7 +105,7 @@ class Progress:
         logging.info("%s", line)
 
     def left(self, done: float) -> str:
-        """Returns how long what is left may take, to end a line; "" where nothing tells."""
+        """Returns how long what is left may take, to end a line; "" where it is not known."""
         return self._left(time.monotonic(), done)
 
     def _share(self, done: float) -> str:

@@ -222,9 +222,10 @@ def fits(index: Index, path: str) -> bool:
 def leave_index(path: str, ends: np.ndarray) -> None:
     """Writes an index of records of unknown making, so that none has to look for them again.
 
-    It appears whole, whoever else does the same. Where it cannot be written, all goes on without.
-    An index that tells a making stays, for nothing else tells it: the records that it was written
-    for may come back.
+    It is complete whenever it is there, also where others write it. Failures
+    to write it are ignored.
+    An index that says how records were made stays, since nothing else says it: the records that it
+    was written for may come back.
 
     Args:
       path: The TFRecord file.
@@ -233,7 +234,7 @@ def leave_index(path: str, ends: np.ndarray) -> None:
     there = read_index(path)
     if there is not None and there.made_with:
         logging.info(
-            "%s stays, for it tells how other records were made. Where these are gone for good, "
+            "%s stays, for it says how other records were made. Where these are gone for good, "
             "delete it, and the next start need not read all of %s.",
             index_path(path),
             path,

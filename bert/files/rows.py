@@ -27,11 +27,11 @@ SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
 # Within a line, carriage returns are text, but `csv` ends rows there, unless they are in quotes,
 # which not all that write CSV put around them. No text that was decoded holds this one.
 _RETURN = "\udc0d"
-# How Python keeps bytes that are no text.
+# How Python decodes bytes that are not text without a loss.
 ESCAPED = "surrogateescape"
 
 
-# Those that may be meant where another one was expected, with what `--separator` calls them.
+# Separators that may be meant where another one was expected, with their names in options.
 _SEPARATORS = {";": ";", "\t": "tab", ",": ",", "|": "|"}
 _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
@@ -245,7 +245,7 @@ def check_line_end(path: str, number: int, line: bytes) -> None:
     Raises:
       ValueError: where it has: all of it would be a single text.
     """
-    # A single carriage return may stand within a text.
+    # A text may have a single carriage return.
     is_one_line = number == 1 and not line.endswith(b"\n")
     if is_one_line and line.count(b"\r") > 1 and b"\r" in line.rstrip(b"\r"):
         raise ValueError(
@@ -273,10 +273,10 @@ def decode_line(path: str, number: int, line: bytes, errors: str = "strict") -> 
       path: Of the file, for messages.
       number: Of the line, from 1.
       line: The bytes.
-      errors: With `ESCAPED`, bytes that are no text are kept as what no text holds.
+      errors: With `ESCAPED`, bytes that are not text become characters that no text has.
 
     Raises:
-      ValueError: where there are such bytes, and they are not kept.
+      ValueError: where there are such bytes, without `ESCAPED`.
     """
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
@@ -291,7 +291,7 @@ def decode_line(path: str, number: int, line: bytes, errors: str = "strict") -> 
 
 
 def ending_of(path: str) -> str:
-    """Returns how the name of a file ends, that of what is packed where it is, such as ".csv".
+    """Returns the extension of a file, such as ".csv"; of a gzip file, the one before ".gz".
 
     It is in lower case, however the name is.
     """
@@ -300,7 +300,7 @@ def ending_of(path: str) -> str:
 
 
 def format_of(path: str) -> str:
-    """Returns which of `FORMATS` the ending of a name tells; else "lines"."""
+    """Returns the one of `FORMATS` that an extension stands for, or else "lines"."""
     ending = ending_of(path).removeprefix(".")
     ending = {"json": "jsonl"}.get(ending, ending)
     return ending if ending in FORMATS else "lines"
@@ -311,7 +311,7 @@ def find_separator(path: str, separator: str | None) -> str:
 
     Args:
       path: Its ending counts where no separator is given.
-      separator: As `--separator` takes it: a character, or the name of one; None for the usual one.
+      separator: A character, or the name of one; None for the usual one.
     """
     if separator is None:
         return "\t" if ending_of(path) == ".tsv" else ","
@@ -344,7 +344,7 @@ def suggest_separator(
 
 @contextlib.contextmanager
 def _any_size() -> Iterator[None]:
-    """Lets cells be of any size; the limit holds for the whole process."""
+    """Lifts the limit on the size of cells, which the process shares."""
     limit = csv.field_size_limit(sys.maxsize)
     try:
         yield
@@ -438,17 +438,17 @@ def why_width(is_narrow: bool) -> str:
     """Returns why a row may have fewer cells than there are columns, or more, and what to do."""
     if is_narrow:
         return (
-            "A text with a line break must stand within quotes, in a .csv. If empty columns at the "
+            "A text with a line break must be within quotes, in a .csv. If empty columns at the "
             "end are left off, as Excel does, remove them from all rows."
         )
-    return "A text with a separator in it must stand within quotes, in a .csv."
+    return "A text with a separator in it must be within quotes, in a .csv."
 
 
 def name_cells(place: str, names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
     """Returns the cells of a row by the names of the columns.
 
     Args:
-      place: Where it stands, for messages.
+      place: The file and the line, for messages.
       names: The columns.
       cells: As many; blank ones may follow.
 

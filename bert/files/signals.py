@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-# What asks a script to end; not all systems have all of them.
+# Signals that end a script; not all systems have all of them.
 STOP_SIGNALS = tuple(
     getattr(signal, name)
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
@@ -143,13 +143,13 @@ def take_signals_again() -> None:
 
 
 def stop_signal() -> int | None:
-    """Returns the signal that asked the script to stop, None while there was none."""
+    """Returns the signal that stopped the script, or None."""
     return _signals.first
 
 
 @contextlib.contextmanager
 def deferred_stop() -> Iterator[None]:
-    """Keeps a first signal from ending what is to be whole; `Stop` is raised behind it."""
+    """Defers a first signal during a block that must be complete; `Stop` is raised after it."""
     if threading.current_thread() is not threading.main_thread():
         # It ends the main thread alone, as Python has it.
         yield

@@ -56,8 +56,8 @@ def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
     """Returns the files that `match_files` does, of each of which the first line can be read.
 
     Raises:
-      ValueError: where a pattern matches no file, one of gzip is not whole, or one is no UTF-8 text
-        from its very beginning.
+      ValueError: where a pattern matches no file, a gzip file is incomplete, or the beginning of a
+        file is not UTF-8 text.
       OSError: where a file cannot be opened.
     """
     files = match_files(patterns, flag)
@@ -89,7 +89,7 @@ def _check_beginning(path: str, line: bytes) -> None:
 
 def clean_line(line: str | bytes) -> str:
     """Returns a line of a file without the whitespace around it."""
-    # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it.
+    # Faithful: carriage returns vanish everywhere, as tf.gfile had it.
     text = line.decode("utf-8", "ignore") if isinstance(line, bytes) else line
     return text.replace("\r", "").strip()
 
@@ -131,7 +131,7 @@ class GivenText(NamedTuple):
     """A text, or a pair of texts, of a file.
 
     Attributes:
-      place: Where it stands, for messages.
+      place: The file and the line, for messages.
       texts: The text and another one, which is empty where there is none.
       id: What the table calls it; None for a text of no table, or of one without such a column.
     """

@@ -11,6 +11,7 @@ from absl import logging
 
 from bert.files.paths import file_size, match_file, read_lines
 from bert.files.progress import Progress
+from bert.options import MessageError, Option, OptionError
 
 # Stands for all words that have no vector, in files of GloVe's and others.
 UNKNOWN = "<unk>"
@@ -35,7 +36,7 @@ class WordVectors:
 
     @property
     def unknown(self) -> np.ndarray:
-        """What stands for a word without a vector, float32 [D]: that of `<unk>`, or the mean."""
+        """The vector of a word that has none, float32 [D]: the one of `<unk>`, or the mean."""
         row = self.rows.get(UNKNOWN)
         return self.values.mean(axis=0) if row is None else self.values[row]
 
@@ -54,7 +55,7 @@ def write_word_vectors(file: BinaryIO, vectors: WordVectors) -> None:
         file.write(f"{word} {form % tuple(values.tolist())}\n".encode())
 
 
-def read_word_vectors(path: str, flag: str = "word_vectors") -> WordVectors:
+def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
     """Returns the vectors in a text file of word2vec's form, or of GloVe's, which has no header.
 
     Of a word that is there twice, the first vector counts; words with whitespace within are left
@@ -62,13 +63,13 @@ def read_word_vectors(path: str, flag: str = "word_vectors") -> WordVectors:
 
     Args:
       path: A file, plain or gzip.
-      flag: The flag that gave it, for messages.
+      option: The name of the option that has the path, for messages.
 
     Raises:
       ValueError: where there is no such file, or more than one; where a line is no word with as
         many finite numbers as the others have, or there are not as many as the header says.
     """
-    path = match_file(path, flag)
+    path = match_file(path, option)
     header, width = _read_head(path)
     words: dict[str, int] = {}
     rows: list[np.ndarray] = []
@@ -76,10 +77,14 @@ def read_word_vectors(path: str, flag: str = "word_vectors") -> WordVectors:
     for number, line in _lines(path, skips=header is not None):
         word, values = _split(line, width, has_header=header is not None)
         if values is None or len(values) != width or not np.isfinite(values).all():
-            raise ValueError(
-                f"{path!r}, line {number + (header is not None)}: a word and its {width} finite "
-                f"numbers must stand there, as on the first. Received {line[:60]!r}. `--{flag}` "
-                "takes the text form of word2vec or GloVe."
+            raise MessageError(
+                "%r, line %s: must have a word and its %s finite numbers, as the first. Received "
+                "%r. %s takes the text form of word2vec or GloVe.",
+                path,
+                number + (header is not None),
+                width,
+                line[:60],
+                Option(option),
             )
         if word in words or word.split() != [word]:
             num_left_out += 1
@@ -88,7 +93,7 @@ def read_word_vectors(path: str, flag: str = "word_vectors") -> WordVectors:
         rows.append(values)
     if header is not None and header != number:
         raise ValueError(
-            f"{path!r} must have the {header:,} vectors that its first line tells of. It has "
+            f"{path!r} must have the {header:,} vectors that its first line names. It has "
             f"{number:,}; was it cut?"
         )
     if num_left_out:
@@ -98,7 +103,7 @@ def read_word_vectors(path: str, flag: str = "word_vectors") -> WordVectors:
             path,
         )
     if not rows:
-        raise ValueError(f"`--{flag}` must hold words with vectors. {path!r} has none.")
+        raise OptionError(option, "hold words with vectors", remedy=f"{path!r} has none.")
     return WordVectors(list(words), np.stack(rows))
 
 
@@ -110,7 +115,7 @@ def _read_head(path: str) -> tuple[int | None, int]:
         return int(first[0]), int(first[1])
     if len(first) < 2:
         raise ValueError(
-            f"{path!r}, line 1: `N D`, or a word and its numbers, must stand there. Received "
+            f"{path!r}, line 1: `N D`, or a word and its numbers, must be there. Received "
             f"{b' '.join(first)[:60]!r}."
         )
     return None, len(first) - 1

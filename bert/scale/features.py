@@ -139,7 +139,7 @@ def extract(
     extractor: Extractor,
     lines: Lines,
     options: Extraction,
-    tell: Callable[[int], None] = lambda num_tokens: None,
+    report: Callable[[int], None] = lambda num_tokens: None,
 ) -> Iterator[Features]:
     """Yields the tokens and features of each line, in order.
 
@@ -147,7 +147,7 @@ def extract(
       extractor: Computes them.
       lines: The texts.
       options: Which values, and how they are scaled.
-      tell: Is called now and then with the number of tokens that are done.
+      report: Is called now and then with the number of tokens that are done.
 
     Raises:
       ArithmeticError: where features are not finite.
@@ -170,7 +170,7 @@ def extract(
                 )
             yield line.tokens, [unit_length(each) for each in values] if scaled else values
             num_done += len(line.tokens)
-        tell(num_done)
+        report(num_done)
 
 
 def _write_jsonl(
@@ -211,7 +211,7 @@ def _write_npz(
     arrays: dict[str, Array] = {
         "values": (shape, "<f4", (np.stack(values, axis=1) for _, values in features)),
         "lengths": ((len(lengths),), "<i4", [np.array(lengths)]),
-        # Tokenized once more, rather than kept for the whole file.
+        # Tokenized again, rather than held in memory for all lines.
         "input_ids": ((sum(lengths),), "<i4", (np.array(line.input_ids) for line in lines)),
         "layers": (names.shape, names.dtype.str, [names]),
     }
@@ -254,8 +254,8 @@ def write(
       options: The format, and how features are computed.
       shows: Whether to show progress.
     """
-    tell = [Progress("Extracting features", sum(lengths))] * shows
-    features = extract(extractor, lines, options, *tell)
+    progress = [Progress("Extracting features", sum(lengths))] * shows
+    features = extract(extractor, lines, options, *progress)
     _FORMATS[options.written_format()](file, features, extractor, lines, lengths)
 
 
@@ -410,8 +410,8 @@ class FeatureFile:
         starts = self._find_starts(lines, extractor)
         count = len(starts) - 1
         chunks = part.pick(count)
-        told = (part, len(chunks), count, starts[-1])
-        logging.info("Part %s: %d of the %d chunks of %d lines.", *told)
+        text = "Part %s: %d of the %d chunks of %d lines."
+        logging.info(text, part, len(chunks), count, starts[-1])
         return range(starts[chunks.start], starts[chunks.stop])
 
     def _write_by_machines(self, lines: Lines, extractor: Extractor, beam: BeamOptions) -> int:

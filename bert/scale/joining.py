@@ -97,8 +97,8 @@ def order_parts(paths: Sequence[str], num_parts: int | None = None) -> list[str]
       num_parts: How many there must be, where the names, such as `part-1-of-4`, do not say it.
 
     Raises:
-      ValueError: where a number is missing, or there twice, or more than one number tells them
-        apart.
+      ValueError: where a number is missing, or there twice, or names differ in several
+        numbers.
     """
     split = {path: re.split("([0-9]+)", path) for path in paths}
     # Texts and numbers take turns, so that none is compared with the other.
@@ -139,7 +139,7 @@ def _check_numbers(numbers: Sequence[int], count: int, paths: Sequence[str]) -> 
     first = min(numbers[0], 1)
     expected = range(first, max(first + count, numbers[-1] + 1))
     times = collections.Counter(numbers)
-    # No more than are told: between two dates or times, there may be millions.
+    # No more than are named: between two dates or times, there may be millions.
     missing = itertools.islice((each for each in expected if each not in times), _SHOWN)
     wrong = [f"{each} is missing" for each in missing]
     wrong += [f"{each} is there twice" for each in sorted(times) if times[each] > 1]
@@ -183,7 +183,7 @@ class _Stored:
             raise ValueError(
                 f"{path!r} must hold rows, one behind the other. It holds "
                 f"{'columns, in the order of Fortran' if is_fortran else 'a single number'}. Save "
-                "it anew with `numpy.save(path, numpy.array(values, order='C', ndmin=1))`."
+                "it again with `numpy.save(path, numpy.array(values, order='C', ndmin=1))`."
             )
 
     @contextlib.contextmanager
@@ -209,7 +209,7 @@ class _Stored:
                 read = file.read(num_rows * row_bytes)
                 if len(read) < num_rows * row_bytes:
                     raise ValueError(
-                        f"Its header tells of {shape[0]} rows; it ends behind "
+                        f"Its header has {shape[0]} rows; it ends after "
                         f"{start + len(read) // row_bytes}."
                     )
                 yield np.frombuffer(read, dtype).reshape(num_rows, *shape[1:])
@@ -223,7 +223,7 @@ def _names(paths: Sequence[str]) -> list[str]:
             with os_errors(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
                 found.append([name.removesuffix(".npy") for name in archive.namelist()])
         except zipfile.BadZipFile as error:
-            raise ValueError(f"{path!r} must be a whole archive of NumPy's. {error}.") from error
+            raise ValueError(f"{path!r} must be a complete archive of NumPy. {error}.") from error
         if found[-1] != found[0]:
             raise ValueError(
                 f"{path!r} must hold {found[0]}, as {paths[0]!r}. It holds {found[-1]}."

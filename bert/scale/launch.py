@@ -79,7 +79,7 @@ def free_ports(count: int, ephemeral: str = "/proc/sys/net/ipv4/ip_local_port_ra
 
     Args:
       count: How many.
-      ephemeral: Where the system tells the range of the ports of outgoing connections.
+      ephemeral: The file that has the range of the ports of outgoing connections.
     """
     try:
         end = int(Path(ephemeral).read_text().split()[0])
@@ -104,9 +104,9 @@ def share_machine(
     """Returns the environment of each worker, whose share of cores and GPUs is its own.
 
     Args:
-      environment: That of this process; what it says of threads or GPUs stays.
+      environment: The environment of this process; its settings of threads or GPUs stay.
       count: Of the workers.
-      gpus: Those of this machine, as CUDA_VISIBLE_DEVICES names them.
+      gpus: The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them.
 
     Raises:
       ValueError: where there are GPUs, but fewer than workers.
@@ -139,10 +139,10 @@ class _Workers:
     """The processes of one attempt.
 
     Args:
-      command: What each runs.
-      environments: Those of each.
-      logs: Where all but the first write what they say.
-      seconds_to_save: That the chief has to end where another one has failed.
+      command: The command of each worker.
+      environments: The environment of each worker.
+      logs: The output of all workers but the first.
+      seconds_to_save: How long the chief may take to end where another worker has failed.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class _Workers:
 
 
 def _end_with_parent() -> None:
-    """Makes Linux tell a worker to stop when the launcher is gone, even where that was killed."""
+    """Makes Linux stop a worker when the launcher is gone, even where that was killed."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 

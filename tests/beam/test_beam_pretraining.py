@@ -104,7 +104,7 @@ def test_a_bad_file_is_named_and_what_was_there_stays(make, text, tmp_path):
     )
     data.run(before)
     kept = (tmp_path / "out").read_bytes()
-    with pytest.raises(ValueError, match=r"to its end\. '.*e\.txt' must be a whole gzip file"):
+    with pytest.raises(ValueError, match=r"to its end\. '.*e\.txt' must be a complete gzip file"):
         make(text, "DirectRunner", num_shards=None, overwrite=True)
     assert (tmp_path / "out").read_bytes() == kept
     names = sorted(path.name for path in tmp_path.iterdir() if "out" in path.name)
