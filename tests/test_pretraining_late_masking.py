@@ -16,9 +16,10 @@ import create_pretraining_data
 import run_pretraining
 from bert.commands.checks import start
 from bert.files.paths import index_path
-from bert.pretraining import inputs, making, objectives
-from bert.pretraining.late_masking import LateMasking, Masker
+from bert.pretraining import inputs, objectives, record_description
+from bert.pretraining.late_masking import Masker
 from bert.pretraining.masked_batches import MaskedBatches
+from bert.pretraining.masking import Masking
 from bert.training import strategies
 from bert.weights import checkpoint
 
@@ -38,7 +39,7 @@ def make_masking(**changes):
         "random_seed": 1,
         **changes,
     }
-    return LateMasking(**values)
+    return Masking(**values)
 
 
 def mask_often(words, count, **changes):
@@ -111,7 +112,7 @@ def open_batches(make, train, pretraining_run, tmp_path):
     def open_batches(path, evaluates=False, **changes):
         lengths = {"max_seq_length": None, "max_predictions_per_seq": None}
         settings = pretraining_run(input_file=path, **lengths, **changes)
-        made = inputs.find_making(settings, settings.objective)
+        made = inputs.find_description(settings, settings.objective)
         settings = inputs.complete_files(settings, made)
         features = inputs.features_of(
             settings, inputs.ModelFolder.named_by(settings, output_dir=settings.output_dir).config
@@ -264,7 +265,9 @@ def test_a_run_says_how_it_masks_and_where_held_out_files_are_of_several_seeds(
     open_batches(path, objective="left_to_right")
     assert not any(message.startswith("Masks of") for message in log.messages)
     open_batches(path, evaluates=True, eval_input_file=held_out)
-    assert any(f"with the `random_seed=3` of their making: {told}" in each for each in log.messages)
+    assert any(
+        f"with the `random_seed=3` of their description: {told}" in each for each in log.messages
+    )
     assert not any(record.levelname == "WARNING" for record in log.records)
     open_batches(path, evaluates=True, eval_input_file=f"{held_out},{path}")
     [warned] = [each.getMessage() for each in log.records if each.levelname == "WARNING"]
@@ -296,7 +299,7 @@ def test_a_run_that_is_refused_leaves_how_to_mask_for_the_right_records(make, tr
 def test_files_read_together_are_masked_alike(make, changes, message):
     one, same = make(**PLAIN), make("same", **PLAIN, random_seed=3, mask_ratios="80.0,1e1,10")
     other = make("other", **{**PLAIN, **changes})
-    made = making.read([one, same, other])
+    made = record_description.read([one, same, other])
     masking = made.masking([one, same])
     expected = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 3, "random_seed": 12345}
     assert masking == make_masking(**expected)

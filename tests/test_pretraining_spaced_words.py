@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import create_pretraining_data as data
 import tokenization
-from bert.pretraining import making, masked_batches
+from bert.pretraining import masked_batches, record_description
 from bert.pretraining.corpus import read_corpus
 from bert.pretraining.heads import pretraining_features
 from bert.pretraining.late_masking import Masker
@@ -136,8 +136,8 @@ def test_records_have_the_ids_of_the_text_as_it_is(make, how):
 
 def test_words_between_spaces_are_masked_together_in_training(make):
     path = make(mask_at_training=True)
-    made = making.read([path])
-    assert "whole words between spaces" in made.tell()
+    made = record_description.read([path])
+    assert "whole words between spaces" in made.summary()
     features = pretraining_features(
         max_seq_length=32, max_predictions_per_seq=7, vocab_size=len(VOCAB), type_vocab_size=2
     )

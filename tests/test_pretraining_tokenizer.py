@@ -10,7 +10,7 @@ import create_pretraining_data
 import extend_vocab
 import modeling
 import run_pretraining
-from bert.files.records import find_making
+from bert.files.records import read_description
 from bert.pretraining import extension
 from bert.pretraining.heads import pretraining_model
 from bert.weights import checkpoint
@@ -82,17 +82,17 @@ def test_domain_pre_training_keeps_how_words_are_cut(base, tmp_path, log):
     expected = {"schön": 5, "für": 7, "<e1>": len(WORDS), "[UNK]": 1}
     assert pieces(base) == expected
     records = make_records(tmp_path, base / "vocab.txt")
-    assert find_making(records)["tokenizer"] == {"strip_accents": False}
+    assert read_description(records)["tokenizer"] == {"strip_accents": False}
     assert "Tokenizer options of the model in" in log.text
     assert pieces(train(tmp_path, base, records)) == expected
     assert "were cut with" not in log.text
     # Of an adapted model, its own folder says it.
     make_records(tmp_path, tmp_path / "adapted/vocab.txt")
-    assert find_making(records)["tokenizer"] == {"strip_accents": False}
+    assert read_description(records)["tokenizer"] == {"strip_accents": False}
     # A vocabulary alone says nothing.
     (tmp_path / "vocab.txt").write_text((base / "vocab.txt").read_text())
     records = make_records(tmp_path, tmp_path / "vocab.txt")
-    assert "tokenizer" not in find_making(records)
+    assert "tokenizer" not in read_description(records)
     train(tmp_path / "other", base, records)
     assert "cut with nothing special, but those of the model in" in log.text
 

@@ -53,8 +53,8 @@ KEYS = [
 ]
 
 
-def find_making(files):
-    return inputs.find_making(files, "masked_lm_nsp")
+def find_description(files):
+    return inputs.find_description(files, "masked_lm_nsp")
 
 
 def read_results(folder):
@@ -408,7 +408,7 @@ def test_shards_of_two_makings_are_not_taken_together(pretraining_run, tmp_path)
         (tmp_path / name).write_bytes(records)
 
     def find(**patterns):
-        find_making(pretraining_run(**{k: f"{tmp_path}/{v}" for k, v in patterns.items()}))
+        find_description(pretraining_run(**{k: f"{tmp_path}/{v}" for k, v in patterns.items()}))
 
     # Some of them may be held out.
     find(input_file="[xyw]*")
@@ -416,7 +416,7 @@ def test_shards_of_two_makings_are_not_taken_together(pretraining_run, tmp_path)
     (tmp_path / "x-00002-of-00003").write_bytes(records)
     with pytest.raises(ValueError, match=r"`input_file` .* \['.*/x-\*-of-00002', '.*3'\]"):
         find(input_file="[xy]-*")
-    with pytest.raises(ValueError, match="`eval_input_file` must match records of one making"):
+    with pytest.raises(ValueError, match="`eval_input_file` must match records of one description"):
         find(input_file="whole", eval_input_file="x-*")
     for number in range(2):
         (tmp_path / f"x-0000{number}-of-00003").write_bytes(records)
@@ -458,14 +458,14 @@ def test_shards_that_are_missing_empty_or_there_twice_are_an_error(pretraining_r
     run_pretraining.run(pretraining_run(input_file=f"{tmp_path}/s-0000[12]*", num_train_steps=1))
     (tmp_path / names[0]).unlink()
     files = ",".join(f"{tmp_path}/{name}" for name in names[1:])
-    find_making(pretraining_run(input_file=files))
+    find_description(pretraining_run(input_file=files))
     # Some write numbers without zeros in front, and count from 1.
     for number in range(11):
         (tmp_path / f"n-{number}-of-11").write_bytes(content)
     for pattern in ("n-*", "n-?-*", "n-1?-*"):
-        find_making(pretraining_run(input_file=f"{tmp_path}/{pattern}"))
+        find_description(pretraining_run(input_file=f"{tmp_path}/{pattern}"))
     (tmp_path / names[0].replace("00000", "00003")).write_bytes(content)
-    find_making(pretraining_run(input_file=f"{tmp_path}/s-*"))
+    find_description(pretraining_run(input_file=f"{tmp_path}/s-*"))
 
 
 def test_records_without_an_index_get_one_but_by_a_check(pretraining_run, tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bert.files import records as files_records
 from bert.files.paths import index_path
-from bert.files.records import find_making
+from bert.files.records import read_description
 from bert.training.record_file import RecordFile
 
 RECORDS = [bytes([number]) * (number * 7 % 50) for number in range(20)]
@@ -162,7 +162,7 @@ def test_an_index_that_tells_a_making_stays_for_the_file_that_it_was_written_for
     assert any(f"{index_path(path)} stays, for it tells" in message for message in log.messages)
     with open(path, "wb") as file:
         file.write(content)
-    assert find_making(path) == {"seed": 5}
+    assert read_description(path) == {"seed": 5}
 
 
 def test_records_are_found_and_damage_is_counted_to_the_record_however_much_is_read_at_once(
@@ -193,16 +193,16 @@ def test_a_file_cut_where_a_record_ends_is_told_by_its_index(tmp_path, num_left)
 
 def test_a_whole_file_says_how_it_was_made(tmp_path):
     path = write_indexed(tmp_path / "x")
-    assert find_making(path) == {"seed": 5}
-    assert find_making(write_records(tmp_path / "other", RECORDS)) == {}
+    assert read_description(path) == {"seed": 5}
+    assert read_description(write_records(tmp_path / "other", RECORDS)) == {}
     moved = tmp_path / "moved"
     os.rename(path, moved)
-    assert find_making(str(moved)) == {}
+    assert read_description(str(moved)) == {}
 
 
 def test_an_index_on_another_file_system_is_read():
     path = write_indexed("ram://test_training_record_file/x")
-    assert find_making(path) == {"seed": 5}
+    assert read_description(path) == {"seed": 5}
     assert read_all(path) == RECORDS
     tf.io.gfile.remove(path)
     write_records(path, RECORDS[:7])
@@ -215,7 +215,7 @@ def test_the_index_of_another_file_does_no_harm(tmp_path, log, others):
     path = write_indexed(tmp_path / "x")
     write_records(path, others)
     assert read_all(path) == others
-    assert find_making(path) == {}
+    assert read_description(path) == {}
     assert f"{path} is not the file that {index_path(path)} was written for." in log.messages
 
 

@@ -220,12 +220,10 @@ def fits(index: Index, path: str) -> bool:
 
 
 def leave_index(path: str, ends: np.ndarray) -> None:
-    """Writes an index of records of unknown making, so that none has to look for them again.
+    """Writes an index without a description, so that the records need not be searched again.
 
-    It is complete whenever it is there, also where others write it. Failures
-    to write it are ignored.
-    An index that says how records were made stays, since nothing else says it: the records that it
-    was written for may come back.
+    It appears complete, also where other processes do the same. Where it cannot be written, there
+    is none. An index with a description stays: the records that it was written for may come back.
 
     Args:
       path: The TFRecord file.
@@ -251,8 +249,8 @@ def leave_index(path: str, ends: np.ndarray) -> None:
         )
 
 
-def find_making(path: str) -> Mapping[str, Any]:
-    """Returns how the records of a file were made, {} where nothing beside it says so."""
+def read_description(path: str) -> Mapping[str, Any]:
+    """Returns the description of the records of a file, {} where its index has none."""
     index = read_index(path)
     return index.made_with if index is not None and fits(index, path) else {}
 

@@ -15,14 +15,13 @@ from bert.files import owned
 from bert.files.durations import duration_text
 from bert.files.paths import file_size, index_path, is_file, is_remote, match_files
 from bert.files.processes import in_threads
-from bert.files.records import find_making as find_making_of
-from bert.files.records import has_feature
+from bert.files.records import has_feature, read_description
 from bert.options import Message, Option, OptionError
-from bert.pretraining import making
+from bert.pretraining import record_description
 from bert.pretraining.heads import pretraining_features
-from bert.pretraining.late_masking import MASKS, LateMasking, Masker
-from bert.pretraining.making import Making
+from bert.pretraining.late_masking import MASKS, Masker
 from bert.pretraining.masked_batches import plain_features
+from bert.pretraining.masking import Masking
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import (
     SHORTEST_BUDGET,
@@ -31,6 +30,7 @@ from bert.pretraining.options import (
     PretrainingSchedule,
     RecordFiles,
 )
+from bert.pretraining.record_description import RecordDescription
 from bert.training.batches import Batches, Feature, Records
 from bert.weights import tokenizers
 from bert.weights.checkpoint import Stored
@@ -90,21 +90,21 @@ def complete_schedule(schedule: PretrainingSchedule) -> PretrainingSchedule:
     return dataclasses.replace(schedule, **completed)
 
 
-def find_making(files: RecordFiles, objective: str) -> Making:
+def find_description(files: RecordFiles, objective: str) -> RecordDescription:
     """Returns how the records were made, those to evaluate on included; checks the lengths."""
     paths = _match_records(files.input_file, "input_file")
     if files.eval_input_file:
         paths += _match_records(files.eval_input_file, "eval_input_file")
-    made = making.read(paths)
+    made = record_description.read(paths)
     made.check_goal(OBJECTIVES[objective])
     complete_files(files, made)
     return made
 
 
-def complete_files(files: RecordFiles, made: Making) -> RecordFiles:
+def complete_files(files: RecordFiles, made: RecordDescription) -> RecordFiles:
     """Returns the options of the records with their lengths."""
     lengths: dict[str, Any]
-    lengths = {name: made.length(name, getattr(files, name)) for name in making.LENGTHS}
+    lengths = {name: made.length(name, getattr(files, name)) for name in record_description.LENGTHS}
     return dataclasses.replace(files, **lengths)
 
 
@@ -122,7 +122,7 @@ def _match_records(patterns: str, flag: str) -> list[str]:
                 sets = [f"{name}-*-of-{total}" if total else name for total in sorted(found)]
                 raise OptionError(
                     flag,
-                    "match records of one making",
+                    "match records of one description",
                     remedy=Message(
                         "%r matches %s, as runs with different %s leave them. Delete the older "
                         "ones, or give %r.",
@@ -174,7 +174,7 @@ def _check_files(paths: Sequence[str], flag: str) -> None:
             raise OptionError(flag, "name each file once", same)
         seen[place] = path
         # An index says where there are more shards than records.
-        if not size and not find_making_of(path):
+        if not size and not read_description(path):
             remedy = f"{path!r} is empty. Make the records again, or leave it out."
             raise OptionError(flag, "hold records in each of its files", remedy=remedy)
 
@@ -189,7 +189,7 @@ def find_init(
     return folder.stored
 
 
-def check_making(made: Making, folder: ModelFolder, config: BertConfig) -> None:
+def check_description(made: RecordDescription, folder: ModelFolder, config: BertConfig) -> None:
     """Checks that vocabulary and casing of the records can be those of the model."""
     made.check_size(config.vocab_size)
     if made.vocabulary is None:
@@ -200,12 +200,12 @@ def check_making(made: Making, folder: ModelFolder, config: BertConfig) -> None:
             Option("vocab_file"),
         )
         return
-    folder.check_given(made.vocab, making.NOUN, made.path)
+    folder.check_given(made.vocab, record_description.NOUN, made.path)
     if folder.stored_casing not in (None, made.do_lower_case):
         logging.warning(
             "The records in %r were made with %s, but the model in %r is %s.",
             made.path,
-            Option("do_lower_case", str(made.do_lower_case)),
+            Option("do_lower_case", made.do_lower_case),
             folder.path,
             "uncased" if folder.stored_casing else "cased",
         )
@@ -252,7 +252,7 @@ def features_of(files: RecordFiles, config: BertConfig) -> dict[str, Feature]:
     )
 
 
-def find_masking(files: RecordFiles, made: Making) -> LateMasking | None:
+def find_masking(files: RecordFiles, made: RecordDescription) -> Masking | None:
     """Returns how the records to train on are masked as they are read, if they hold no masks."""
     return made.masking(match_files(files.input_file, "input_file"))
 
@@ -261,7 +261,7 @@ def open_training(
     files: RecordFiles,
     schedule: PretrainingSchedule,
     features: Mapping[str, Feature],
-    made: Making,
+    made: RecordDescription,
     seed: int,
 ) -> Batches:
     """Returns the batches to train on.
@@ -296,7 +296,7 @@ def open_evaluation(
     files: RecordFiles,
     objective: str,
     features: Mapping[str, Feature],
-    made: Making,
+    made: RecordDescription,
     batch_size: int,
 ) -> Batches:
     """Returns the batches to evaluate on; arguments as `open_training`."""
@@ -330,7 +330,7 @@ def warn_of_trained_records(files: RecordFiles) -> None:
         )
 
 
-def _find_masker(paths: Sequence[str], made: Making) -> Masker | None:
+def _find_masker(paths: Sequence[str], made: RecordDescription) -> Masker | None:
     """Returns what masks records as they are read, None where they hold masks."""
     masker = made.masker(paths)
     if masker is None:
@@ -351,11 +351,12 @@ def _open(
     return records
 
 
-def _log_held_out_masks(masking: LateMasking, seeds: set[int]) -> None:
+def _log_held_out_masks(masking: Masking, seeds: set[int]) -> None:
     """Logs how held-out records are masked, and warns where the seeds of files differ."""
     seed = masking.random_seed
     logging.info(
-        "Masks of held-out records are drawn as they are read, with the %s of their making: %s.",
+        "Masks of held-out records are drawn as they are read, with the %s of their description: "
+        "%s.",
         Option("random_seed", seed),
         masking,
     )
@@ -384,7 +385,7 @@ def _check_masked(path: str) -> None:
         )
 
 
-def check_vocabulary_there(output_dir: str, made: Making) -> None:
+def check_vocabulary_there(output_dir: str, made: RecordDescription) -> None:
     """Checks that a model in the output folder, if any, has the vocabulary of the records."""
     there = ModelFolder(output_dir)
     own = VOCAB_FILE in owned.read_names(output_dir)

@@ -14,8 +14,6 @@ from bert.pretraining.spaced_words import place_in_words
 # The features of records that are already masked, besides plain ids.
 MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
-LateMasking = Masking
-
 
 class Masker:
     """Masks batches of records.

@@ -12,9 +12,9 @@ from bert.files import huggingface
 from bert.files.fingerprints import WatchedFiles
 from bert.files.outputs import check_outputs
 from bert.files.paths import read_file
-from bert.pretraining import making
 from bert.pretraining.draws import Draws, check_vocabulary
 from bert.pretraining.masking import SPACES
+from bert.pretraining.record_description import describe, holds_same_records
 from bert.pretraining.spaced_words import SpacedTokenizer
 from bert.text.casing import warn_of_casing
 from bert.weights.tokenizers import options_of, read_splitting_options, splitting_options
@@ -78,10 +78,14 @@ class NewRecords:
         vocabulary = read_file(self.vocab_file)
         if huggingface.is_tokenizer(self.vocab_file):
             vocabulary = huggingface.vocab_text(vocab)
-        cutting = splitting_options(options_of(self.tokenizer), self.do_lower_case)
-        described = making.describe(values, vocabulary, max(vocab.values()) + 1, cutting)
-        text = {making.TEXT: self.input_files.digest, making.NUM_FILES: len(self.output_files)}
-        return {**described, **text}
+        return describe(
+            values,
+            vocabulary,
+            max(vocab.values()) + 1,
+            splitting_options(options_of(self.tokenizer), self.do_lower_case),
+            text=self.input_files.digest,
+            num_files=len(self.output_files),
+        )
 
     def check_outputs(self, *, overwrite: bool) -> None:
         """Checks that the files can be written.
@@ -99,5 +103,5 @@ class NewRecords:
             self.output_files,
             [*self.input_files, self.vocab_file],
             "output_file",
-            lambda path: overwrite or making.is_again(path, self.description),
+            lambda path: overwrite or holds_same_records(path, self.description),
         )

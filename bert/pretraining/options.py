@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from bert.files.durations import read_duration
 from bert.options import REQUIRED, MessageError, Option, option
-from bert.pretraining import making
+from bert.pretraining import record_description
 from bert.pretraining.goals import BERT, GOALS
 
 # What the original takes where nothing is said.
@@ -26,13 +26,13 @@ class RecordFiles:
     max_seq_length: int = option(
         None,
         "Tokens per sequence in the records. Default: as the index next to them says, or else "
-        f"{making.LENGTHS['max_seq_length']}.",
+        f"{record_description.LENGTHS['max_seq_length']}.",
         low=1,
     )
     max_predictions_per_seq: int = option(
         None,
         "Maximum masked tokens per sequence in the records. Default: as the index next to them "
-        f"says, or else {making.LENGTHS['max_predictions_per_seq']}.",
+        f"says, or else {record_description.LENGTHS['max_predictions_per_seq']}.",
         low=1,
     )
     input_file: str = option(REQUIRED, f"TFRecord files to train on: {PATTERNS}.")

@@ -21,7 +21,6 @@ from bert.files.weight_names import step_of
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining import inputs, outcome
 from bert.pretraining.goals import find_learned
-from bert.pretraining.making import Making
 from bert.pretraining.masked_batches import MaskedBatches
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import (
@@ -29,6 +28,7 @@ from bert.pretraining.options import (
     RecordFiles,
     count_predictions,
 )
+from bert.pretraining.record_description import RecordDescription
 from bert.reports.pretraining import make_sections
 from bert.reports.sections import Section
 from bert.runs import identity, resources, trial
@@ -75,7 +75,7 @@ class PreTrainingPlan(Plan):
     recipe: PreTraining
     source: ModelFolder
     config: BertConfig
-    made: Making
+    made: RecordDescription
     init: Stored | None
     training: Training | None
     train_batches: Batches | None
@@ -93,7 +93,11 @@ def plan(
         parts, recipe.compute, recipe.options(), strategy, is_trial=limit is not None
     )
     made = parts(
-        "made with", inputs.find_making, recipe.data, schedule.objective, shows=Making.tell
+        "made with",
+        inputs.find_description,
+        recipe.data,
+        schedule.objective,
+        shows=RecordDescription.summary,
     )
     source, config = resources.open_model(
         parts, recipe.model, output.output_dir, fetches=limit is None
@@ -208,7 +212,9 @@ def _complete(
     )
     return dataclasses.replace(
         recipe,
-        data=inputs.complete_files(recipe.data, Making({}, "") if made is FAILED else made),
+        data=inputs.complete_files(
+            recipe.data, RecordDescription({}, "") if made is FAILED else made
+        ),
         schedule=inputs.complete_schedule(recipe.schedule),
         compute=dataclasses.replace(recipe.compute, precision=precision),
     )
@@ -220,7 +226,7 @@ def _check_model(
     """Adds objective, vocabulary and weights; returns the shape of the model and its weights."""
     config = parts("objective", OBJECTIVES[name].fit, config, shows=lambda _: name)
     can_be = "can be the model's"
-    parts("vocabulary", inputs.check_making, made, source, config, shows=lambda _: can_be)
+    parts("vocabulary", inputs.check_description, made, source, config, shows=lambda _: can_be)
     init = parts(
         "weights",
         inputs.find_init,
@@ -235,7 +241,7 @@ def _open_evaluation(
     objective: str,
     batch_size: int,
     features: Any,
-    made: Making,
+    made: RecordDescription,
     is_training: bool,
 ) -> Batches:
     batches = inputs.open_evaluation(data, objective, features, made, batch_size)
@@ -261,7 +267,7 @@ def _check_folder(
         is_training=steps.do_train,
     )
 
-    def check_same(config: BertConfig, made: Making) -> None:
+    def check_same(config: BertConfig, made: RecordDescription) -> None:
         if not overwrites:
             there.check_same(config)
             inputs.check_vocabulary_there(output.output_dir, made)
@@ -276,7 +282,7 @@ def _plan_training(
     data: RecordFiles,
     shaping: Mapping[str, Any],
     init: Stored | None,
-    made: Making,
+    made: RecordDescription,
 ) -> Training:
     """Returns the training run, checked against the one in the folder."""
     if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
@@ -313,7 +319,7 @@ def _shared(
     output: Output,
     data: RecordFiles,
     config: BertConfig,
-    made: Making,
+    made: RecordDescription,
     training: Training | None,
 ) -> dict[str, Any]:
     """Returns by name what all workers must have in common, where there are several."""
@@ -502,7 +508,7 @@ def _log_end(schedule: PretrainingSchedule, run: TrainingRun, num_records: int) 
 
 
 def _keep(
-    filled: ModelFolder, config: BertConfig, made: Making, options: Mapping[str, Any]
+    filled: ModelFolder, config: BertConfig, made: RecordDescription, options: Mapping[str, Any]
 ) -> None:
     """Saves what goes with the weights, and what TensorBoard's projector needs to show words."""
     casing = made.do_lower_case if made.vocabulary else None

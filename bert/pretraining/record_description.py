@@ -14,7 +14,7 @@ import tokenization
 from bert.files import fingerprints
 from bert.files.paths import index_path
 from bert.files.processes import in_threads
-from bert.files.records import find_making, has_feature
+from bert.files.records import has_feature, read_description
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.draws import Draws
 from bert.pretraining.goals import Goal
@@ -32,8 +32,8 @@ _VOCABULARY = "vocabulary"
 _CASING = "do_lower_case"
 # The tokenizer options that differ from the original's.
 _CUTTING = "tokenizer"
-# A digest of the text, and the number of files among which its records are dealt.
-TEXT, NUM_FILES = "text", "num_files"
+# A digest of the text.
+_TEXT = "text"
 _LATE = "mask_at_training"
 _NEXT_SENTENCE = "next_sentence"
 # The types of the values; the bounds of numbers are those of `Draws`.
@@ -57,7 +57,13 @@ _SHARED = (_VOCABULARY, "vocab_size", _CASING, _CUTTING, *LENGTHS)
 
 
 def describe(
-    values: Mapping[str, Any], vocabulary: bytes, vocab_size: int, cutting: Mapping[str, bool]
+    values: Mapping[str, Any],
+    vocabulary: bytes,
+    vocab_size: int,
+    cutting: Mapping[str, bool],
+    *,
+    text: str,
+    num_files: int,
 ) -> dict[str, Any]:
     """Returns the description of records for their index.
 
@@ -66,13 +72,16 @@ def describe(
       vocabulary: The text of the `vocab.txt`.
       vocab_size: The number of its tokens.
       cutting: The tokenizer options of `tokenizers.splitting_options`.
+      text: A digest of the text.
+      num_files: The number of files to which the records are dealt.
     """
     tokenizer = {_CUTTING: dict(cutting)} if cutting else {}
-    return {**values, **tokenizer, "vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
+    vocabulary_values = {"vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
+    return {**values, **tokenizer, **vocabulary_values, _TEXT: text, "num_files": num_files}
 
 
 @dataclasses.dataclass(frozen=True)
-class Making:
+class RecordDescription:
     """The description of the records of some files, as far as it is known.
 
     Attributes:
@@ -180,7 +189,7 @@ class Making:
         masking = self.masking(files)
         return None if masking is None else Masker(masking, self.vocab)
 
-    def tell(self) -> str:
+    def summary(self) -> str:
         """Returns a summary of one line."""
         if self.vocabulary is None:
             return "nothing beside the records tells their vocabulary"
@@ -191,7 +200,7 @@ class Making:
         return "; ".join(parts)
 
 
-def is_again(path: str, made_with: Mapping[str, Any]) -> bool:
+def holds_same_records(path: str, made_with: Mapping[str, Any]) -> bool:
     """Returns whether a file already holds the records that are to be written.
 
     Args:
@@ -203,7 +212,7 @@ def is_again(path: str, made_with: Mapping[str, Any]) -> bool:
     """
     if not has_feature(path, "next_sentence_labels"):
         return False
-    there = find_making(path)
+    there = read_description(path)
     if there == made_with:
         return True
     received = Message("%r, of which %s", path, _describe_difference(there, made_with))
@@ -213,13 +222,13 @@ def is_again(path: str, made_with: Mapping[str, Any]) -> bool:
 
 
 def _describe_difference(there: Mapping[str, Any], made_with: Mapping[str, Any]) -> str:
-    if TEXT not in there:
+    if _TEXT not in there:
         return "nothing beside it says what it is made of"
-    words = {TEXT: "the text is another one", _VOCABULARY: "the vocabulary is another one"}
+    words = {_TEXT: "the text is another one", _VOCABULARY: "the vocabulary is another one"}
     return fingerprints.describe_differences(there, made_with, words, ", not ")
 
 
-def read(paths: Sequence[str]) -> Making:
+def read(paths: Sequence[str]) -> RecordDescription:
     """Returns the description of the records of files that are read together.
 
     A file without an index is assumed to have the same description as the others.
@@ -227,12 +236,12 @@ def read(paths: Sequence[str]) -> Making:
     Raises:
       ValueError: where descriptions differ, naming two files and the difference.
     """
-    known: Making | None = None
+    known: RecordDescription | None = None
     late = {}
     single = []
     files = list(dict.fromkeys(paths))
-    for path, values in zip(files, in_threads(find_making, files), strict=True):
-        other = Making(values, path)
+    for path, values in zip(files, in_threads(read_description, files), strict=True):
+        other = RecordDescription(values, path)
         # Shards of the same values are not checked again: a vocabulary takes a while.
         if known is None or values != known.values:
             _check_values(other)
@@ -244,10 +253,10 @@ def read(paths: Sequence[str]) -> Making:
             known = other
         elif known is not None and other.values:
             _check_alike(known, other)
-    return dataclasses.replace(known or Making({}, paths[0]), late=late, single=single)
+    return dataclasses.replace(known or RecordDescription({}, paths[0]), late=late, single=single)
 
 
-def _check_values(made: Making) -> None:
+def _check_values(made: RecordDescription) -> None:
     """Checks the types and bounds of the values of an index.
 
     Raises:
@@ -270,7 +279,7 @@ def _check_values(made: Making) -> None:
         )
 
 
-def _find_problem(made: Making) -> str:
+def _find_problem(made: RecordDescription) -> str:
     """Returns the first value that is impossible, as a sentence; "" where there is none."""
     values = made.values
     draws = Draws.of(values)
@@ -287,7 +296,7 @@ def _find_problem(made: Making) -> str:
     return ""
 
 
-def _check_alike(one: Making, other: Making) -> None:
+def _check_alike(one: RecordDescription, other: RecordDescription) -> None:
     for name in _SHARED:
         usual: Any = {} if name == _CUTTING else None
         a, b = one.values.get(name, usual), other.values.get(name, usual)
