@@ -153,13 +153,13 @@ def test_an_index_that_does_not_fit_is_replaced_and_one_that_cannot_be_written_i
     assert any(f"{index_path(path)} is not written" in message for message in log.messages)
 
 
-def test_an_index_that_tells_a_making_stays_for_the_file_that_it_was_written_for(tmp_path, log):
+def test_an_index_with_a_description_stays_for_the_file_that_it_was_written_for(tmp_path, log):
     path = write_indexed(tmp_path / "x")
     kept, content = _content(index_path(path)), _content(path)
     write_records(path, RECORDS[5:])
     assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
     assert _content(index_path(path)) == kept
-    assert any(f"{index_path(path)} stays, for it tells" in message for message in log.messages)
+    assert any(f"{index_path(path)} stays, for it says" in message for message in log.messages)
     with open(path, "wb") as file:
         file.write(content)
     assert read_description(path) == {"seed": 5}

@@ -1,4 +1,4 @@
-"""What tests of several modules share of `pretraining_making`."""
+"""What tests of several modules share of the description of records."""
 
 import dataclasses
 
