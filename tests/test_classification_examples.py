@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenization
-from bert.commands import console
+from bert.files import progress
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
 from bert.tasks.classification.examples import METRICS, InputExample, Task, make_features
@@ -132,7 +132,7 @@ def test_many_examples_are_made_in_lots(tokenizer, monkeypatch, log):
     expected = make_features(examples, make_task(), tokenizer, 6)
     log.clear()
     monkeypatch.setattr(classification_examples, "_FEATURES_AT_ONCE", 10)
-    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
     features = make_features(examples, make_task(), tokenizer, 6)
     for name, values in expected.items():
         np.testing.assert_array_equal(features[name], values)
@@ -147,7 +147,7 @@ def test_what_may_surprise_is_logged_once_with_its_count(tokenizer, log):
     make_features(examples, make_task(), tokenizer, 6)
     assert log.messages == [
         "2 of 8 examples were longer than 6 tokens and were cut at their ends. A larger "
-        "--max_seq_length keeps more of them, up to what the model takes, often 512; "
+        "`max_seq_length` keeps more of them, up to what the model takes, often 512; "
         "docs/classification.md has more under Long texts.",
         "2 texts of 8 examples, such as 'dev-1', have no token",
         "1 texts of 8 examples, such as 'dev-3', are mostly [UNK]: is this the right vocabulary?",
@@ -161,7 +161,7 @@ def test_many_texts_that_are_cut_are_warned_of(tokenizer, log, num_long, level):
     make_features(examples, make_task(), tokenizer, 4)
     [record] = log.records
     assert record.levelname == level
-    assert ("--max_seq_length" in record.getMessage()) == (level == "WARNING")
+    assert ("`max_seq_length`" in record.getMessage()) == (level == "WARNING")
 
 
 @pytest.mark.parametrize("is_added", [False, True])

@@ -213,7 +213,7 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
         ({"max_seq_length": 17}, "at most 16.*Received 17"),
         ({"max_seq_length": 2}, "at least 3.*Received 2"),
         ({"input_file": "nowhere.txt"}, "`input_file`.*'nowhere.txt'"),
-        ({"init_checkpoint": "nowhere.ckpt"}, "`--init_checkpoint`.*'nowhere.ckpt'"),
+        ({"init_checkpoint": "nowhere.ckpt"}, "`init_checkpoint`.*'nowhere.ckpt'"),
         ({"bert_config_file": "nowhere.json"}, "`bert_config_file`.*'nowhere.json'"),
         ({"vocab_file": "nowhere.txt"}, "`vocab_file`.*'nowhere.txt'"),
         ({"output_file": "no/folder/out"}, "`output_file` must name files that can be written"),

@@ -122,7 +122,7 @@ def test_training_skips_and_counts_what_it_cannot_use(tmp_path, log, changed, co
 
 def test_unanswerable_questions_are_not_dropped_from_training_for_want_of_a_flag(tmp_path):
     path = write(tmp_path, [question("good"), question("odd", answers=[], is_impossible=True)])
-    message = r"qas\[1\] \(id 'odd'\) has no answer .* Train with --version_2_with_negative"
+    message = r"qas\[1\] \(id 'odd'\) has no answer .* Train with `version_2_with_negative`"
     with pytest.raises(ValueError, match=message):
         squad_questions.read_examples(path, is_training=True)
     assert len(squad_questions.read_squad_examples(path, is_training=False)) == 2

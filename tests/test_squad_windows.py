@@ -194,7 +194,7 @@ def test_a_blank_paragraph_has_no_window():
 def test_long_questions_are_cut_and_counted(log):
     (window,) = convert([SquadExample("q", "the leader was born in", ["john"])], 16, 4, 3)
     assert window.tokens == ["[CLS]", "the", "leader", "was", "[SEP]", "john", "[SEP]"]
-    assert any("1 questions are cut" in message for message in log.messages)
+    assert any("1 questions are truncated" in message for message in log.messages)
 
 
 def test_unknown_words_are_told(log):

@@ -178,7 +178,7 @@ def test_the_scheme_is_that_of_all_tags(tags, scheme):
         # Two schemes mixed, the one that goes furthest first.
         (["B-X I-X", "S-Y"], [r"one scheme.* x.txt:5: IOB2 has no tag 'S-Y'; .*in IOB1"]),
         (["B-X", "I-X"], [r"x.txt:5: 'I-X' must follow 'B-X' or 'I-X', not 'O', in IOB2"]),
-        (["O", "O PER"], [r"x.txt:6: A tag must be O, or B, I, M, E or S.*'PER'.*--scheme=none"]),
+        (["O", "O PER"], [r"x.txt:6: A tag must be O, or B, I, M, E or S.*'PER'.*`scheme='none'`"]),
         (["O", "O X-PER"], [r"x.txt:6: .*'X-PER'"]),
     ],
 )

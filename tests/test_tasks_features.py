@@ -432,10 +432,10 @@ def test_several_runs_share_the_features(make_settings, tmp_path, log):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"feature_based": False}, "`--feature_layers` needs `--feature_based`"),
-        ({"feature_based": None, "feature_layers": None}, "`--lstm_size` needs `--feature_based`"),
+        ({"feature_based": False}, "`feature_layers` needs `feature_based`"),
+        ({"feature_based": None, "feature_layers": None}, "`lstm_size` needs `feature_based`"),
         ({"feature_layers": "sum_last_four"}, "'sum_last_four' needs 4 layers"),
-        ({"freeze_layers": 1}, "`--freeze_layers` and `--layerwise_lr_decay` are for training"),
+        ({"freeze_layers": 1}, "`freeze_layers` and `layerwise_lr_decay` are for training"),
         ({"layerwise_lr_decay": 0.9}, "are for training BERT"),
     ],
 )
@@ -557,7 +557,7 @@ def test_layers_are_read_in_the_order_of_the_flag(tiny_config):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("-1,-3", "`--x` must be at least -2 and less than 2.*Received -3"),
+        ("-1,-3", "`x` must be at least -2 and less than 2.*Received -3"),
         ("2", "Received 2"),
         ("lst", "names among .*'last'.*Received 'lst'"),
         ("-1,", "Received ''"),

@@ -14,9 +14,10 @@ from bert.pretraining import heads as pretraining_heads
 from bert.tasks.task import collect
 from bert.training import evaluation
 from bert.training.cluster import Cluster
-from bert.training.evaluation import EarlyStopping, Predictor, evaluate, save_results, save_scores
+from bert.training.evaluation import EarlyStopping, Predictor, evaluate
 from bert.training.meeting import LostWorkerError, Meeting
 from bert.training.pace import RESTS, Pace, mark_of
+from bert.training.scores import save_results, save_scores
 from bert.training.strategies import Share
 
 

@@ -13,7 +13,7 @@ import modeling
 from bert.network.heads import cross_entropy
 from bert.network.pooling import num_pooled, pooled_positions
 from bert.training.batches import Feature, encoder_features
-from bert.training.loop import Objective
+from bert.training.objective import Objective
 
 Tensor = Any
 

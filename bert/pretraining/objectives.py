@@ -14,7 +14,7 @@ from bert.pretraining.goals import GOALS, Goal
 from bert.pretraining.late_masking import MASKS, Masker
 from bert.pretraining.masked_batches import MaskedBatches, mask_specs
 from bert.training.batches import Batches, Feature, Records
-from bert.training.loop import Batch, Objective
+from bert.training.objective import Batch, Objective
 
 Tensor = Any
 

@@ -42,8 +42,9 @@ from bert.runs.training import TrainingRun, log_set_up
 from bert.training import loop, strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
-from bert.training.evaluation import evaluate, save_results, save_scores
+from bert.training.evaluation import evaluate
 from bert.training.options import Compute, Output
+from bert.training.scores import save_results, save_scores
 from bert.training.validation import check_length
 from bert.weights import checkpoint, model_card, provenance
 from bert.weights.checkpoint import Stored

@@ -133,7 +133,7 @@ def without_layers(model: keras.Model) -> keras.Model:
 def open_layers(
     text: str, weight: float, teacher: modeling.BertModel, config: modeling.BertConfig
 ) -> Layers:
-    """Returns the layers that `--distill_layers` names.
+    """Returns the layers that `distill_layers` names.
 
     Args:
       text: For each layer of the student the number of a teacher's, from 0, with commas between; or

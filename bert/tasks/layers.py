@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bert.options import Message, MessageError, Option, OptionError
+
 if TYPE_CHECKING:
     import modeling
 
@@ -54,22 +56,22 @@ def _parse_layer(name: str, num_layers: int, flag: str) -> int | str:
         index = int(name)
     except ValueError:
         if name not in COMBINATIONS:
-            raise ValueError(
-                f"`--{flag}` must list numbers of layers or names among {list(COMBINATIONS)}. "
-                f"Received {name!r}."
-            ) from None
+            known = f"list numbers of layers or names among {list(COMBINATIONS)}"
+            raise OptionError(flag, known, name) from None
         needed = _LAYERS_NEEDED.get(name, 1)
         if num_layers < needed:
-            raise ValueError(
-                f"`--{flag}` must name what the model has: {name!r} needs {needed} "
-                f"layers, and `num_hidden_layers` is {num_layers}."
+            raise MessageError(
+                "%s must name what the model has: %r needs %d layers, and `num_hidden_layers` is "
+                "%d.",
+                *(Option(flag), name, needed, num_layers),
             ) from None
         return name
     if not -num_layers <= index < num_layers:
-        raise ValueError(
-            f"`--{flag}` must be at least {-num_layers} and less than {num_layers}, the "
-            f"`num_hidden_layers` in --bert_config_file. Received {index}."
+        must = Message(
+            "be at least %d and less than %d, the `num_hidden_layers` in %s",
+            *(-num_layers, num_layers, Option("bert_config_file")),
         )
+        raise OptionError(flag, must, index)
     return index
 
 

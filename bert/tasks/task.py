@@ -15,7 +15,7 @@ import tokenization
 from bert.tasks.options import DataFiles
 from bert.tasks.split import DevSplit, find_split
 from bert.training.batches import Batches, Feature, Records, write_examples
-from bert.training.loop import Objective
+from bert.training.objective import Objective
 
 Arrays = Mapping[str, np.ndarray]
 # Numbers of rows, and the model's outputs for them.

@@ -151,29 +151,6 @@ def _unpack(content: bytes) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def save_results(
-    output_dir: str, step: int, results: Mapping[str, float], name: str = "eval_results"
-) -> None:
-    """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard."""
-    lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
-    values = "  ".join(f"{key} {results[key]:.4g}" for key in sorted(results))
-    logging.info("Results at step %d: %s", step, values)
-    path = claim(output_dir, f"{name}.txt")
-    write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
-    writer = open_summaries(output_dir, name.replace("eval_results", "eval"))
-    write_summaries(writer, step, results)
-    writer.close()
-
-
-def save_scores(
-    output_dir: str, step: int, scores: Mapping[str, Any], name: str = "eval_results"
-) -> None:
-    """Writes `<name>.json`, all scores as they are, null where not finite, with the step."""
-    values = finite({"global_step": step, **scores})
-    text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
-    write_text(claim(output_dir, f"{name}.json"), text)
-
-
 def _read_history(path: str, metric: str) -> list[dict[str, Any]]:
     """Returns the scores on each line of a file, none where there is no file."""
     if not tf.io.gfile.exists(path):

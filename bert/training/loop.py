@@ -6,7 +6,6 @@ depend on the number of replicas or micro-batches, up to rounding (dropout masks
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from bert.training.clock import CLOCK_STATE, TrainingClock, is_last
 from bert.training.keeper import Keeper
 from bert.training.loss_scale import LossScale
 from bert.training.memory import encoders_of
+from bert.training.objective import Objective
 from bert.training.options import Compute
 from bert.training.pace import READS, RESTS, TAKES
 from bert.training.results import Results
@@ -50,20 +50,6 @@ _OPTIONAL = (*_LOSS_SCALE, *CLOCK_STATE)
 
 # Among the results of a step, how many replicas were asked to stop.
 _STOP = "stop"
-
-
-@dataclasses.dataclass(frozen=True)
-class Objective:
-    """What a task minimizes, as a sum of parts.
-
-    Attributes:
-      weights: From a batch, what each part's sum is divided by.
-      losses: From a model's outputs, its batch, and the weights of the whole step, the batch's
-        share of each part.
-    """
-
-    weights: Callable[[Batch], dict[str, Tensor]]
-    losses: Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 class Trainer:

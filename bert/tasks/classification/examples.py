@@ -16,6 +16,7 @@ from absl import logging
 
 import tokenization
 from bert.files.progress import Progress
+from bert.options import Message, Option
 
 Label = str | float | tuple[str, ...]
 
@@ -261,8 +262,11 @@ class _Packer:
                 self._num_truncated,
                 count,
                 self._max_seq_length,
-                " A larger --max_seq_length keeps more of them, up to what the model takes, often "
-                "512; docs/classification.md has more under Long texts."
+                Message(
+                    " A larger %s keeps more of them, up to what the model takes, often 512; "
+                    "docs/classification.md has more under Long texts.",
+                    Option("max_seq_length"),
+                )
                 if are_many
                 else "",
             )

@@ -20,7 +20,6 @@ from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
-from bert.tasks.classification.saved_model import export_classifier
 from bert.tasks.classification.teacher import Teacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
 from bert.tasks.examples import find_labelled
@@ -38,8 +37,8 @@ from bert.tasks.task import (
     stored_field,
 )
 from bert.training.batches import Feature, encoder_features
-from bert.training.evaluation import save_results, save_scores
-from bert.training.loop import Objective
+from bert.training.objective import Objective
+from bert.training.scores import save_results, save_scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -344,6 +343,9 @@ class Classification:
         logging.info("Wrote %d predictions to %s.", len(logits), path)
 
     def export(self, folder: str, model: keras.Model) -> None:
+        # A model that only answers loads no writer of graphs.
+        from bert.tasks.classification.saved_model import export_classifier  # noqa: PLC0415
+
         export_classifier(
             folder,
             model,

@@ -261,7 +261,7 @@ class _Reader:
             if question.get("is_impossible") is True:
                 # Without the flag, the model would answer all questions.
                 raise _MalformedError(
-                    " has no answer (`is_impossible`). Train with --version_2_with_negative, as "
+                    " has no answer (`is_impossible`). Train with `version_2_with_negative`, as "
                     "for SQuAD 2.0, or leave such questions out"
                 )
             self.summary.num_without_answer += 1

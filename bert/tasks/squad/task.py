@@ -22,7 +22,6 @@ from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
-from bert.tasks.squad.saved_model import export_answerer
 from bert.tasks.squad.window_table import WindowTable
 from bert.tasks.task import (
     ASKED,
@@ -35,8 +34,8 @@ from bert.tasks.task import (
     stored_field,
 )
 from bert.training.batches import Batches, Feature, Records, encoder_features
-from bert.training.evaluation import save_scores
-from bert.training.loop import Objective
+from bert.training.objective import Objective
+from bert.training.scores import save_scores
 
 # Faithful: whatever the seed of the run, the examples are shuffled with this one.
 SHUFFLE_SEED = 12345
@@ -302,8 +301,9 @@ class QuestionAnswering:
         if golds and len(golds) < num_questions:
             logging.warning(
                 "%d questions are not scored, as the file has no answer to them; for those that "
-                "have none, as in SQuAD 2.0, pass --version_2_with_negative.",
+                "have none, as in SQuAD 2.0, set %s.",
                 num_questions - len(golds),
+                Option("version_2_with_negative"),
             )
         if not golds:
             return {}
@@ -341,6 +341,9 @@ class QuestionAnswering:
             _write_scores(folder, step, official)
 
     def export(self, folder: str, model: keras.Model) -> None:
+        # A model that only answers loads no writer of graphs.
+        from bert.tasks.squad.saved_model import export_answerer  # noqa: PLC0415
+
         export_answerer(
             folder,
             model,

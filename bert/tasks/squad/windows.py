@@ -17,6 +17,7 @@ import tokenization
 from bert.files.processes import Workers
 from bert.files.progress import Progress
 from bert.files.records import encode_examples, write_records
+from bert.options import Option
 from bert.tasks.examples import warn_of_unknown
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import window_table
@@ -88,9 +89,9 @@ def _warn_of_cut(lengths: np.ndarray, max_query_length: int) -> None:
     cut = int((lengths > max_query_length).sum())
     if cut:
         logging.warning(
-            "%d questions are cut to --max_query_length=%d tokens; the longest has %d.",
+            "%d questions are truncated to %s tokens; the longest has %d.",
             cut,
-            max_query_length,
+            Option("max_query_length", max_query_length),
             lengths.max(),
         )
 

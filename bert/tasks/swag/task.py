@@ -19,7 +19,6 @@ from bert.tasks.examples import find_labelled
 from bert.tasks.split import DevSplit, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.options import SwagData
-from bert.tasks.swag.saved_model import export_chooser
 from bert.tasks.task import (
     ASKED,
     Arrays,
@@ -32,8 +31,8 @@ from bert.tasks.task import (
     stored_field,
 )
 from bert.training.batches import Feature, encoder_features
-from bert.training.evaluation import save_results, save_scores
-from bert.training.loop import Objective
+from bert.training.objective import Objective
+from bert.training.scores import save_results, save_scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,4 +224,7 @@ class MultipleChoice:
         logging.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
 
     def export(self, folder: str, model: keras.Model) -> None:
+        # A model that only answers loads no writer of graphs.
+        from bert.tasks.swag.saved_model import export_chooser  # noqa: PLC0415
+
         export_chooser(folder, model, self.tokenizer, self.max_seq_length)

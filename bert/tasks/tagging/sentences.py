@@ -199,9 +199,10 @@ def _check_cells(place: str, columns: Columns, cells: Sequence[str], with_tags: 
                 f"{place}: must have a {name} in column {column}. Received {cells[column]!r}."
             )
     if with_tags and (columns.word - columns.tag) % len(cells) == 0:
-        raise ValueError(
-            f"{place}: must have a word and a tag in different columns. `--text_column` and "
-            f"`--label_column` name the same of its {len(cells)}: {list(cells)}."
+        raise MessageError(
+            "%s: must have a word and a tag in different columns. %s and %s name the same of its "
+            "%d: %s.",
+            *(place, Option("text_column"), Option("label_column"), len(cells), list(cells)),
         )
 
 
@@ -250,12 +251,16 @@ def detect_scheme(sentences: Sequence[Sentence]) -> str:
     # The one that goes furthest is likely to be meant.
     faults.sort(key=lambda fault: -fault[0])
     said = "; ".join(dict.fromkeys(message.rstrip(".") for _, message in faults))
-    remedy = " Correct these tags: in IOB2, the first word of an entity has B-."
+    remedy = Message(" Correct these tags: in IOB2, the first word of an entity has B-.")
     if any(tag.startswith(("U-", "L-")) for tag in _all_tags(sentences)):
-        remedy = " These look like BILOU: write S- for U- and E- for L-, which is IOBES."
+        remedy = Message(" These look like BILOU: write S- for U- and E- for L-, which is IOBES.")
     elif not all(map(tagging_entities.is_tag, _all_tags(sentences))):
-        remedy = " For tags that are no entities, such as parts of speech, give `--scheme=none`."
-    raise ValueError(f"Tags must all be of one scheme, IOB2, IOB1, IOBES or BMES. {said}.{remedy}")
+        remedy = Message(
+            " For tags that are no entities, such as parts of speech, give %s.",
+            Option("scheme", "none"),
+        )
+    message = "Tags must all be of one scheme, IOB2, IOB1, IOBES or BMES. %s.%s"
+    raise MessageError(message, said, remedy)
 
 
 def _all_tags(sentences: Iterable[Sentence]) -> Iterator[str]:
@@ -460,7 +465,8 @@ class TaggedFiles:
         )
         if is_tagged and split != "train" and not has_labels(sentences, scheme):
             if split == "dev":
-                raise ValueError(f"`--do_eval` needs entities. All tags in {path!r} are O.")
+                message = "%s needs entities. All tags in %r are O."
+                raise MessageError(message, Option("do_eval"), path)
             logging.warning("All tags in %s are O: predictions are not scored.", path)
         if self.unit == "character":
             return [split_characters(sentence, scheme) for sentence in sentences]

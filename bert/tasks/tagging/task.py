@@ -29,7 +29,6 @@ from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.batches import FeatureBatches, WordFeatures, compact
-from bert.tasks.tagging.saved_model import export_tagger
 from bert.tasks.tagging.sentences import Sentence, TaggedFiles
 from bert.tasks.tagging.teacher import Teacher, order_of_labels
 from bert.tasks.tagging.words import Span
@@ -45,8 +44,8 @@ from bert.tasks.task import (
     stored_field,
 )
 from bert.training.batches import Feature, encoder_features
-from bert.training.evaluation import save_results, save_scores
-from bert.training.loop import Objective
+from bert.training.objective import Objective
+from bert.training.scores import save_results, save_scores
 
 # What of the scores goes to `<part>_results.txt`, as far as it is there.
 _SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1", "loss")
@@ -347,6 +346,9 @@ class Tagging:
         logging.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
 
     def export(self, folder: str, model: keras.Model) -> None:
+        # A model that only answers loads no writer of graphs.
+        from bert.tasks.tagging.saved_model import export_tagger  # noqa: PLC0415
+
         export_tagger(folder, model, self.tokenizer, self.task, self.max_seq_length)
 
 
