@@ -174,13 +174,14 @@ def test_only_older_exports_ask_for_tensorflow_text():
 
 # Runs in a fresh interpreter. Third-party packages are imported first: what they define is theirs.
 IMPORT_AND_REPORT = """
-import importlib, json, os, sys
+import importlib, json, os, signal, sys
 from absl import app, flags, logging
 import aiohttp.web, keras, numpy, prometheus_client, tensorflow as tf
 modules = sys.argv[1:]
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 report = {}
+finders, handler = [*sys.meta_path], signal.getsignal(signal.SIGINT)
 for module in modules:
     flags_before, opened[:] = set(flags.FLAGS), []
     importlib.import_module(module)
@@ -191,6 +192,9 @@ for module in modules:
         if path != os.devnull and not path.endswith(sources) and ".pyc." not in path
     ]
     report[module] = {"flags": sorted(set(flags.FLAGS) - flags_before), "files": files}
+# Names of 2018 have the one finder that is added.
+added = [type(finder).__module__ for finder in sys.meta_path if finder not in finders]
+assert added == ["bert.names"] and signal.getsignal(signal.SIGINT) is handler, added
 # Raises where a device has been used already.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

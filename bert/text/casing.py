@@ -1,15 +1,17 @@
-"""What a vocabulary, or the name of a model, tells of the casing of texts."""
+"""The casing of texts, as a vocabulary or the name of a model shows it."""
 
 import re
 from collections.abc import Iterable
 
 from absl import logging
 
+from bert.options import Option
+
 # [CLS], [unused1], <S> and the like.
 _MARK = re.compile(r"\[.*\]|<.*>", re.DOTALL)
 # Of the released vocabularies, the cased ones have capitals in 31 % of their entries with letters
-# and more, the others in none. Smaller vocabularies, or those of scripts without casing, tell
-# nothing.
+# and more, the others in none. Smaller vocabularies, and vocabularies of
+# scripts without casing, do not show it.
 _FEWEST_LETTERS = 1000
 _FEWEST_CAPITALS = 100
 _CASED_SHARE = 0.1
@@ -38,7 +40,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 
 
 def find_casing(vocab: Iterable[str]) -> bool | None:
-    """Returns whether a vocabulary is cased; None where that cannot be told for sure."""
+    """Returns whether a vocabulary is cased; None where that is unsure."""
     letters = [token for token in vocab if token.lower() != token.upper()]
     letters = [token for token in letters if not _MARK.fullmatch(token)]
     capitals = sum(token != token.lower() for token in letters)
@@ -50,12 +52,12 @@ def find_casing(vocab: Iterable[str]) -> bool | None:
 
 
 def warn_of_casing(vocab: Iterable[str], vocab_file: str, do_lower_case: bool) -> None:
-    """Warns where texts are not lower-cased as the vocabulary needs it.
+    """Warns where texts are not lower-cased as the vocabulary requires.
 
     Args:
       vocab: The tokens.
-      vocab_file: Where they are from, for the message.
-      do_lower_case: Whether texts are.
+      vocab_file: The file of the tokens, for the message.
+      do_lower_case: Whether texts are lower-cased.
     """
     is_cased = find_casing(vocab)
     if is_cased is None or is_cased != do_lower_case:
@@ -65,11 +67,12 @@ def warn_of_casing(vocab: Iterable[str], vocab_file: str, do_lower_case: bool) -
     else:
         lost = "are absent, so words that begin with one are unknown"
     logging.warning(
-        "%s is the vocabulary of %s model, but --do_lower_case is %s: its entries with capitals "
-        "%s. Is --do_lower_case=%s meant?",
+        "%s is the vocabulary of %s model, but %s is %s: its entries with capitals %s. Is %s "
+        "meant?",
         vocab_file,
         "a cased" if is_cased else "an uncased",
+        Option("do_lower_case"),
         do_lower_case,
         lost,
-        not is_cased,
+        Option("do_lower_case", not is_cased),
     )

@@ -1,4 +1,4 @@
-"""Characters as the original release tells them apart, and what becomes of each."""
+"""The classes of characters in the original release, and how each is cleaned and split."""
 
 import functools
 import unicodedata
@@ -19,17 +19,17 @@ CJK_RANGES = (
 
 
 def is_whitespace(char: str) -> bool:
-    """Returns whether cleaning makes a space of it."""
+    """Returns whether cleaning turns a character into a space."""
     return char in "\t\n\r" or unicodedata.category(char) == "Zs"
 
 
 def is_control(char: str) -> bool:
-    """Returns whether cleaning deletes it."""
+    """Returns whether cleaning deletes a character."""
     return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
 
 
 def is_punctuation(char: str) -> bool:
-    """Returns whether it is a word of its own."""
+    """Returns whether a character is a separate word."""
     # All that is neither letter, digit nor space in ASCII counts, also `$`, `+` and the like, which
     # Unicode calls symbols.
     if char.isascii():
@@ -38,7 +38,7 @@ def is_punctuation(char: str) -> bool:
 
 
 def clean(char: str, *, chinese: bool) -> str:
-    """Returns what cleaning makes of a character, with `chinese` set apart if it is CJK."""
+    """Returns a character after cleaning; with `chinese`, CJK characters get spaces around them."""
     code = ord(char)
     if code in (0, 0xFFFD) or is_control(char):
         return ""
@@ -49,7 +49,7 @@ def clean(char: str, *, chinese: bool) -> str:
 
 
 def split(char: str, *, strips: bool, chinese: bool) -> str:
-    """Returns what cleaning and splitting make of a character, which `strips` loses its marks."""
+    """Returns a character after cleaning and splitting; `strips` removes accents."""
     if strips and unicodedata.category(char) == "Mn":
         return ""
     return f" {char} " if is_punctuation(char) else clean(char, chinese=chinese)

@@ -1,16 +1,16 @@
-"""What a tokenizer remembers of texts, and how it learns that it must forget."""
+"""The cache of a tokenizer, and its invalidation."""
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
-# Bounds of what is remembered: about 40 MB for English, 120 MB for the worst text.
+# Bounds of the cache: about 40 MB for English, 120 MB for the worst text.
 MEMO_ENTRIES = 1 << 17
 MEMO_WORD_LENGTH = 48
 
 
 class Memo(dict[Any, Any]):
-    """Computes a missing value and keeps it; begins anew when full, so that memory is bounded."""
+    """A cache that computes missing values, and is cleared when it is full."""
 
     def __init__(self, compute: Callable[[Any], Any]):
         super().__init__()
@@ -18,7 +18,7 @@ class Memo(dict[Any, Any]):
 
     def __missing__(self, key: str | int) -> Any:
         value = self.compute(key)
-        # Long words seldom come back.
+        # Long words seldom recur.
         if isinstance(key, int) or len(key) <= MEMO_WORD_LENGTH:
             if len(self) >= MEMO_ENTRIES:
                 self.clear()
@@ -26,7 +26,7 @@ class Memo(dict[Any, Any]):
         return value
 
 
-# Attributes of tokenizers that follow from the others.
+# Attributes of tokenizers that are derived from the others.
 REMEMBERED = {
     *("_seen", "_known", "_pieces", "_ids", "_finders", "_in_steps", "_strips", "_tables"),
     *("_size", "_longest", "_lookup"),
@@ -34,7 +34,7 @@ REMEMBERED = {
 
 
 class Watched:
-    """Counts what is set on tokenizers, and in their vocabularies, after which they look again."""
+    """Counts changes of tokenizers and their vocabularies, after which caches are checked."""
 
     changes = 0
 
@@ -43,7 +43,7 @@ class Watched:
         Watched.changes += 1
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is remembered stays behind.
+        # The cache is not pickled.
         return {name: value for name, value in vars(self).items() if name not in REMEMBERED}
 
 

@@ -43,8 +43,8 @@ def test_a_flag_that_contradicts_the_vocabulary_is_told(vocab, kind, log):
     assert log.messages == []
     warn_of_casing(vocab, "v.txt", vocab is CASED)
     (message,) = log.messages
-    assert message.startswith(f"v.txt is the vocabulary of {kind} model, but --do_lower_case is")
-    assert message.endswith(f"Is --do_lower_case={vocab is UNCASED} meant?")
+    assert message.startswith(f"v.txt is the vocabulary of {kind} model, but `do_lower_case` is")
+    assert message.endswith(f"Is `do_lower_case={vocab is UNCASED}` meant?")
 
 
 @pytest.mark.parametrize(
