@@ -1,8 +1,7 @@
 """The optimizer and learning rate of the original release (paper, appendix A.2).
 
 Adam with decoupled weight decay and without bias correction, after clipping by the global norm,
-under linear warm-up and linear decay. In graphs of `tf.compat.v1`, `create_optimizer` and the
-optimizer's methods return operations, as in the original (`bert.original.optimization`).
+under linear warm-up and linear decay. `bert.original.optimization` is for graphs (`tf.compat.v1`).
 """
 
 import contextlib
@@ -63,10 +62,7 @@ class _Patterns(tuple[str, ...]):
     """Regular expressions, under the name of a method of Keras' own decay."""
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        raise ValueError(
-            "`exclude_from_weight_decay` must be given to the constructor, as regular expressions "
-            "for the paths of variables."
-        )
+        raise ValueError("`exclude_from_weight_decay` must be given to the constructor.")
 
 
 @keras.saving.register_keras_serializable("bert")

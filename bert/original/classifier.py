@@ -53,8 +53,8 @@ def file_based_input_fn_builder(
 
     The function takes a mapping with `batch_size`, B, and returns a dataset of dictionaries:
     `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]; `label_ids` and `is_real_example`,
-    int32 [B]. In training it goes on for ever, each epoch in an order of its own; elsewhere it
-    gives all records once, in order.
+    int32 [B]. In training it repeats forever, each epoch in another order; elsewhere it
+    returns all records once, in order.
 
     Args:
       input_file: What `file_based_convert_examples_to_features` wrote.
@@ -122,7 +122,7 @@ def create_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
       segment_ids: int32 [B, S].
       labels: int32 [B], or None where they are not known; there is no loss then.
       num_labels: C.
-      use_one_hot_embeddings: Without effect; in the original it changes no number, either.
+      use_one_hot_embeddings: Ignored; in the original it changes no number, either.
 
     Returns:
       The mean loss, []; the loss of each example, [B]; logits and probabilities, [B, C]. All are
@@ -210,12 +210,12 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
     Args:
       bert_config: The shape of the encoder.
       num_labels: C.
-      init_checkpoint: Where weights come from, as in `Stored.open`; None for random ones.
+      init_checkpoint: The checkpoint, as in `Stored.open`; None for random weights.
       learning_rate: Peak of the learning rate.
-      num_train_steps: Step at which the rate reaches 0; None where nothing is trained.
+      num_train_steps: Step at which the rate reaches 0; None without training.
       num_warmup_steps: Length of warm-up in steps.
-      use_tpu: Without effect; it runs on TensorFlow's default device.
-      use_one_hot_embeddings: Without effect; in the original it changes no number, either.
+      use_tpu: Ignored; it runs on TensorFlow's default device.
+      use_one_hot_embeddings: Ignored; in the original it changes no number, either.
     """
     del use_tpu, use_one_hot_embeddings
     ways = model_fn.Ways(

@@ -175,9 +175,9 @@ def build(
     Args:
       make_model: Called once.
       ways: What the task does with it.
-      init_checkpoint: Where weights come from, as in `Stored.open`; None for random ones.
+      init_checkpoint: The checkpoint, as in `Stored.open`; None for random weights.
       learning_rate: Peak of the learning rate.
-      num_train_steps: Step at which the rate reaches 0; None where nothing is trained.
+      num_train_steps: Step at which the rate reaches 0; None without training.
       num_warmup_steps: Length of warm-up in steps.
     """
     if graph.in_graph():
