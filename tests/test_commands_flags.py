@@ -270,3 +270,8 @@ def test_changed_flags_can_be_pasted():
         *("--data_dir=d", "--do_eval", "--nodo_lower_case", "--output_dir=o", "--seed=7"),
         "--task_name='my task'",
     ]
+
+
+def test_help_shows_other_options_as_they_are_typed(new_flags):
+    create_pretraining_data.define_flags()
+    assert flags.FLAGS["memory_gb"].help.startswith("With --streaming, maximum memory")
