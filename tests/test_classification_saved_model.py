@@ -11,7 +11,7 @@ import modeling
 import tokenization
 from bert.export import saved_model
 from bert.models.exported import _is_multi_label
-from bert.tasks.classification.saved_model import _decode, export_classifier
+from bert.tasks.classification.export import _decode, export_classifier
 
 VOCAB_FILE = str(GOLDEN / "vocab.txt")
 MAX_SEQ_LENGTH = 12

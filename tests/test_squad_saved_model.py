@@ -16,9 +16,9 @@ from bert.models.fine_tuned import LoadedModel
 from bert.network.heads import span_model
 from bert.runs import tuning
 from bert.tasks.squad import answers as squad_answers
+from bert.tasks.squad import export as squad_saved_model
 from bert.tasks.squad import questions as squad_questions
-from bert.tasks.squad import saved_model as squad_saved_model
-from bert.tasks.squad.saved_model import export_answerer
+from bert.tasks.squad.export import export_answerer
 from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.task import Part
 from bert.weights.folder import ModelFolder

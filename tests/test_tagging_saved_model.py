@@ -16,7 +16,7 @@ from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging import words as tagging_words
-from bert.tasks.tagging.saved_model import GraphWordSpans, export_tagger
+from bert.tasks.tagging.export import GraphWordSpans, export_tagger
 
 LENGTH = 10
 BATCH = 4

@@ -344,7 +344,7 @@ class Classification:
 
     def export(self, folder: str, model: keras.Model) -> None:
         # A model that only answers loads no writer of graphs.
-        from bert.tasks.classification.saved_model import export_classifier  # noqa: PLC0415
+        from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
 
         export_classifier(
             folder,

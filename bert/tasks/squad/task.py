@@ -342,7 +342,7 @@ class QuestionAnswering:
 
     def export(self, folder: str, model: keras.Model) -> None:
         # A model that only answers loads no writer of graphs.
-        from bert.tasks.squad.saved_model import export_answerer  # noqa: PLC0415
+        from bert.tasks.squad.export import export_answerer  # noqa: PLC0415
 
         export_answerer(
             folder,

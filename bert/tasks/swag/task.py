@@ -225,6 +225,6 @@ class MultipleChoice:
 
     def export(self, folder: str, model: keras.Model) -> None:
         # A model that only answers loads no writer of graphs.
-        from bert.tasks.swag.saved_model import export_chooser  # noqa: PLC0415
+        from bert.tasks.swag.export import export_chooser  # noqa: PLC0415
 
         export_chooser(folder, model, self.tokenizer, self.max_seq_length)

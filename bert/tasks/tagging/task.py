@@ -347,7 +347,7 @@ class Tagging:
 
     def export(self, folder: str, model: keras.Model) -> None:
         # A model that only answers loads no writer of graphs.
-        from bert.tasks.tagging.saved_model import export_tagger  # noqa: PLC0415
+        from bert.tasks.tagging.export import export_tagger  # noqa: PLC0415
 
         export_tagger(folder, model, self.tokenizer, self.task, self.max_seq_length)
 
