@@ -126,7 +126,7 @@ def test_weights_to_begin_with_are_not_overwritten(tmp_path, place):
     settings = make_settings("classification", tmp_path, num_train_epochs=1.0, do_eval=True)
     run_classifier.run(settings)
     changes = {"overwrite_output_dir": True, "init_checkpoint": str(tmp_path / place)}
-    with pytest.raises(ValueError, match="`--init_checkpoint` must not be of the run in"):
+    with pytest.raises(ValueError, match="`init_checkpoint` must not be of the run in"):
         run_classifier.run(dataclasses.replace(settings, **changes))
     assert (tmp_path / "out/bert_model.ckpt.index").exists()
 

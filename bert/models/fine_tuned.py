@@ -12,6 +12,7 @@ from bert.files.weight_names import TASK_FILE
 from bert.models.kinds import KINDS, read_task
 from bert.models.options import Overrides
 from bert.models.vectors import Encoding
+from bert.network.inference import infer
 from bert.tasks.task import (
     ASKED,
     Arrays,
@@ -22,7 +23,6 @@ from bert.tasks.task import (
     read_rows,
     stored_field,
 )
-from bert.training.evaluation import Predictor
 from bert.training.lengths import by_length
 from bert.training.validation import check_length
 from bert.weights.folder import ModelFolder
@@ -60,7 +60,9 @@ class LoadedModel(Encoding):
         signature = {
             name: tf.TensorSpec([None] * self._rank, tf.int32, name=name) for name in model.input
         }
-        self._predictor = Predictor(model, signature)
+        self._graph = tf.function(
+            lambda batch: infer(model, batch), input_signature=[signature], autograph=False
+        )
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -109,7 +111,8 @@ class LoadedModel(Encoding):
     def _run(self, arrays: Arrays, between: Callable[[], None]) -> Outputs:
         """Yields the model's outputs; sequences of similar lengths go together."""
         for numbers, batch in by_length(arrays, list(self.model.input), self.batch_size):
-            outputs = self._predictor(batch)
+            found = self._graph({name: batch[name] for name in self.model.input})
+            outputs = {name: values.numpy() for name, values in found.items()}
             between()
             yield numbers, outputs
 

@@ -158,7 +158,7 @@ class MaskedModel:
           ValueError: naming `place`, where the text is empty or too long.
         """
         texts = split_pair(text) if isinstance(text, str) else text
-        text = " ||| ".join(each for each in texts if each)
+        text = " ||| ".join(filter(None, texts))
         a, b = map(self._tokenize, texts)
         length = len(a) + len(b) + (3 if b else 2)
         tokens, segment_ids = tokenization.pack(a, b, max_length=length)
@@ -179,8 +179,8 @@ class MaskedModel:
 
     def _tokenize(self, text: str) -> list[str]:
         """Returns the word pieces; the tokenizer itself would split `[MASK]`."""
-        parts = [self.tokenizer.tokenize(part) for part in text.split(MASK)]
-        return parts[0] + [token for part in parts[1:] for token in (MASK, *part)]
+        first, *others = map(self.tokenizer.tokenize, text.split(MASK))
+        return first + [token for part in others for token in (MASK, *part)]
 
     def fill(
         self,
@@ -279,11 +279,10 @@ class MaskedModel:
         """
         for text in texts:
             self.check_pair(text)
-        found = [0.0] * len(texts)
+        found = np.zeros(len(texts))
         for numbers, batch in self._batches([(text, [0]) for text in texts]):
-            for number, chance in zip(numbers, self._compare(batch).numpy().tolist(), strict=True):
-                found[number] = chance
-        return found
+            found[numbers] = self._compare(batch).numpy()
+        return found.tolist()
 
     def check_masked(self, text: Text) -> None:
         """Checks that a text can be filled."""
@@ -341,11 +340,7 @@ class MaskedModel:
 
 
 def check_sides(config: modeling.BertConfig) -> None:
-    """Checks that a model reads the text on both sides of a token.
-
-    Raises:
-      ValueError: where the model is a decoder, or has LSTMs.
-    """
+    """Checks that a model reads both sides of a token: no decoder, no LSTMs."""
     if config.is_bilstm:
         raise ValueError(
             "The model must read both sides of a [MASK] together. This one reads each by itself: "
