@@ -15,19 +15,14 @@ unchanged.
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import tokenization
+from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
-from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import DistilledSettings
-from bert.files.process import import_tensorflow
 from bert.names import serve
-from bert.options import take
+from bert.runs.recipes import FineTuning, Search
 from bert.tasks.classification.options import ClassificationData
-
-if TYPE_CHECKING:
-    import modeling
-    from bert.tasks.classification.task import Classification
+from bert.tasks.options import Teacher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,46 +40,28 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
-      labels, as `test_f1` and so on; with several runs, what `bert.runs.repeats.run` gives.
+      labels, as `test_f1` and so on; with several runs, what `bert.runs.search.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    import_tensorflow()
-    from bert.runs import repeats
-
-    return repeats.run(settings, open_task)
+    return fine_tuning.run(make_recipe(settings))
 
 
-def check(settings: Settings, checks: Checks) -> None:
-    """Checks what `run` needs."""
-    import_tensorflow()
-    from bert.runs.checks import check_fine_tuning
-
-    check_fine_tuning(checks, settings, open_task)
+def check(settings: Settings) -> None:
+    """Shows what `run` would do, and exits with 1 if it would fail."""
+    fine_tuning.check(make_recipe(settings))
 
 
-def open_task(
-    settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
-) -> "Classification":
-    """Returns the task that the settings name, for a model of this shape."""
-    import_tensorflow()
-    from bert.runs.contexts import make_context
-    from bert.runs.teachers import teach
-    from bert.tasks.classification.open import open_classification
-
-    context = make_context(settings, config, tokenizer)
-    data = take(ClassificationData, settings)
-    task = open_classification(context, data, settings, settings)
-    if not settings.do_train:
-        return task
-    arguments = (settings.output_dir, settings.predict_batch_size)
-    return teach(task, settings, *arguments, fetches=not settings.check)
+def make_recipe(settings: Settings) -> FineTuning | Search:
+    """Returns the recipe that the flags describe, or the search over several runs."""
+    return fine_tuning.make_recipe(settings, ClassificationData, teacher=Teacher)
 
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
+    settings = common_flags.read_settings(Settings)
+    (check if settings.check else run)(settings)
 
 
 # What people import from the original's run_classifier.py.

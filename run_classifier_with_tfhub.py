@@ -16,7 +16,7 @@ from absl import flags, logging
 import run_classifier
 import tokenization
 from bert.commands import flags as common_flags
-from bert.commands.checks import FAILED, Checks, start
+from bert.commands.checks import prepare
 from bert.commands.console import run_script
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
@@ -72,16 +72,13 @@ def run(
 
 def check(
     settings: run_classifier.Settings,
-    checks: Checks,
     bert_hub_module_handle: str,
     do_lower_case: bool | None = None,
 ) -> None:
-    """Checks what `run` needs."""
+    """Shows what `run` would do, and exits with 1 if it would fail."""
     with model_folder() as folder:
         arguments = (settings, bert_hub_module_handle, do_lower_case, folder)
-        complete = checks("module", _complete, *arguments, tells=lambda _: bert_hub_module_handle)
-        if complete is not FAILED:
-            run_classifier.check(complete, checks)
+        run_classifier.check(prepare("module", bert_hub_module_handle, _complete, *arguments))
 
 
 def _complete(
@@ -166,11 +163,7 @@ def main(_: list[str]) -> None:
             )
     handle = common_flags.read_settings(Settings).bert_hub_module_handle
     casing = settings.do_lower_case if given & {"do_lower_case", "do_lower"} else None
-    start(
-        settings,
-        lambda settings: run(settings, handle, casing),
-        lambda settings, checks: check(settings, checks, handle, casing),
-    )
+    (check if settings.check else run)(settings, handle, casing)
 
 
 # What people have from the original's run_classifier_with_tfhub.py.

@@ -12,20 +12,21 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import tokenization
+from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
-from bert.commands.checks import FAILED, Checks, start
+from bert.commands.checks import prepare
 from bert.commands.console import run_script
 from bert.commands.settings import DistilledSettings
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
-from bert.options import Message, Option, option, read_grid, several, take
+from bert.options import Message, Option, option, read_grid, several
+from bert.runs.recipes import CasedTextModel, FineTuning, Search
+from bert.tasks.options import Teacher
 from bert.tasks.tagging.options import FeatureOptions, TaggingData, TaggingLengths, TagOptions
 from bert.weights.options import LOWERS
 
 if TYPE_CHECKING:
-    import modeling
-    from bert.tasks.tagging.task import Tagging
+    pass
 
 # That of all scripts that fine-tune.
 _LEARNING_RATE = 5e-5
@@ -76,34 +77,30 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The scores of the dev set, with `loss` and `baseline`, and those of the test set, where it has
-      tags, as `test_f1` and so on; with several runs, what `bert.runs.repeats.run` gives.
+      tags, as `test_f1` and so on; with several runs, what `bert.runs.search.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    import_tensorflow()
-    from bert.runs import repeats
+    with model_folder() as folder:
+        return fine_tuning.run(make_recipe(_with_word_vectors(settings, folder)))
 
+
+def check(settings: Settings) -> None:
+    """Shows what `run` would do, and exits with 1 if it would fail."""
+    with model_folder() as folder:
+        if path := settings.word_vectors:
+            settings = prepare("word vectors", path, _with_word_vectors, settings, folder)
+        fine_tuning.check(make_recipe(settings))
+
+
+def make_recipe(settings: Settings) -> FineTuning | Search:
+    """Returns the recipe that the flags describe, or the search over several runs."""
     is_several = settings.num_runs > 1 or read_grid(settings)
     if is_several and settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
-    with model_folder() as folder:
-        return repeats.run(_with_word_vectors(settings, folder), open_task)
-
-
-def check(settings: Settings, checks: Checks) -> None:
-    """Checks what `run` needs."""
-    import_tensorflow()
-    from bert.runs.checks import check_fine_tuning
-
-    with model_folder() as folder:
-        if settings.word_vectors:
-            arguments, path = (settings, folder), settings.word_vectors
-            complete = checks("word vectors", _with_word_vectors, *arguments, tells=lambda _: path)
-            if complete is FAILED:
-                return
-            settings = complete
-        check_fine_tuning(checks, settings, open_task, takes_steps=not settings.feature_based)
+    groups = {"teacher": Teacher, "tags": TagOptions, "features": FeatureOptions}
+    return fine_tuning.make_recipe(settings, TaggingData, CasedTextModel, **groups)
 
 
 def _with_word_vectors(settings: Settings, folder: str) -> Settings:
@@ -120,6 +117,7 @@ def _with_word_vectors(settings: Settings, folder: str) -> Settings:
             f"`--{given[0]}` must not be given with `--word_vectors`, which take the place of a "
             f"BERT. Received {getattr(settings, given[0])!r}."
         )
+    import_tensorflow()
     from bert.files.word_vectors import read_word_vectors
     from bert.weights.word_vectors import save_as_model
 
@@ -130,33 +128,10 @@ def _with_word_vectors(settings: Settings, folder: str) -> Settings:
     return dataclasses.replace(settings, init_checkpoint=model, feature_layers=layers)
 
 
-def open_task(
-    settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
-) -> "Tagging":
-    """Returns the task that the settings name, for a model of this shape."""
-    import_tensorflow()
-    from bert.runs.contexts import make_context
-    from bert.runs.teachers import teach
-    from bert.tasks.tagging.open import open_tagging
-
-    task = open_tagging(
-        make_context(settings, config, tokenizer),
-        take(TaggingData, settings),
-        take(TagOptions, settings),
-        take(FeatureOptions, settings),
-        lengths=settings,
-        encoder=settings,
-        schedule=settings,
-    )
-    if not settings.do_train:
-        return task
-    arguments = (settings.output_dir, settings.predict_batch_size)
-    return teach(task, settings, *arguments, fetches=not settings.check)
-
-
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
+    settings = common_flags.read_settings(Settings)
+    (check if settings.check else run)(settings)
 
 
 if __name__ == "__main__":

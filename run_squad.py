@@ -12,18 +12,18 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import tokenization
+from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
-from bert.commands.checks import FAILED, Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import FineTuningSettings
 from bert.files.process import import_tensorflow
 from bert.names import serve
-from bert.options import option, read_grid
-from bert.tasks.squad.options import DecodingOptions, SquadData, SquadLengths, check_windows
+from bert.options import option
+from bert.runs.recipes import FineTuning, Search
+from bert.tasks.squad.options import DecodingOptions, SquadData, SquadLengths
 
 if TYPE_CHECKING:
     import modeling
-    from bert.tasks.squad.task import QuestionAnswering
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,26 +49,25 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       The official scores of the predictions; with several runs, what
-      `bert.runs.repeats.run` gives; empty where nothing is predicted or the file has no
+      `bert.runs.search.run` gives; empty where nothing is predicted or the file has no
       answers.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    import_tensorflow()
-    from bert.runs import repeats
-
-    _check_settings(settings)
-    results = repeats.run(settings, open_task)
-    # What guessing would reach is no official score.
+    results = fine_tuning.run(make_recipe(settings))
+    # The baseline is no official score.
     return {name: results[name] for name in results if not name.startswith("baseline")}
 
 
-def _check_settings(settings: Settings) -> None:
-    for verb in ("train", "predict"):
-        if getattr(settings, f"do_{verb}"):
-            settings.check_file(verb)
-    check_windows(settings, settings, settings)
+def check(settings: Settings) -> None:
+    """Shows what `run` would do, and exits with 1 if it would fail."""
+    fine_tuning.check(make_recipe(settings))
+
+
+def make_recipe(settings: Settings) -> FineTuning | Search:
+    """Returns the recipe that the flags describe, or the search over several runs."""
+    return fine_tuning.make_recipe(settings, SquadData, decoding=DecodingOptions)
 
 
 def validate_flags_or_throw(
@@ -83,49 +82,25 @@ def validate_flags_or_throw(
     Raises:
       ValueError: where they do not fit.
     """
-    from bert.runs import finetuning
+    import_tensorflow()
+    from bert.runs.finetuning import check_steps
     from bert.training.validation import check_length
 
     settings = settings or common_flags.read_settings(Settings)
     casing, init_checkpoint = settings.do_lower_case, settings.init_checkpoint
     tokenization.validate_case_matches_checkpoint(casing is not False, init_checkpoint)
-    finetuning.check_verbs(settings)
-    _check_settings(settings)
+    recipe = make_recipe(settings)
+    scored = recipe.scored_options() if isinstance(recipe, Search) else []
+    shared = recipe.shared if isinstance(recipe, Search) else recipe
+    check_steps(shared, scored)
+    shared.check_questions()
     check_length(settings.max_seq_length, bert_config)
-
-
-def check(settings: Settings, checks: Checks) -> None:
-    """Checks what `run` needs."""
-    import_tensorflow()
-    from bert.runs.checks import check_fine_tuning
-
-    files = checks("files", _check_settings, settings, tells=lambda _: "can be read")
-    check_fine_tuning(checks, settings, FAILED if files is FAILED else open_task)
-
-
-def open_task(
-    settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
-) -> "QuestionAnswering":
-    """Returns the task that the settings name, for a model of this shape."""
-    import_tensorflow()
-    from bert.runs.contexts import make_context
-    from bert.tasks.squad.open import open_squad
-
-    scored = {
-        "early_stopping_patience": settings.early_stopping_patience > 0,
-        "num_runs": settings.num_runs > 1,
-        **read_grid(settings),
-    }
-    return open_squad(
-        make_context(settings, config, tokenizer),
-        *(settings, settings, settings, settings),
-        scored_options=[name for name, is_set in scored.items() if is_set],
-    )
 
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
+    settings = common_flags.read_settings(Settings)
+    (check if settings.check else run)(settings)
 
 
 # What people import from the original's run_squad.py.

@@ -9,20 +9,15 @@ its answers are the endings.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import tokenization
+from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
-from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
 from bert.commands.settings import FileSettings
-from bert.files.process import import_tensorflow
-from bert.options import option, take
+from bert.options import option
+from bert.runs.recipes import FineTuning, Search
 from bert.tasks.swag.options import SwagData
-
-if TYPE_CHECKING:
-    import modeling
-    from bert.tasks.swag.task import MultipleChoice
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,40 +42,28 @@ def run(settings: Settings) -> dict[str, Any]:
 
     Returns:
       `accuracy`, `loss` and `baseline` on the val set, and where the test set has labels
-      `test_accuracy` and `test_loss`; with several runs, what `bert.runs.repeats.run` gives.
+      `test_accuracy` and `test_loss`; with several runs, what `bert.runs.search.run` gives.
 
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    import_tensorflow()
-    from bert.runs import repeats
-
-    return repeats.run(settings, open_task)
+    return fine_tuning.run(make_recipe(settings))
 
 
-def check(settings: Settings, checks: Checks) -> None:
-    """Checks what `run` needs."""
-    import_tensorflow()
-    from bert.runs.checks import check_fine_tuning
-
-    check_fine_tuning(checks, settings, open_task)
+def check(settings: Settings) -> None:
+    """Shows what `run` would do, and exits with 1 if it would fail."""
+    fine_tuning.check(make_recipe(settings))
 
 
-def open_task(
-    settings: Settings, config: "modeling.BertConfig", tokenizer: tokenization.FullTokenizer
-) -> "MultipleChoice":
-    """Returns the task that the settings name, for a model of this shape."""
-    import_tensorflow()
-    from bert.runs.contexts import make_context
-    from bert.tasks.swag.open import open_swag
-
-    context = make_context(settings, config, tokenizer)
-    return open_swag(context, take(SwagData, settings), settings, settings)
+def make_recipe(settings: Settings) -> FineTuning | Search:
+    """Returns the recipe that the flags describe, or the search over several runs."""
+    return fine_tuning.make_recipe(settings, SwagData)
 
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
+    settings = common_flags.read_settings(Settings)
+    (check if settings.check else run)(settings)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from conftest import change, read_report, spread, to_numpy
-from helpers import classifier_runs, swag_runs, tagging_runs
+from helpers import classifier_runs, opened_tasks, swag_runs, tagging_runs
 
 import convert_checkpoint
 import modeling
@@ -185,7 +185,7 @@ def test_onnx_holds_the_lstms_of_a_tagger_on_features_and_no_others(
     )
     given = (config, FullTokenizer(str(tmp_path / "vocab.txt")))
     with contextlib.nullcontext() if fits else pytest.raises(ValueError, match="must be saved_m"):
-        run_ner.open_task(settings, *given)
+        opened_tasks.open_task(run_ner, settings, *given)
     added = dataclasses.replace(settings, feature_based=None, feature_layers=None, add_bilstm=True)
     with pytest.raises(ValueError, match="must be saved_model for such a model with LSTMs"):
-        run_ner.open_task(added, *given)
+        opened_tasks.open_task(run_ner, added, *given)

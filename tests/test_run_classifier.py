@@ -19,6 +19,7 @@ from conftest import (
     read_report,
     run_python,
 )
+from helpers import opened_tasks
 from helpers.classifier_runs import COLORS, make_rows, read_tsv, settings_in, write_task, write_tsv
 from helpers.forks import fork_python
 
@@ -375,7 +376,9 @@ def test_the_metric_of_a_task_of_ones_own_is_chosen_and_kept(make_settings, tmp_
     vocabulary = (tmp_path / "vocab.txt").read_bytes()
 
     def open_task(**changes):
-        return run_classifier.open_task(make_settings(**changes), tiny_config, tokenizer)
+        return opened_tasks.open_task(
+            run_classifier, make_settings(**changes), tiny_config, tokenizer
+        )
 
     assert open_task(do_train=True).metric == "accuracy"
     task = open_task(do_train=True, metric="matthews")
@@ -478,10 +481,10 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "At least one of `--do_train`, `--do_eval`"),
+        ({}, "At least one of `do_train`, `do_eval`"),
         ({"task_name": "sst", "do_train": True}, "`task_name` must be one of"),
-        ({"num_runs": 2, "do_train": True}, "`--num_runs` needs `--do_train` and `--do_eval`"),
-        ({"early_stopping_patience": 1, "do_eval": True}, "`--early_stopping_patience` needs"),
+        ({"num_runs": 2, "do_train": True}, "`num_runs` needs `do_train` and `do_eval`"),
+        ({"early_stopping_patience": 1, "do_eval": True}, "`early_stopping_patience` needs"),
         ({"do_eval": True}, "`--output_dir` must hold a trained model"),
         ({"do_train": True, "max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"do_train": True, "text_a_column": "txt"}, r"txt.*text.*label"),

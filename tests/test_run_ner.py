@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROOT, exhaustive, read_report, run_python
+from helpers import opened_tasks
 from helpers.forks import fork_python
 from helpers.tagging_runs import (
     GOOD,
@@ -56,7 +57,9 @@ def test_one_file_is_enough(make_settings, tmp_path, log):
     def read(**changes):
         settings = make_settings(**given, do_train=True, **changes)
         folder = ModelFolder.of(settings, settings, settings.output_dir)
-        return run_ner.open_task(settings, folder.config, folder.load_tokenizer()).sentences
+        return opened_tasks.open_task(
+            run_ner, settings, folder.config, folder.load_tokenizer()
+        ).sentences
 
     parts = read(do_eval=True, dev_fraction=0.5, document_context=True).values()
     documents = [{sentence.document for sentence in part} for part in parts]
@@ -523,7 +526,7 @@ def test_a_list_of_texts_is_no_input(trained):
 @pytest.mark.parametrize(
     ("texts", "changes", "message"),
     [
-        ({}, {"do_train": False}, "At least one of `--do_train`, `--do_eval`, `--do_predict`"),
+        ({}, {"do_train": False}, "At least one of `do_train`, `do_eval`, `do_predict`"),
         ({}, {}, r"`data_dir` must hold 'train' with one of .*`train_file` name the file"),
         ({}, {"data_dir": None}, "`data_dir` or `train_file` must be given"),
         ({}, {"data_dir": "nowhere"}, "'nowhere', which is not a folder"),
@@ -559,7 +562,7 @@ def test_a_list_of_texts_is_no_input(trained):
         ({"train": GOOD, "dev": "Ada B-ORG\n"}, {"do_eval": True}, r"dev.txt:1: .*\['PER'\].*ORG"),
         ({"train": GOOD, "test": "Bo B-X\n"}, {"do_predict": True}, "test.txt:1: .*'B-X'"),
         ({"train": GOOD, "test": "Bo B-PER\nx y\n"}, {"do_predict": True}, "test.txt:2: A tag"),
-        ({"train": GOOD}, {"num_runs": 2}, "`--num_runs` needs `--do_train` and `--do_eval`"),
+        ({"train": GOOD}, {"num_runs": 2}, "`num_runs` needs `do_train` and `do_eval`"),
         ({}, {"do_train": False, "do_eval": True}, "`--output_dir` must hold a trained model"),
         ({"train": GOOD}, {"max_seq_length": 65}, "`max_seq_length` must be at most 64"),
         ({"train": GOOD}, {"vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),

@@ -11,7 +11,6 @@ import extract_features
 import neighbours
 import predict
 import run_ner
-from bert.commands.checks import GOOD, WRONG, Checks
 from bert.models.open import load
 from bert.tasks.tagging import entities as tagging_entities
 from bert.weights.checkpoint import Stored
@@ -155,11 +154,10 @@ def test_what_word_vectors_are_not_for_is_refused(make_settings, tmp_path):
     assert found[0] == found[1]
 
 
-def test_check_tells_of_the_vectors(make_settings, tmp_path):
-    checks = Checks()
-    run_ner.check(make_settings(do_train=True, do_eval=True), checks)
-    marks = {line.name: line.mark for line in checks.lines}
-    assert marks["word vectors"] == GOOD and WRONG not in marks.values()
-    checks = Checks()
-    run_ner.check(make_settings(do_train=True, word_vectors="nowhere"), checks)
-    assert [line.name for line in checks.lines if line.mark == WRONG] == ["word vectors"]
+def test_check_tells_of_the_vectors(make_settings, capsys):
+    run_ner.check(make_settings(do_train=True, do_eval=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("✓ word vectors") and not any(line[0] == "✗" for line in lines)
+    with pytest.raises(SystemExit, match="1 of 1 would end the run"):
+        run_ner.check(make_settings(do_train=True, word_vectors="nowhere"))
+    assert capsys.readouterr().out.startswith("✗ word vectors")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, read_report, run_python
+from helpers import opened_tasks
 from helpers.forks import fork_python
 from helpers.script_runs import finish_beside_killed
 from helpers.squad_runs import (
@@ -124,7 +125,7 @@ def test_answers_are_cut_out_in_the_casing_of_the_tokenizer(tiny_config, is_unca
     tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"), is_uncased)
     settings = run_squad.Settings(output_dir="out")
     assert settings.do_lower_case is None
-    task = run_squad.open_task(settings, tiny_config, tokenizer)
+    task = opened_tasks.open_task(run_squad, settings, tiny_config, tokenizer)
     assert task.decoding.do_lower_case == is_uncased
 
 
@@ -285,7 +286,7 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "At least one of `--do_train`, `--do_predict` and `--do_export`"),
+        ({}, "At least one of `do_train`, `do_predict` and `do_export`"),
         ({"do_export": True}, "`--output_dir` must hold a trained model"),
         ({"do_train": True, "train_file": None}, "`do_train` needs `train_file`"),
         ({"do_predict": True, "predict_file": None}, "`do_predict` needs `predict_file`"),
@@ -294,8 +295,8 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
         ({"do_predict": True}, "`--output_dir` must hold a trained model"),
         ({"do_train": True, "max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"do_train": True, "max_query_length": 13}, "`max_seq_length` must be greater than 16"),
-        ({"do_train": True, "num_runs": 2}, "`--num_runs` needs `--do_train` and `--do_predict`"),
-        ({"do_train": True, "early_stopping_patience": 1}, "`--early_stopping_patience` needs"),
+        ({"do_train": True, "num_runs": 2}, "`num_runs` needs `do_train` and `do_predict`"),
+        ({"do_train": True, "early_stopping_patience": 1}, "`early_stopping_patience` needs"),
         (
             {"do_predict": True, "bucket_predictions": True, "pad_to_max_length": True},
             "`bucket_predictions` must not be given together",
@@ -334,7 +335,7 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"do_train": False}, "At least one of `--do_train`"),
+        ({"do_train": False}, "At least one of `do_train`"),
         ({"train_file": None}, "`do_train` needs `train_file`"),
         ({"do_predict": True, "predict_file": None}, "`do_predict` needs `predict_file`"),
         ({"max_seq_length": 17}, "`max_seq_length` must be at most 16"),

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from conftest import LARGE_GOLDEN, read_report, run_python
+from helpers import opened_tasks
 from helpers.swag_runs import (
     ROW,
     make_rows,
@@ -59,7 +60,7 @@ def test_one_file_is_enough_and_a_labelled_test_set_is_scored(make_settings, tmp
     # The same context with other endings is on one side.
     config = modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
     tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
-    task = run_swag.open_task(make_settings(**given, **verbs), config, tokenizer)
+    task = opened_tasks.open_task(run_swag, make_settings(**given, **verbs), config, tokenizer)
     read = task.read(["train", "dev"])
     train, dev = ({example.context for example in each} for each in read.values())
     assert dev and not train & dev
@@ -252,7 +253,7 @@ def test_inputs_that_are_none_are_named(trained, row, message):
 @pytest.mark.parametrize(
     ("changes", "rows", "message"),
     [
-        ({"do_train": False}, [ROW], "At least one of `--do_train`, `--do_eval`"),
+        ({"do_train": False}, [ROW], "At least one of `do_train`, `do_eval`"),
         ({}, None, r"`data_dir` must hold one of \['train.csv'"),
         ({"data_dir": "nowhere"}, [ROW], "'nowhere', which is not a folder"),
         ({}, [], "must hold"),
@@ -264,7 +265,7 @@ def test_inputs_that_are_none_are_named(trained, row, message):
         ({}, [{**ROW, "endings": ["in", None]}], r"Received None as ending 1 of 2"),
         ({}, [{"endings": ["in", "old"], "label": 0}], "must have text as `context` or `sent1`"),
         ({"do_eval": True}, [ROW], r"must hold one of \['val.csv'.*leave `data_dir` out"),
-        ({"num_runs": 2}, [ROW], "`--num_runs` needs `--do_train` and `--do_eval`"),
+        ({"num_runs": 2}, [ROW], "`num_runs` needs `do_train` and `do_eval`"),
         ({"do_train": False, "do_eval": True}, [ROW], "must hold a trained model"),
         ({"max_seq_length": 33}, [ROW], "`max_seq_length` must be at most 32"),
         ({"max_seq_length": 4}, [ROW], "`max_seq_length` must be at least 5"),

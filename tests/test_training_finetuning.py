@@ -14,7 +14,7 @@ from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import shaping_options
-from bert.runs import finetuning, fit, identity, tuning
+from bert.runs import fit, identity, tuning
 from bert.runs.resumption import plan_training
 from bert.tasks.task import ExampleFile
 from bert.training import loop
@@ -90,13 +90,22 @@ def open_batches(settings, config, arrays, *, seed=None, batch_size=4):
     return file.open(features, arrays["input_mask"].sum(axis=1))
 
 
+def open_output(settings, task):
+    """Returns the output folder, checked as a plan checks it."""
+    source = ModelFolder.of(settings, settings, settings.output_dir)
+    folder = ModelFolder(settings.output_dir)
+    make_folder(settings.output_dir)
+    folder.check_same(source.config, source.vocabulary, task)
+    return folder
+
+
 def run(settings, config, evaluation=None, arrays=None):
     """Trains as scripts do; returns the model and the step of its weights."""
     keras.utils.set_random_seed(3)
     arrays = make_arrays(config) if arrays is None else arrays
     batches = open_batches(settings, config, arrays, seed=settings.seed)
     source = ModelFolder.of(settings, settings, settings.output_dir)
-    finetuning.open_folder(settings, source, TASK).save(config, source.vocabulary, TASK)
+    open_output(settings, TASK).save(config, source.vocabulary, TASK)
     model = classifier_model(config, 2)
     return model, train(settings, model, batches, evaluation)
 
@@ -336,9 +345,7 @@ def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
 def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path, vocab_file):
     def open_folder(task=TASK, **changes):
         settings = make_settings(**changes)
-        return finetuning.open_folder(
-            settings, ModelFolder.of(settings, settings, settings.output_dir), task
-        )
+        return open_output(settings, task)
 
     open_folder().save(tiny_config, Path(vocab_file).read_bytes(), TASK)
     open_folder()

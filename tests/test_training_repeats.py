@@ -11,7 +11,7 @@ from helpers.checked_runs import check
 import run_classifier
 from bert.commands.checks import WRONG
 from bert.models.open import load
-from bert.runs import repeats
+from bert.runs import search
 from bert.training.evaluation import EarlyStopping
 
 GRID = {"learning_rate": (1e-5, 0.02)}
@@ -56,23 +56,23 @@ def content(folder):
 
 def test_runs_are_ordered_by_point_and_seed(make_settings):
     settings = make_settings(learning_rate=(2e-5, 3e-5), train_batch_size=[16], num_runs=2, seed=7)
-    runs = repeats.list_runs(settings)
+    runs = run_classifier.make_recipe(settings).trials
     assert [each.folder for each in runs] == [
         "learning_rate_2e-05-run_1",
         "learning_rate_2e-05-run_2",
         "learning_rate_3e-05-run_1",
         "learning_rate_3e-05-run_2",
     ]
-    assert [each.settings.learning_rate for each in runs] == [2e-5, 2e-5, 3e-5, 3e-5]
-    assert [each.settings.seed for each in runs] == [7, 8, 7, 8]
-    assert {each.settings.train_batch_size for each in runs} == {16}
+    assert [each.recipe.schedule.learning_rate for each in runs] == [2e-5, 2e-5, 3e-5, 3e-5]
+    assert [each.recipe.seed for each in runs] == [7, 8, 7, 8]
+    assert {each.recipe.schedule.train_batch_size for each in runs} == {16}
     # Their scores are of the same examples.
-    assert {each.settings.split_seed for each in runs} == {7}
+    assert {each.recipe.data.split_seed for each in runs} == {7}
 
 
 def test_one_value_is_no_grid(make_settings, tmp_path):
-    (one,) = repeats.list_runs(make_settings(learning_rate=(0.5,)))
-    assert (one.settings.output_dir, one.settings.learning_rate) == (str(tmp_path / "out"), 0.5)
+    one = run_classifier.make_recipe(make_settings(learning_rate=(0.5,)))
+    assert (one.output.output_dir, one.schedule.learning_rate) == (str(tmp_path / "out"), 0.5)
 
 
 @pytest.mark.parametrize("values", [(), (16, 16)])
@@ -127,7 +127,7 @@ def test_an_older_best_does_not_answer_with_the_files_of_the_next(searched, alon
     (better / "vocab.txt").unlink()
     assert (out / "bert_model.ckpt.index").exists()
     with pytest.raises(FileNotFoundError):
-        repeats.keep_model(str(better), str(out))
+        search.keep_model(str(better), str(out))
     assert not (out / "bert_model.ckpt.index").exists()
 
 
@@ -266,11 +266,11 @@ def test_what_cannot_run_is_told_before_the_first_begins(make_settings, alone, t
 @pytest.mark.exhaustive
 def test_a_training_beside_the_runs_keeps_its_weights(make_settings, searched, alone, log):
     folder, _, _ = searched
-    assert repeats.may_keep_best(make_settings(output_dir=str(folder / "out")))
-    assert not repeats.may_keep_best(make_settings(output_dir=str(alone)))
+    assert search.may_keep_best(make_settings(output_dir=str(folder / "out")))
+    assert not search.may_keep_best(make_settings(output_dir=str(alone)))
     assert "those of the best run stay in the folder of that run" in log.text
     overwriting = make_settings(output_dir=str(alone), overwrite_output_dir=True)
-    assert repeats.may_keep_best(overwriting)
+    assert search.may_keep_best(overwriting)
 
 
 def test_a_training_by_itself_does_not_replace_the_best_of_several(searched, tmp_path):
@@ -327,14 +327,14 @@ def test_of_equals_the_first_is_the_best():
 
     scores = [float("nan"), 0.5, 0.9, 0.7, 0.7, 0.9, 0.8, 0.8]
     points = [{"learning_rate": rate} for rate in (0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4)]
-    grouped = repeats._group(points, [result(*each) for each in enumerate(scores)])
-    summary = repeats._sum_up(grouped, "f1")
+    grouped = search._group(points, [result(*each) for each in enumerate(scores)])
+    summary = search._sum_up(grouped, "f1")
     assert summary["best"] == {"learning_rate": 0.2, "folder": "run_2", "seed": 2}
     assert [each["failed"] for each in summary["points"]] == [[0, 1], [], [], []]
     assert summary["points"][2]["standard_deviation"]["f1"] == pytest.approx(0.2**0.5 / 10**0.5)
-    said = repeats._say_best(grouped, "f1", summary["best"])
+    said = search._say_best(grouped, "f1", summary["best"])
     assert "learning_rate 0.2 (the first of 3 equals), seed 2, in run_2" in said
-    lines = repeats._table(grouped, "f1", summary["best"])
+    lines = search._table(grouped, "f1", summary["best"])
     assert [line[0] for line in lines[1:]] == [" ", "*", " ", " "]
     assert "0.8000 ± 0.1414" in lines[2]
 
@@ -362,12 +362,12 @@ def test_several_seeds_have_a_mean_and_a_deviation():
         }
         for seed, score in scores.items()
     ]
-    grouped = repeats._group([{}] * 3, runs)
-    summary = repeats._sum_up(grouped, "f1")
+    grouped = search._group([{}] * 3, runs)
+    summary = search._sum_up(grouped, "f1")
     assert summary["mean"] == pytest.approx({"f1": 0.7333333, "baseline": 0.6})
     assert summary["standard_deviation"] == pytest.approx({"f1": 0.2081666, "baseline": 0.0})
     assert (summary["failed"], summary["runs"]) == ([8], runs)
     assert summary["best"] == {"folder": "run_3", "seed": 9}
-    assert repeats._lines(grouped[0])[0] == "f1 = 0.7333 ± 0.2082  (0.8000, 0.5000, 0.9000)"
-    said = repeats._say_best(grouped, "f1", summary["best"])
+    assert search._lines(grouped[0])[0] == "f1 = 0.7333 ± 0.2082  (0.8000, 0.5000, 0.9000)"
+    said = search._say_best(grouped, "f1", summary["best"])
     assert said == "Best by f1 on the dev set: seed 9, in run_3."

@@ -9,20 +9,20 @@ from bert.commands.lines import show_lines
 from bert.options import Option
 from bert.runs.parts import WRONG, Line, PlanError
 from bert.runs.plan import estimate, plan
-from bert.runs.recipes import Recipe
+from bert.runs.recipes import FineTuning, PreTraining, Search
 from bert.runs.run import run
 
 # Examples of a data set that `--check` looks at.
 _MOST_EXAMPLES = 20_000
 
 
-def run_recipe(recipe: Recipe) -> dict[str, Any]:
+def run_recipe(recipe: PreTraining | FineTuning | Search) -> dict[str, Any]:
     """Runs a recipe, and shows in a Python program what is logged; returns the scores."""
     show_lines()
     return dict(run(plan(recipe)).scores)
 
 
-def check_recipe(recipe: Recipe) -> None:
+def check_recipe(recipe: PreTraining | FineTuning | Search) -> None:
     """Shows a line for each part of a run, and exits with 1 if the run would fail."""
     lines = find_lines(recipe)
     for line in lines:
@@ -31,7 +31,7 @@ def check_recipe(recipe: Recipe) -> None:
         sys.exit(f"{num_wrong} of {len(lines)} would end the run.")
 
 
-def find_lines(recipe: Recipe) -> list[Line]:
+def find_lines(recipe: PreTraining | FineTuning | Search) -> list[Line]:
     """Returns a line for each part of a run."""
     with checking():
         try:

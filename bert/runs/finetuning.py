@@ -1,258 +1,366 @@
-"""The story of every fine-tuning script: read, make inputs, train, evaluate, predict, export.
+"""Fine-tuning: planned, tried and run (paper, section 4).
 
-The folder `--output_dir` holds all that a later prediction needs: `task.json`, `vocab.txt`,
+The output folder holds all that a later prediction needs: `task.json`, `vocab.txt`,
 `bert_config.json` and the weights, `bert_model.ckpt`. While training, it also holds checkpoints to
 resume from; `best/` keeps the weights of the best evaluation.
 """
 
 import contextlib
-import functools
+import dataclasses
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-import modeling
-import tokenization
-from bert.commands.lines import show_lines
-from bert.commands.settings import FineTuningSettings
 from bert.export.formats import check_exports, read_exports
 from bert.files import fingerprints, owned
-from bert.files.outputs import check_folder, check_saved_model, make_folder
-from bert.options import changed_options, read_grid, shaping_options
+from bert.files.outputs import check_saved_model, make_folder
+from bert.options import MessageError, Option, joined
 from bert.reports.parts import report_part
 from bert.reports.sections import Section
-from bert.runs import exports, fit, identity, tuning
+from bert.runs import exports, fit, identity, resources, trial, tuning
 from bert.runs.hints import tell_whether_learned
-from bert.runs.recipes import in_order
+from bert.runs.opening import open_task
+from bert.runs.parts import FAILED, UNCHECKED, Parts, recorded_messages
+from bert.runs.plans import Plan, Result
+from bert.runs.recipes import EvaluatedSteps, FineTuning, Steps
 from bert.runs.report import title_of, write_report
-from bert.runs.resumption import Training, check_apart, find_weights, plan_training
+from bert.runs.resumption import Training, find_weights, plan_training
 from bert.runs.shown import show_examples
-from bert.runs.training import log_set_up, open_strategy
+from bert.runs.state import FolderState
+from bert.runs.training import log_set_up
+from bert.tasks.options import Prediction, Teacher
+from bert.tasks.squad.options import SquadData
 from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
-from bert.training import strategies
+from bert.training import loop, strategies
 from bert.training.evaluation import EarlyStopping, Predictor
-from bert.training.seeds import seeded
+from bert.training.options import Output
+from bert.training.validation import check_batch_size, check_length, check_precision
 from bert.weights import checkpoint, model_card, tokenizers
-from bert.weights.checkpoint import describe_weights
+from bert.weights.checkpoint import Stored, describe_weights
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES, TOKENIZER, make_files
-
-Settings = FineTuningSettings
-SettingsType = TypeVar("SettingsType", bound=Settings)
-OpenTask = Callable[[SettingsType, modeling.BertConfig, tokenization.FullTokenizer], Task]
 
 # How the files of a split's examples are called.
 _FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
 
-def run(settings: SettingsType, open_task: OpenTask[SettingsType]) -> dict[str, Any]:
-    """Trains, evaluates, predicts and exports once, as the settings say.
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """The inputs of a part of the data, or of its first examples.
+
+    Attributes:
+      inputs: The inputs.
+      num_examples: How many examples there are in all.
+    """
+
+    inputs: Inputs
+    num_examples: int
+
+    @property
+    def share(self) -> float:
+        """The share of the examples that the inputs are of."""
+        return len(self.inputs.examples) / self.num_examples
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningPlan(Plan):
+    """A fine-tuning run whose options, data and model fit.
+
+    Attributes:
+      recipe: With the precision.
+      source: The folder of the model to start from.
+      task: What is learned.
+      made: The inputs of each part of the data.
+      training: How far training goes, and from where; None for none.
+    """
+
+    recipe: FineTuning
+    source: ModelFolder
+    task: Task
+    made: Sequence[Made]
+    training: Training | None
+
+
+def plan(
+    recipe: FineTuning, limit: int | None = None, strategy: tf.distribute.Strategy | None = None
+) -> FineTuningPlan:
+    """Returns the plan of a fine-tuning run; as `bert.runs.plan.plan`."""
+    parts = Parts(is_muted=limit is not None)
+    [planned] = plan_all(parts, [recipe], recipe, limit, strategy)
+    return planned
+
+
+def plan_all(
+    parts: Parts,
+    recipes: Sequence[FineTuning],
+    recipe: FineTuning,
+    limit: int | None = None,
+    strategy: tf.distribute.Strategy | None = None,
+    *,
+    num_runs: int = 1,
+    scored: Sequence[str] = (),
+) -> list[FineTuningPlan]:
+    """Returns the plans of runs whose model, task and data are the same.
 
     Args:
-      settings: Those of the script, of each flag one value.
-      open_task: Returns the task, checked against the configuration and the tokenizer of the model.
-
-    Returns:
-      The scores of the dev set, and those of the test set, if it has any, as `test_f1` and so on;
-      empty without evaluation.
-
-    Raises:
-      ValueError: before the expensive part, where settings, files and model do not fit.
+      parts: Records what is found.
+      recipes: The runs.
+      recipe: What they have in common, with the folder that holds all of them.
+      limit: As `plan`.
+      strategy: As `plan`.
+      num_runs: How many runs there are, of which some may have ended.
+      scored: The options in use that need scores.
     """
-    show_lines()
-    check_verbs(settings)
-    # Of several workers, one that cannot go on is missed by the others from here on.
-    open_strategy(settings)
-    source = ModelFolder.of(settings, settings, settings.output_dir)
-    if settings.do_train:
-        # As the plan will, but that of each of several runs knows its own folder alone.
-        check_apart(settings.output_dir, read_paths(settings))
-    _, scores, exported = run_once(settings, source, open_task)
-    exports.check_refused(exported)
-    return scores
+    first, steps, output = recipes[0], recipe.steps, recipe.output
+    flat = first.flat()
+    if isinstance(recipe.data, SquadData):
+        check = recipe.check_questions
+        files = parts("files", check, shows=lambda _: "can be read")
+    else:
+        files = None
+    flags = parts("flags", check_steps, recipe, scored, shows=lambda _: steps.describe())
+    strategy, num_replicas = resources.open_devices(
+        parts, recipe.compute, recipe.options(), strategy, is_trial=limit is not None
+    )
+    source, config = resources.open_model(
+        parts, recipe.model, output.output_dir, fetches=limit is None
+    )
+    tokenizer = resources.open_vocabulary(parts, recipe.model, source, config)
+    if limit is None:
+        resources.log_found(recipe.model, source)
+    recipes = _with_precision(parts, recipes, recipe, config, strategy)
+    first = recipes[0]
+    _check_fit(parts, recipes, config, num_replicas)
+    told = resources.describe_init(recipe.model.init_checkpoint)
+    parts("weights", fit.check_weights, flat, source, config, shows=lambda _: told)
+    if limit is None:
+        # What reads the data comes last.
+        parts.check()
+    task = parts(
+        "task",
+        open_task,
+        first,
+        config,
+        tokenizer,
+        scored,
+        limit is None,
+        files,
+        shows=_describe_task,
+    )
+    made = _make_all_inputs(parts, task, steps, strategy, limit)
+    _check_folder(parts, recipes, recipe, source, task)
+    trainings: Any = [None] * len(recipes)
+    has_memory = True
+    if steps.do_train:
+        trainings = parts(
+            "steps", _plan_all_training, recipes, source, made, flags, shows=_describe_trainings
+        )
+        has_memory = _add_needs(parts, recipes, config, num_replicas, made, trainings)
+    parts.check(later="time" if steps.do_train else "model")
+    if limit is None:
+        shared = _shared(first, source, made, trainings[0])
+        strategies.agree(strategy, shared)
+    return [
+        FineTuningPlan(
+            recipe=each,
+            lines=tuple(parts.lines),
+            strategy=strategy,
+            limit=limit,
+            state=FolderState.of(each.output.output_dir),
+            has_memory=has_memory,
+            source=source,
+            task=task,
+            made=made,
+            training=training,
+        )
+        for each, training in zip(recipes, trainings, strict=True)
+    ]
 
 
-def check_verbs(settings: Settings) -> None:
+def check_steps(recipe: FineTuning, scored: Sequence[str]) -> None:
     """Checks that something is to be done, and that what goes by scores has some."""
-    verbs = ("do_train", "do_eval", "do_predict", "do_export")
-    *first, last = (verb for verb in verbs if hasattr(settings, verb))
-    if not any(getattr(settings, verb) for verb in (*first, last)):
-        raise ValueError(
-            f"At least one of {', '.join(f'`--{verb}`' for verb in first)} and `--{last}` must be "
-            "given."
-        )
-    check_exports(settings)
-    scoring = "do_eval" if "do_eval" in first else "do_predict"
-    if settings.do_train and getattr(settings, scoring):
+    steps = recipe.steps
+    names = [
+        name for name in ("do_train", "do_eval", "do_predict", "do_export") if hasattr(steps, name)
+    ]
+    if not any(getattr(steps, name) for name in names):
+        *others, last = map(Option, names)
+        raise MessageError("At least one of %s and %s must be given.", joined(others), last)
+    check_exports(recipe.flat())
+    if steps.do_train and steps.scores:
         return
-    by_score = {
-        "early_stopping_patience": settings.early_stopping_patience,
-        "num_runs": settings.num_runs > 1,
-        **read_grid(settings),
-    }
-    if wrong := [flag for flag, is_set in by_score.items() if is_set]:
-        several = (
-            "" if wrong[0] in ("early_stopping_patience", "num_runs") else " of several values"
+    patience = ["early_stopping_patience"] * (recipe.evaluation.early_stopping_patience > 0)
+    if wrong := [*patience, *scored]:
+        is_grid = wrong[0] not in ("early_stopping_patience", "num_runs")
+        scoring = "do_eval" if isinstance(steps, EvaluatedSteps) else "do_predict"
+        raise MessageError(
+            "%s%s needs %s and %s.",
+            *(Option(wrong[0]), " of several values" * is_grid),
+            *(Option("do_train"), Option(scoring)),
         )
-        raise ValueError(f"`--{wrong[0]}`{several} needs `--do_train` and `--{scoring}`.")
 
 
-@seeded
-def run_once(
-    settings: SettingsType,
-    source: ModelFolder,
-    open_task: OpenTask[SettingsType],
-    ready: Callable[[Task, Sequence[Inputs]], None] | None = None,
-    first: Sequence[Section] = (),
-) -> tuple[str, dict[str, Any], Sequence[exports.Parity]]:
-    """Runs, from the model in a folder; returns the task's metric, the scores and the exports.
+def _with_precision(
+    parts: Parts, recipes: Sequence[FineTuning], recipe: FineTuning, config: Any, strategy: Any
+) -> list[FineTuning]:
+    """Returns the recipes with the precision to train in."""
+    begins_anew = recipe.steps.do_train and recipe.output.overwrite_output_dir
+    folders = [recipe.output.output_dir, *(each.output.output_dir for each in recipes)]
+    given = recipe.compute.precision
+    folders = [] if begins_anew else folders
+    precision = resources.choose_precision(parts, given, folders, config, strategy)
+    compute = dataclasses.replace(recipe.compute, precision=precision)
+    return [dataclasses.replace(each, compute=compute) for each in recipes]
 
-    Args:
-      settings: As for `run`.
-      source: The folder of the model to begin with.
-      open_task: As for `run`.
-      ready: Called when all is checked, before anything is deleted or written.
-      first: What the page of the run shows before what it shows of the model.
-    """
-    strategy = open_strategy(settings)
-    fit.check_settings(settings, source, strategy.num_replicas_in_sync)
-    task = open_task(settings, source.config, source.load_tokenizer())
-    examples = task.read(wanted_splits(settings))
-    # Where there is no --init_checkpoint, the source may be the folder that is filled.
-    kept = (source.config, source.vocabulary)
-    filled = open_folder(settings, source, fixed(settings, task))
-    is_chief = strategies.is_chief(strategy)
-    with record_folder(settings, is_chief) as folder:
-        with strategy.scope():
-            # What is wrong with any part is said before a file is deleted or written.
-            made = [task.make_inputs(part, each) for part, each in examples.items()]
-            plan = plan_of(settings, source, made) if settings.do_train else None
-            strategies.agree(strategy, _made_of(settings, source, made, plan))
-            # Variables are made with the others.
-            with strategies.together(strategy):
-                model = task.make_model(settings.precision)
-            if ready:
-                ready(task, made)
-            if _overwrites(settings) and is_chief:
-                owned.clear(filled.path, but=MODEL_FILES)
-            inputs = [
-                task.open_inputs(each, _example_file(settings, each.part, folder, is_chief))
-                for each in made
+
+def _check_fit(parts: Parts, recipes: Sequence[FineTuning], config: Any, num_replicas: Any) -> None:
+    """Adds the lengths, the sizes of batches and the frozen layers."""
+    first = recipes[0]
+    length, compute = first.lengths.max_seq_length, first.compute
+    parts("lengths", check_length, length, config, shows=lambda _: f"up to {length} tokens")
+
+    def check(num_replicas: int, size: int) -> str:
+        if first.steps.do_train:
+            check_batch_size(size, compute.gradient_accumulation_steps, num_replicas)
+            check_precision(compute.precision, num_replicas)
+        return f"{size} examples, in {compute.precision}"
+
+    for size in dict.fromkeys(each.schedule.train_batch_size for each in recipes):
+        parts("batch", check, num_replicas, size, shows=str)
+    if first.schedule.freeze_layers is not None:
+        parts("frozen layers", fit.check_frozen_layers, first.flat(), config)
+
+
+def _describe_task(task: Task) -> str:
+    labels = task.stored().get("task", {}).get("labels") or ()
+    return task.kind.replace("_", " ") + (f", labels: {', '.join(labels)}" if labels else "")
+
+
+def _make_all_inputs(
+    parts: Parts, task: Any, steps: Steps, strategy: Any, limit: int | None
+) -> Any:
+    """Adds each set of the data; returns the inputs of all, or `FAILED`."""
+    wanted = [split for split, is_wanted in steps.splits.items() if is_wanted]
+    examples: Any = None
+    if limit is None and wanted:
+        examples = parts("examples", lambda task: task.read(wanted), task, shows=_count)
+
+    def make(task: Task, split: str, examples: Any) -> list[Made]:
+        found = task.read([split]) if examples is None else examples
+        with strategy.scope() if strategy is not FAILED else contextlib.nullcontext():
+            return [
+                Made(task.make_inputs(part, each[:limit]), len(each))
+                for part, each in found.items()
+                if part.split == split
             ]
-            if is_chief and settings.do_train:
-                filled.save(*kept, stored_task(task))
-            for part in made[:1]:
-                show_examples(task, part)
-            log_set_up(model, settings, changed_options(settings))
-            step, results, sections = _use_model(settings, source, task, model, inputs, plan)
-        if is_chief:
-            shown = in_order(vars(settings)) if settings.do_train else {}
-            title = title_of(task.kind, getattr(settings, "data_dir", None))
-            page = functools.partial(write_report, settings.output_dir, shown, title, step, results)
-            told = [*first, *sections]
-            # What only predicts a test set does not replace the page of an evaluation.
-            is_told = plan or any(each.part.split == "dev" for each in made)
-            if is_told:
-                page(told, task.metric)
-            _write_card(settings, task, inputs, is_trained=plan is not None)
-            # What is exported is for one device, whatever the model was trained on.
-            exported = _export(settings, task, model, made, kept) if settings.do_export else []
-            if is_told and (sections := exports.make_sections(exported)):
-                page([*told, *sections], task.metric)
-            return task.metric, results, exported
-        return task.metric, results, ()
+
+    made = [
+        parts(f"{split} set", make, task, split, examples, shows=_describe_made) for split in wanted
+    ]
+    return FAILED if FAILED in made else [each for found in made for each in found]
 
 
-def _export(
-    settings: Settings,
-    task: Task,
-    model: keras.Model,
-    made: Sequence[Inputs],
-    kept: tuple[modeling.BertConfig, bytes],
-) -> list[exports.Parity]:
-    """Writes what is asked for, compared on the dev set if there is one."""
-    dev = next((each for each in made if each.part == Part("dev")), None)
-    return exports.run(settings, task, model, dev, make_files(*kept, stored_task(task)))
+def _count(examples: Mapping[Part, Sequence[Any]]) -> str:
+    return ", ".join(
+        f"{len(each):,} to {_FILE_NAMES[part.split]}" for part, each in examples.items()
+    )
 
 
-def wanted_splits(settings: Settings) -> list[str]:
-    """Returns the parts of the data that are asked for."""
-    return [split for split, is_wanted in settings.splits().items() if is_wanted]
+def _describe_made(made: Sequence[Made]) -> str:
+    return "; ".join(map(_describe_part, made))
 
 
-def fixed(settings: Settings, task: Task) -> dict[str, Any]:
+def _describe_part(made: Made) -> str:
+    suffix = made.inputs.part.suffix.replace("_", " ")
+    text = f"{made.num_examples:,} examples{suffix}"
+    count = len(made.inputs.examples)
+    return text if made.share == 1 else f"{text}, of which {count:,} are looked at"
+
+
+def _check_folder(
+    parts: Parts, recipes: Sequence[FineTuning], recipe: FineTuning, source: Any, task: Any
+) -> None:
+    """Adds the output folder, and what is in it."""
+    output, steps = recipes[0].output, recipe.steps
+    there = ModelFolder(output.output_dir)
+
+    def check_fillable() -> None:
+        if steps.do_train:
+            there.check_fillable(overwrites=output.overwrite_output_dir)
+        for export in read_exports(recipe.flat()) if steps.do_export else ():
+            check_saved_model(os.path.join(output.output_dir, export.name), export.file)
+
+    resources.add_folder(parts, output.output_dir, check_fillable, is_training=steps.do_train)
+
+    def check_same(source: ModelFolder, task: Task) -> None:
+        for each in recipes:
+            _check_same(each.steps, each.output, each.model.init_checkpoint, source, task)
+
+    same = "of the same task, if there is any"
+    parts("model there", check_same, source, task, shows=lambda _: same)
+
+
+def _check_same(
+    steps: Steps, output: Output, init_checkpoint: str | None, source: ModelFolder, task: Task
+) -> None:
+    """Checks that what is to stay in the output folder belongs to the same task."""
+    fixed = fixed_options(task, is_training=steps.do_train)
+    if not (output.overwrite_output_dir and steps.do_train):
+        ModelFolder(output.output_dir).check_same(source.config, source.vocabulary, fixed)
+    if steps.do_train or not init_checkpoint:
+        return
+    labels = fixed.get("task", {}).get("labels")
+    if not find_weights(output, source.stored) and labels:
+        source.check_labels(labels)
+
+
+def fixed_options(task: Task, *, is_training: bool) -> dict[str, Any]:
     """Returns what of `task.json` may not change from one run in a folder to the next."""
     stored = stored_task(task)
-    keys = (*task.fixed(is_training=settings.do_train), TOKENIZER)
-    return {key: stored[key] for key in keys}
+    return {key: stored[key] for key in (*task.fixed(is_training=is_training), TOKENIZER)}
 
 
 def stored_task(task: Task) -> dict[str, Any]:
-    """Returns what `task.json` keeps."""
+    """Returns what `task.json` holds."""
     return {**task.stored(), TOKENIZER: tokenizers.options_of(task.tokenizer)}
 
 
-def plan_of(settings: Settings, source: ModelFolder, made: Sequence[Inputs]) -> Training:
-    """Returns the training that is asked for, checked against the one in the folder."""
-    arrays = {each.part.split: each.arrays for each in made if not each.part.suffix}
-    # What the best weights are depends on what they are tried on.
-    names = ("train", "dev") if settings.early_stopping_patience else ("train",)
-    data: dict[str, Any] = {f"the {name} set": _describe(arrays[name]) for name in names}
-    for flag, path in settings.other_models().items():
-        other = ModelFolder.open(path, flag).stored if path else None
-        data[f"--{flag}"] = describe_weights(other)
-    num_examples = count_examples(made)
-    steps = tuning.count_steps(settings, num_examples)
-    tuning.warn_of_patience(settings, steps, num_examples)
-    return plan_steps(settings, source, steps, data)
+def _plan_all_training(
+    recipes: Sequence[FineTuning], source: ModelFolder, made: Sequence[Made], flags: None
+) -> list[Training]:
+    del flags  # They must be right.
+    return [_plan_training(each, source, made) for each in recipes]
 
 
-def plan_steps(
-    settings: Settings, source: ModelFolder, steps: int, data: Mapping[str, Any]
-) -> Training:
-    """Returns the training run of so many steps, checked against the one in the folder."""
-    init = source.stored if settings.init_checkpoint else None
-    made_of = identity.of_training(shaping_options(settings), init, data)
-    return plan_training(settings, steps, init, made_of, read_paths(settings))
+def _plan_training(recipe: FineTuning, source: ModelFolder, made: Sequence[Made]) -> Training:
+    """Returns the training run, checked against the one in the output folder."""
+    flat, evaluation = recipe.flat(), recipe.evaluation
+    [train] = (each for each in made if each.inputs.part == Part("train"))
+    count = int(count_examples(train.inputs) / train.share)
+    num_steps = tuning.count_steps(flat, count)
+    tuning.warn_of_patience(flat, num_steps, count)
+    data: dict[str, Any] = {}
+    # What is not read as a whole is not compared.
+    if all(each.share == 1 for each in made):
+        arrays = {each.inputs.part: each.inputs.arrays for each in made}
+        # What the best weights are depends on what they are tried on.
+        names = ("train", "dev") if evaluation.early_stopping_patience else ("train",)
+        data = {f"the {name} set": _describe(arrays[Part(name)]) for name in names}
+        if recipe.teacher:
+            data["--teacher"] = _describe_teacher(recipe.teacher)
+    init = source.stored if recipe.model.init_checkpoint else None
+    made_of = identity.of_training(recipe.shaping_options(), init, data)
+    return plan_training(recipe.output, num_steps, init, made_of, recipe.read_paths())
 
 
-def read_paths(settings: Settings) -> dict[str, str | None]:
-    """Returns by option what is read besides the model's files."""
-    names = ("init_checkpoint", "teacher", "train_file", "dev_file", "test_file", "predict_file")
-    return {name: getattr(settings, name, None) for name in (*names, "unlabeled_file")}
-
-
-def _made_of(
-    settings: Settings, source: ModelFolder, made: Sequence[Inputs], plan: Training | None
-) -> dict[str, Any]:
-    """Returns by name what all workers must have alike, where there are several."""
-    if settings.strategy != "multi_worker":
-        return {}
-    # Of another training, files may be listed that were deleted.
-    begins_anew = plan is not None and plan.begins_anew
-    trained = None if begins_anew else checkpoint.find_trained(settings.output_dir)
-    data = {f"the {_part_name(each)}": _describe(each.arrays) for each in made}
-    return {
-        "the configuration": source.config.to_dict(),
-        "the vocabulary": fingerprints.of_bytes(source.vocabulary),
-        "the weights in --output_dir": os.path.basename(trained or ""),
-        **(plan.made_of if plan else {}),
-        **data,
-    }
-
-
-def _part_name(inputs: Inputs) -> str:
-    return f"{inputs.part.split} set{inputs.part.suffix}"
-
-
-def count_examples(made: Sequence[Inputs]) -> int:
-    """Returns how many examples there are to train on."""
-    [train] = (each for each in made if each.part.split == "train")
-    return train.num_examples or len(next(iter(train.arrays.values())))
+def _describe_teacher(teacher: Teacher) -> dict[str, str] | None:
+    if not teacher.teacher:
+        return None
+    return describe_weights(Stored.open(teacher.teacher, "teacher"))
 
 
 def _describe(arrays: Arrays) -> dict[str, Any]:
@@ -260,62 +368,282 @@ def _describe(arrays: Arrays) -> dict[str, Any]:
     return {"records": f"{num_records} records", "sha256": fingerprints.of_arrays(arrays)}
 
 
-def _example_file(settings: Settings, part: Part, folder: str, is_chief: bool) -> ExampleFile:
-    name = f"{_FILE_NAMES[part.split]}{part.suffix}.tf_record"
+def count_examples(train: Inputs) -> int:
+    """Returns how many examples there are to train on."""
+    return train.num_examples or len(next(iter(train.arrays.values())))
+
+
+def _describe_trainings(trainings: Sequence[Training]) -> str:
+    steps = [training.last_step for training in trainings]
+    if len(steps) == 1:
+        return trainings[0].describe()
+    each = f"{min(steps):,}" + (f" to {max(steps):,}" if len({*steps}) > 1 else "")
+    return f"{sum(steps):,} in all, {each} a run"
+
+
+def _add_needs(
+    parts: Parts,
+    recipes: Sequence[FineTuning],
+    config: Any,
+    num_replicas: Any,
+    made: Any,
+    trainings: Any,
+) -> bool:
+    """Adds memory and disk, of the run that needs the most."""
+    largest = max(recipes, key=lambda each: each.schedule.train_batch_size)
+    rows = 1 if made is FAILED else count_rows(made)
+    batch = resources.Batch(
+        largest.schedule.train_batch_size * rows,
+        largest.lengths.max_seq_length,
+        num_weights_alone=1 + 2 * _evaluates(largest.steps, largest.evaluation),
+    )
+    num_steps = FAILED if trainings is FAILED else [each.num_train_steps for each in trainings]
+    return resources.add_needs(
+        parts, largest.compute, largest.output, config, num_replicas, batch, num_steps
+    )
+
+
+def count_rows(made: Sequence[Made]) -> int:
+    """Returns how many sequences an example has."""
+    [train] = (each.inputs for each in made if each.inputs.part == Part("train"))
+    ids = train.arrays["input_ids"]
+    return ids.shape[1] if ids.ndim > 2 else 1
+
+
+def _evaluates(steps: Steps, evaluation: Prediction) -> bool:
+    """Returns whether the dev set is scored while training."""
+    if isinstance(steps, EvaluatedSteps):
+        return steps.do_eval
+    return evaluation.early_stopping_patience > 0
+
+
+def _shared(
+    recipe: FineTuning, source: ModelFolder, made: Sequence[Made], training: Training | None
+) -> dict[str, Any]:
+    """Returns by name what all workers must have in common, where there are several."""
+    if recipe.compute.strategy != "multi_worker":
+        return {}
+    # Of another training run, files may be listed that were deleted.
+    begins_anew = training is not None and training.begins_anew
+    trained = None if begins_anew else checkpoint.find_trained(recipe.output.output_dir)
+    parts = {f"{each.inputs.part.split} set{each.inputs.part.suffix}": each for each in made}
+    return {
+        "the configuration": source.config.to_dict(),
+        "the vocabulary": fingerprints.of_bytes(source.vocabulary),
+        "the weights in --output_dir": os.path.basename(trained or ""),
+        **(training.made_of if training else {}),
+        **{f"the {name}": _describe(each.inputs.arrays) for name, each in parts.items()},
+    }
+
+
+def estimate(plan: FineTuningPlan, parts: Parts, others: Sequence[FineTuningPlan] = ()) -> None:
+    """Adds the weights of a model that is not trained, or how long training takes.
+
+    Args:
+      plan: The plan, with a limit.
+      parts: Records what is found.
+      others: The plans of other runs of the same search.
+    """
+    recipe, training = plan.recipe, plan.training
+    flat, size = recipe.flat(), recipe.schedule.train_batch_size
+
+    def make_model() -> keras.Model:
+        return plan.task.make_model(recipe.compute.precision)
+
+    def restore() -> int:
+        return tuning.load(flat, plan.source, make_model())
+
+    def try_steps() -> str:
+        assert training is not None
+        if training.has_ended:
+            return "the training there has ended: nothing to train"
+        [train] = (each.inputs for each in plan.made if each.inputs.part == Part("train"))
+        tokens = recipe.lengths.max_seq_length * count_rows(plan.made)
+        tried = trial.count_examples(recipe.compute, size, tokens, plan.source.config)
+        # What is wrong with them has been recorded.
+        with recorded_messages():
+            few = plan.task.make_inputs(train.part, train.examples[: trial.STEPS * tried])
+        with tempfile.TemporaryDirectory(prefix="bert-check-") as folder:
+            path = os.path.join(folder, "train.tf_record")
+            trim = not recipe.lengths.pad_to_max_length
+            model = make_model()
+            batches = plan.task.open_inputs(
+                few, ExampleFile(path, tried, recipe.seed, trim)
+            ).batches
+            assert batches is not None
+            run = tuning.begin(flat, training, model, plan.task.objective(train), batches)
+            examples = [
+                each.training.last_step * each.recipe.schedule.train_batch_size
+                for each in others
+                if each.training
+            ]
+            return trial.time_steps(run, size, batches, sum(examples) / size)
+
+    if training and recipe.features and recipe.features.feature_based:
+        parts.add(UNCHECKED, "time", "not measured, for features are computed first")
+        return
+    trial.add(parts, plan.strategy, training, restore, try_steps, plan.has_memory)
+
+
+def run(
+    plan: FineTuningPlan,
+    observers: Sequence[loop.Observer] = (),
+    *,
+    first: Sequence[Section] = (),
+) -> tuple[Result, Sequence[exports.Parity]]:
+    """Trains, evaluates, predicts and exports as planned; as `bert.runs.run.run`.
+
+    Args:
+      plan: What is to be done.
+      observers: As `bert.runs.run.run`.
+      first: What the page of the run shows before what it shows of the model.
+
+    Returns:
+      What came of it, and how the exports compare with the model.
+    """
+    recipe, source, task, training = plan.recipe, plan.source, plan.task, plan.training
+    output = recipe.output
+    is_chief = strategies.is_chief(plan.strategy)
+    # The folder that is filled may be the source.
+    model_files = (source.config, source.vocabulary)
+    make_folder(output.output_dir)
+    with _record_folder(output.output_dir, training is not None, is_chief) as folder:
+        if is_chief:
+            plan.state.check(output.output_dir)
+        with plan.strategy.scope():
+            # Variables are made with the others.
+            with strategies.together(plan.strategy):
+                model = task.make_model(recipe.compute.precision)
+            if training and output.overwrite_output_dir and is_chief:
+                owned.clear(output.output_dir, but=MODEL_FILES)
+            made = [each.inputs for each in plan.made]
+            inputs = [
+                task.open_inputs(each, _example_file(recipe, each.part, folder, is_chief))
+                for each in made
+            ]
+            if is_chief and training:
+                ModelFolder(output.output_dir).save(*model_files, stored_task(task))
+            for each in made[:1]:
+                show_examples(task, each)
+            log_set_up(model, recipe.compute, recipe.changed_options())
+            step, scores, sections = _use_model(plan, model, inputs, observers)
+        exported: Sequence[exports.Parity] = ()
+        if is_chief:
+            exported = _write(plan, model, inputs, step, scores, [*first, *sections])
+    return Result(scores, step, resources.list_files(output.output_dir)), exported
+
+
+def _write(
+    plan: FineTuningPlan,
+    model: keras.Model,
+    inputs: Sequence[Inputs],
+    step: int,
+    scores: Mapping[str, Any],
+    sections: Sequence[Section],
+) -> Sequence[exports.Parity]:
+    """Writes the page of the run, the card of the model and the exports."""
+    recipe, task, folder = plan.recipe, plan.task, plan.recipe.output.output_dir
+    shown = recipe.options() if plan.training else {}
+    title = title_of(task.kind, getattr(recipe.data, "data_dir", None))
+    # What only predicts a test set does not replace the page of an evaluation.
+    has_page = plan.training or any(each.part.split == "dev" for each in inputs)
+    if has_page:
+        write_report(folder, shown, title, step, scores, sections, task.metric)
+    if plan.training:
+        counts = {f"{each.part.split}{each.part.suffix}": len(each.examples) for each in inputs}
+        init = recipe.features.word_vectors if recipe.features else None
+        model_card.record(
+            folder,
+            recipe.changed_options(),
+            init or recipe.model.init_checkpoint,
+            kind=task.kind,
+            counts=counts,
+            metric=task.metric,
+        )
+    model_card.update(folder)
+    if not recipe.steps.do_export:
+        return ()
+    # What is exported is for one device, whatever the model was trained on.
+    dev = next((each.inputs for each in plan.made if each.inputs.part == Part("dev")), None)
+    files = make_files(plan.source.config, plan.source.vocabulary, stored_task(task))
+    exported = exports.run(recipe.flat(), task, model, dev, files)
+    if has_page and (more := exports.make_sections(exported)):
+        write_report(folder, shown, title, step, scores, [*sections, *more], task.metric)
+    return exported
+
+
+@contextlib.contextmanager
+def _record_folder(output_dir: str, is_training: bool, is_chief: bool) -> Iterator[str]:
+    """Gives the folder for the files of examples; workers that are not the chief have their own.
+
+    Raises:
+      ValueError: where another process trains in the output folder.
+    """
+    if is_chief:
+        with owned.lock(output_dir) if is_training else contextlib.nullcontext():
+            yield output_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="bert-examples-") as folder:
+        yield folder
+
+
+def _example_file(recipe: FineTuning, part: Part, folder: str, is_chief: bool) -> ExampleFile:
+    sizes = {
+        "train": recipe.schedule.train_batch_size,
+        "dev": getattr(recipe.evaluation, "eval_batch_size", recipe.evaluation.predict_batch_size),
+    }
     return ExampleFile(
-        owned.claim(folder, name),
-        settings.batch_size(part.split),
-        settings.seed if part.split == "train" else None,
-        trim=not settings.pad_to_max_length,
+        owned.claim(folder, f"{_FILE_NAMES[part.split]}{part.suffix}.tf_record"),
+        sizes.get(part.split, recipe.evaluation.predict_batch_size),
+        recipe.seed if part.split == "train" else None,
+        trim=not recipe.lengths.pad_to_max_length,
         is_kept=is_chief,
     )
 
 
 def _use_model(
-    settings: Settings,
-    source: ModelFolder,
-    task: Task,
+    plan: FineTuningPlan,
     model: keras.Model,
     inputs: Sequence[Inputs],
-    plan: Training | None,
+    observers: Sequence[loop.Observer],
 ) -> tuple[int, dict[str, Any], list[Section]]:
     """Trains or loads the model, and predicts.
 
     Returns:
       The step of the weights, the scores, and what the page of the run shows of them.
     """
+    recipe, task, flat = plan.recipe, plan.task, plan.recipe.flat()
     is_chief = strategies.is_chief(tf.distribute.get_strategy())
-    asked = [each for each in inputs if each.part.split != "train"]
     predictions = _Predictions(task, model)
-    if plan and not plan.has_ended:
-        step = _train(settings, plan, task, inputs, predictions)
+    if plan.training and not plan.training.has_ended:
+        main = {each.part.split: each for each in inputs if not each.part.suffix}
+        evaluation = None
+        if _evaluates(recipe.steps, recipe.evaluation):
+            evaluation = EarlyStopping(
+                lambda step: predictions(main["dev"], step)[1],
+                task.metric,
+                recipe.evaluation.early_stopping_patience,
+            )
+        batches = main["train"].batches
+        assert batches is not None
+        objective = task.objective(main["train"])
+        step = tuning.train(flat, plan.training, model, objective, batches, evaluation, observers)
     else:
-        step = tuning.load(settings, source, model)
+        step = tuning.load(flat, plan.source, model)
     results: dict[str, Any] = {}
     sections: list[Section] = []
-    for each in asked:
+    for each in inputs:
+        if each.part.split == "train":
+            continue
         predicted, scores = predictions(each, step)
         results |= _named(each.part, scores)
         if not is_chief:
             continue
-        task.write(settings.output_dir, step, each, predicted, scores)
-        sections += report_part(task, settings.output_dir, each, predicted, scores)
-        if plan and each.part == Part("dev"):
-            tell_whether_learned(settings, task, step, scores, source.config.hidden_size)
+        task.write(recipe.output.output_dir, step, each, predicted, scores)
+        sections += report_part(task, recipe.output.output_dir, each, predicted, scores)
+        if plan.training and each.part == Part("dev"):
+            tell_whether_learned(flat, task, step, scores, plan.source.config.hidden_size)
     return step, results, sections
-
-
-def _write_card(
-    settings: Settings, task: Task, inputs: Sequence[Inputs], *, is_trained: bool
-) -> None:
-    if is_trained:
-        counts = {f"{each.part.split}{each.part.suffix}": len(each.examples) for each in inputs}
-        init = getattr(settings, "word_vectors", None) or settings.init_checkpoint
-        changed = in_order(changed_options(settings))
-        model_card.record(
-            settings.output_dir, changed, init, kind=task.kind, counts=counts, metric=task.metric
-        )
-    model_card.update(settings.output_dir)
 
 
 def _named(part: Part, scores: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -364,88 +692,3 @@ class _Predictions:
         predictor = self._predictors[key]
         share = strategies.share_of(tf.distribute.get_strategy())
         return predictor.predict_with_others(inputs.batches, share)
-
-
-def _train(
-    settings: Settings,
-    plan: Training,
-    task: Task,
-    inputs: Sequence[Inputs],
-    predictions: _Predictions,
-) -> int:
-    """Trains the model that predicts; returns the step of its weights."""
-    main = {each.part.split: each for each in inputs if not each.part.suffix}
-    evaluation = None
-    if settings.evaluates_in_training():
-        evaluation = EarlyStopping(
-            lambda step: predictions(main["dev"], step)[1],
-            task.metric,
-            settings.early_stopping_patience,
-        )
-    batches = main["train"].batches
-    assert batches is not None
-    return tuning.train(
-        settings, plan, predictions.model, task.objective(main["train"]), batches, evaluation
-    )
-
-
-def open_folder(settings: Settings, source: ModelFolder, task: Mapping[str, Any]) -> ModelFolder:
-    """Makes `--output_dir`, or checks that what is to stay there belongs to the same task.
-
-    Args:
-      settings: Those of the script.
-      source: The folder of the model to begin with.
-      task: What of `task.json` may not change.
-
-    Raises:
-      ValueError: where it cannot be written, or belongs to another task, naming the difference.
-    """
-    folder = check_output(settings)
-    make_folder(folder.path)
-    check_same(settings, source, task)
-    return folder
-
-
-def check_output(settings: Settings) -> ModelFolder:
-    """Checks that the output folder can be filled by any model and task; writes nothing."""
-    folder = ModelFolder(settings.output_dir)
-    check_folder(folder.path)
-    if settings.do_train:
-        folder.check_fillable(overwrites=_overwrites(settings))
-    for export in read_exports(settings) if settings.do_export else ():
-        check_saved_model(os.path.join(settings.output_dir, export.name), export.file)
-    return folder
-
-
-def check_same(settings: Settings, source: ModelFolder, task: Mapping[str, Any]) -> None:
-    """Does the part of `open_folder` that is about the task."""
-    folder = ModelFolder(settings.output_dir)
-    if not _overwrites(settings):
-        folder.check_same(source.config, source.vocabulary, task)
-    if settings.do_train or not settings.init_checkpoint:
-        return
-    labels = task.get("task", {}).get("labels")
-    if not find_weights(settings, source.stored) and labels:
-        source.check_labels(labels)
-
-
-def _overwrites(settings: Settings) -> bool:
-    return settings.overwrite_output_dir and settings.do_train
-
-
-@contextlib.contextmanager
-def record_folder(settings: Settings, is_chief: bool) -> Iterator[str]:
-    """Gives the folder for the files of examples; workers that are not the chief keep theirs.
-
-    Raises:
-      ValueError: where another process trains in `--output_dir`.
-    """
-    if is_chief and settings.do_train:
-        with owned.lock(settings.output_dir):
-            yield settings.output_dir
-        return
-    if is_chief:
-        yield settings.output_dir
-        return
-    with tempfile.TemporaryDirectory(prefix="bert-examples-") as folder:
-        yield folder

@@ -2,14 +2,17 @@
 
 import tensorflow as tf
 
-from bert.runs import pretraining
+from bert.options import check_bounds
+from bert.runs import finetuning, pretraining, search
 from bert.runs.parts import Line, Parts
 from bert.runs.plans import Plan
-from bert.runs.recipes import PreTraining, Recipe
+from bert.runs.recipes import FineTuning, PreTraining, Search
 
 
 def plan(
-    recipe: Recipe, limit: int | None = None, strategy: tf.distribute.Strategy | None = None
+    recipe: PreTraining | FineTuning | Search,
+    limit: int | None = None,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> Plan:
     """Returns the plan of a run, of which all parts are as they must be; writes nothing.
 
@@ -23,13 +26,23 @@ def plan(
       PlanError: naming all that is wrong, as far as it can be found: without a limit, no data are
         read where something else is wrong.
     """
-    assert isinstance(recipe, PreTraining)
-    return pretraining.plan(recipe, limit, strategy)
+    for group in (recipe.shared if isinstance(recipe, Search) else recipe).groups():
+        check_bounds(group)
+    if isinstance(recipe, PreTraining):
+        return pretraining.plan(recipe, limit, strategy)
+    if isinstance(recipe, Search):
+        return search.plan(recipe, limit, strategy)
+    return finetuning.plan(recipe, limit, strategy)
 
 
 def estimate(plan: Plan) -> list[Line]:
     """Tries a plan with a limit: returns how long training takes, or which weights there are."""
     parts = Parts(is_muted=True)
-    assert isinstance(plan, pretraining.PreTrainingPlan)
-    pretraining.estimate(plan, parts)
+    if isinstance(plan, pretraining.PreTrainingPlan):
+        pretraining.estimate(plan, parts)
+    elif isinstance(plan, search.SearchPlan):
+        finetuning.estimate(plan.plans[0], parts, plan.plans)
+    else:
+        assert isinstance(plan, finetuning.FineTuningPlan)
+        finetuning.estimate(plan, parts)
     return parts.lines

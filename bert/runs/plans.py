@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from bert.runs.parts import Line
-from bert.runs.recipes import Recipe
 from bert.runs.state import FolderState
 
 
@@ -39,7 +38,7 @@ class Plan:
       has_memory: Whether the memory that training needs is free.
     """
 
-    recipe: Recipe
+    recipe: Any
     lines: tuple[Line, ...]
     strategy: tf.distribute.Strategy
     limit: int | None

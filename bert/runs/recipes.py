@@ -1,20 +1,36 @@
 """Recipes: what a run is made from, as groups of options side by side."""
 
 import dataclasses
+import itertools
+import os
+import types
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from bert.export.formats import ExportOptions
 from bert.options import (
     Message,
     Option,
     changed_options,
     joined,
     option,
+    read_grid,
     shaping_options,
 )
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule, RecordFiles
+from bert.tasks.options import (
+    DataFiles,
+    Encoder,
+    Evaluation,
+    Lengths,
+    Prediction,
+    Schedule,
+    Teacher,
+)
+from bert.tasks.squad.options import DecodingOptions, SquadData, check_windows
+from bert.tasks.tagging.options import FeatureOptions, TagOptions
 from bert.training.options import Compute, Output
-from bert.weights.options import ModelSource
+from bert.weights.options import ModelSource, VocabularySource
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,6 +151,10 @@ class Command:
     kind: type | None = None
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def with_values(self, **values: Any) -> "Command":
+        """Returns the command with other values."""
+        return dataclasses.replace(self, values={**self.values, **values})
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -170,6 +190,12 @@ class Recipe:
             values |= vars(group)
         return in_order(values)
 
+    def flat(self) -> Any:
+        """Returns all options side by side."""
+        casing = getattr(self.model, "LOWERS_BY_DEFAULT", None)
+        kind = type("Options", (types.SimpleNamespace,), {"LOWERS_BY_DEFAULT": casing})
+        return kind(**self.options())
+
     def shaping_options(self) -> dict[str, Any]:
         """Returns by name the options of which another value makes another model."""
         shaping = {"seed": self.seed}
@@ -181,7 +207,8 @@ class Recipe:
         """Returns by name the options that differ from their defaults."""
         options = self.options()
         if self.command.kind:
-            return in_order(changed_options(self.command.kind(**options)))
+            changed = changed_options(self.command.kind(**options))
+            return {name: value for name, value in options.items() if name in changed}
         changed = {} if self.seed == Recipe.seed else {"seed": self.seed}
         for group in self.groups():
             changed |= changed_options(group)
@@ -203,3 +230,151 @@ class PreTraining(Recipe):
     steps: PreTrainingSteps
     schedule: PretrainingSchedule = dataclasses.field(default_factory=PretrainingSchedule)
     evaluation: PretrainingEvaluation = dataclasses.field(default_factory=PretrainingEvaluation)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextModel(VocabularySource, ModelSource):
+    """The model that fine-tuning starts from, and how it reads texts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CasedTextModel(TextModel):
+    """A model that is taken to be cased where nothing says so."""
+
+    LOWERS_BY_DEFAULT: ClassVar[bool] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuning(Recipe):
+    """The recipe of a fine-tuning run.
+
+    Attributes:
+      steps: What is done.
+      model: The model to start from.
+      data: The data set, as the options of a task name it.
+      lengths: How long sequences are.
+      schedule: What is trained how long at which learning rate.
+      evaluation: How batches are predicted, and when evaluations end training.
+      encoder: The layers between the encoder and the head.
+      export: In which formats the model is exported.
+      teacher: A model to learn from; None for none, and of tasks that have none.
+      decoding: Which spans are answers, of question answering.
+      tags: What the labels are, of tagging.
+      features: What a feature-based tagger reads.
+    """
+
+    steps: Steps
+    model: TextModel
+    data: Any
+    lengths: Lengths = dataclasses.field(default_factory=Lengths)
+    schedule: Schedule = dataclasses.field(default_factory=Schedule)
+    evaluation: Prediction = dataclasses.field(default_factory=Evaluation)
+    encoder: Encoder = dataclasses.field(default_factory=Encoder)
+    export: ExportOptions = dataclasses.field(default_factory=ExportOptions)
+    teacher: Teacher | None = None
+    decoding: DecodingOptions | None = None
+    tags: TagOptions | None = None
+    features: FeatureOptions | None = None
+
+    def check_questions(self) -> None:
+        """Checks the files and the windows of question answering."""
+        assert isinstance(self.data, SquadData) and self.decoding
+        for verb, is_wanted in (("train", self.steps.do_train), ("predict", self.steps.do_predict)):
+            if is_wanted:
+                self.data.check_file(verb)
+        check_windows(self.data, self.decoding, self.lengths)
+
+    def read_paths(self) -> dict[str, str | None]:
+        """Returns by option what is read besides the files of the model."""
+        options = self.options()
+        names = ("init_checkpoint", "teacher", "train_file", "dev_file", "test_file")
+        return {name: options.get(name) for name in (*names, "predict_file", "unlabeled_file")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A run of a search.
+
+    Attributes:
+      point: The values of the options that have several, by name.
+      recipe: The recipe, with a folder within the output folder of the search.
+    """
+
+    point: Mapping[str, float]
+    recipe: FineTuning
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        return os.path.basename(self.recipe.output.output_dir)
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """Several runs: with several seeds, and at each point of a grid of options.
+
+    Attributes:
+      shared: What the runs have in common, with the folder that holds all of them.
+      trials: The runs, point by point, at each point seed by seed.
+      num_runs: How many there are at each point.
+    """
+
+    shared: FineTuning
+    trials: tuple[Trial, ...]
+    num_runs: int = 1
+
+    @classmethod
+    def of(cls, recipe: FineTuning, num_runs: int = 1) -> "FineTuning | Search":
+        """Returns the runs of a recipe whose schedule may have several values; one as a recipe.
+
+        A folder's name tells the point by the options that have several values, so that these can
+        get more, and what is trained already stays.
+        """
+        grid = read_grid(recipe.schedule)
+        varied = [name for name, values in grid.items() if len(values) > 1]
+        trials = []
+        for values in itertools.product(*grid.values()):
+            chosen = dict(zip(grid, values, strict=True))
+            point = {name: chosen[name] for name in varied}
+            parts = [f"{name}_{value_text(value)}" for name, value in point.items()]
+            schedule = dataclasses.replace(recipe.schedule, **chosen)
+            for index in range(num_runs):
+                name = "-".join([*parts, f"run_{index + 1}"])
+                folder = os.path.join(recipe.output.output_dir, name)
+                trial = dataclasses.replace(
+                    recipe,
+                    schedule=schedule,
+                    output=dataclasses.replace(recipe.output, output_dir=folder),
+                    seed=recipe.seed + index,
+                    data=_with_split_seed(recipe.data, recipe.seed),
+                )
+                trials.append(Trial(point, trial))
+        if len(trials) > 1:
+            return cls(recipe, tuple(trials), num_runs)
+        return dataclasses.replace(recipe, schedule=schedule)
+
+    def scored_options(self) -> list[str]:
+        """Returns the options of the search, which need scores."""
+        return ["num_runs"] * (self.num_runs > 1) + list(read_grid(self.shared.schedule))
+
+    def with_precision(self, precision: str) -> "Search":
+        """Returns the search with the precision to train in."""
+
+        def change(recipe: FineTuning) -> FineTuning:
+            compute = dataclasses.replace(recipe.compute, precision=precision)
+            return dataclasses.replace(recipe, compute=compute)
+
+        trials = tuple(Trial(each.point, change(each.recipe)) for each in self.trials)
+        return dataclasses.replace(self, shared=change(self.shared), trials=trials)
+
+
+def value_text(value: float) -> str:
+    """Returns a value as the names of folders have it."""
+    return repr(value).removesuffix(".0")
+
+
+def _with_split_seed(data: Any, seed: int) -> Any:
+    """Returns a data set of which all runs hold out the same examples."""
+    if isinstance(data, DataFiles) and data.split_seed is None:
+        return dataclasses.replace(data, split_seed=seed)
+    return data

@@ -125,6 +125,22 @@ def _given(model: ModelSource) -> dict[str, Any]:
     }
 
 
+def open_vocabulary(parts: Parts, model: ModelSource, source: Any, config: Any) -> Any:
+    """Adds casing and vocabulary; returns the tokenizer."""
+
+    def describe_casing(_: None) -> str:
+        return "cased" if source.do_lower_case is False else "texts are lower-cased"
+
+    parts("casing", ModelFolder.check_casing, source, shows=describe_casing)
+    folder = folder_with("vocab_file", model, source)
+    return parts(
+        "vocabulary",
+        lambda found, _: found.load_tokenizer(),
+        *(folder, config),
+        shows=lambda tokenizer: f"{len(tokenizer.vocab):,} entries: {folder.vocab_file}",
+    )
+
+
 def _describe_checkpoint(source: ModelFolder) -> str:
     return source.stored.prefix if source.option == "init_checkpoint" else "none is given"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bert.runs import pretraining
+from bert.runs import exports, finetuning, pretraining, search
 from bert.runs.plans import Plan, Result
 from bert.training.loop import Observer
 from bert.training.seeds import seeded_with
@@ -22,6 +22,12 @@ def run(plan: Plan, observers: Sequence[Observer] = ()) -> Result:
         raise ValueError(
             f"`plan` must be one without a limit to be run. It is of {plan.limit} examples at most."
         )
-    assert isinstance(plan, pretraining.PreTrainingPlan)
+    if isinstance(plan, search.SearchPlan):
+        return search.run(plan, observers)
     with seeded_with(plan.recipe.seed):
-        return pretraining.run(plan, observers)
+        if isinstance(plan, pretraining.PreTrainingPlan):
+            return pretraining.run(plan, observers)
+        assert isinstance(plan, finetuning.FineTuningPlan)
+        result, exported = finetuning.run(plan, observers)
+    exports.check_refused(exported)
+    return result

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -13,7 +14,7 @@ from bert.files.signals import deferred_stop
 from bert.files.weight_names import WEIGHTS, step_of
 from bert.runs import identity
 from bert.runs.resumption import Training, find_weights
-from bert.runs.training import TrainingRun, log_training
+from bert.runs.training import TrainingRun
 from bert.training import loop, strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
@@ -28,6 +29,7 @@ def train(
     objective: loop.Objective,
     batches: Batches,
     evaluation: EarlyStopping | None = None,
+    others: Sequence[loop.Observer] = (),
 ) -> int:
     """Trains the model, saves its weights, and returns the step that they are from.
 
@@ -39,7 +41,8 @@ def train(
       model: As in `bert.network.heads`.
       objective: What is minimized.
       batches: Those to train on.
-      evaluation: Called every `--save_checkpoints_steps` and at the end, or None.
+      evaluation: Called every `save_checkpoints_steps` and at the end, or None.
+      others: Called after every step.
 
     Raises:
       ValueError: where the folder is further than `--num_train_epochs` goes.
@@ -62,8 +65,8 @@ def train(
         if writes and run.first_step < num_train_steps:
             # They are of an earlier training: a prediction must not take them for this one's.
             saving.remove(os.path.join(settings.output_dir, WEIGHTS))
-        log_training(settings, run, batches)
-        run.train(batches, identity.describe(vars(settings), trainer.strategy), observers)
+        environment = identity.describe(vars(settings), trainer.strategy)
+        run.train(batches, environment, [*observers, *others])
     with deferred_stop():
         step = _keep_weights(settings, model, trainer.step, evaluation)
         run.end()

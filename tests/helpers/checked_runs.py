@@ -13,6 +13,9 @@ def check(script, settings):
     if script is run_pretraining:
         found = plans.find_lines(make_recipe(settings))
         return [Line(line.mark, line.name, " ".join(line_text(line).split())) for line in found]
+    if hasattr(script, "make_recipe"):
+        found = plans.find_lines(script.make_recipe(settings))
+        return [Line(line.mark, line.name, " ".join(line_text(line).split())) for line in found]
     checks = Checks()
     with checking():
         script.check(settings, checks)

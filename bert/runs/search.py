@@ -1,0 +1,445 @@
+"""A training, or several: with several seeds, and at each point of a grid of flags' values.
+
+Small sets make BERT's fine-tuning unstable: some seeds learn nothing (paper, section 4.1). Which
+learning rate, batch size and number of epochs suit a task is tried out (paper, appendix A.3).
+"""
+
+import contextlib
+import dataclasses
+import gc
+import json
+import math
+import os
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert.files import owned
+from bert.files.durable import replace_files, write_text
+from bert.files.json_text import finite
+from bert.files.outputs import make_folder
+from bert.files.paths import is_file, read_file
+from bert.files.weight_names import SUFFIXES, WEIGHTS
+from bert.reports.sections import Table
+from bert.runs import exports, finetuning, identity, resources
+from bert.runs.finetuning import FineTuningPlan
+from bert.runs.parts import Parts
+from bert.runs.plans import Plan, Result
+from bert.runs.recipes import Search, Trial, value_text
+from bert.runs.report import make_runs_tables, write_runs_report
+from bert.runs.resumption import check_apart
+from bert.runs.state import FolderState
+from bert.training import loop, strategies
+from bert.training.keeper import NonFiniteLossError
+from bert.training.options import Output
+from bert.training.seeds import seeded_with
+from bert.weights import checkpoint, provenance, saving
+from bert.weights.folder import ModelFolder
+from bert.weights.model_files import MODEL_FILES
+
+# What `--output_dir` holds in the end, for programs and for people.
+SUMMARY, TABLE = "runs.json", "runs.txt"
+
+_BASELINE = "baseline"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchPlan(Plan):
+    """Runs of a search whose options, data and model fit.
+
+    Attributes:
+      recipe: The search, with the precision.
+      plans: A plan for each run that has not ended; of all if all have.
+    """
+
+    recipe: Search
+    plans: Sequence[FineTuningPlan]
+
+
+def plan(
+    recipe: Search, limit: int | None = None, strategy: tf.distribute.Strategy | None = None
+) -> SearchPlan:
+    """Returns the plan of a search; as `bert.runs.plan.plan`."""
+    shared = recipe.shared
+    parts = Parts(is_muted=limit is not None)
+    left = [each for each in recipe.trials if not has_ended(each.recipe.output.output_dir)]
+    num_ended = len(recipe.trials) - len(left)
+    text = f"{len(recipe.trials)} in all, {num_ended} of them ended; then the best is used"
+    output = shared.output
+    parts("runs", may_keep_best, output, shows=lambda _: text)
+    if shared.steps.do_train:
+        # Each run knows its own folder alone.
+        parts("paths", check_apart, output.output_dir, shared.read_paths(), shows=lambda _: "")
+    tried = (left or recipe.trials) if limit is not None else recipe.trials
+    plans = finetuning.plan_all(
+        parts,
+        [each.recipe for each in tried],
+        shared,
+        limit,
+        strategy,
+        scored=recipe.scored_options(),
+    )
+    precision = plans[0].recipe.compute.precision
+    return SearchPlan(
+        recipe=recipe.with_precision(precision),
+        lines=plans[0].lines,
+        strategy=plans[0].strategy,
+        limit=limit,
+        state=FolderState.of(output.output_dir),
+        has_memory=plans[0].has_memory,
+        plans=plans,
+    )
+
+
+def has_ended(folder: str) -> bool:
+    """Returns whether a run is trained to its end."""
+    return bool(provenance.read(folder).get("ended"))
+
+
+def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
+    """Does all runs of a search, one after another; as `bert.runs.run.run`.
+
+    The runs have folders of their own. What the best one has learned is copied to the output
+    folder itself, where it is evaluated, predicts and is exported again.
+
+    Returns:
+      As scores, what `runs.json` holds. That is, for each point of a grid, its `point`; its `runs`,
+      each with seed, folder and scores; `mean` and `standard_deviation` (of the sample, where there
+      are several) of each score; and `failed`, the seeds whose runs are no better than the
+      baseline. Beside these, `metric`, the name of the score that counts, and the `folder` and
+      `seed` of the `best` run. Where there is no grid, there is one point, and its values are
+      beside `metric` itself.
+    """
+    folder = plan.recipe.shared.output.output_dir
+    is_chief = strategies.is_chief(plan.strategy)
+    make_folder(folder)
+    # Of several workers, each would keep out the others.
+    with owned.lock(folder) if is_chief else contextlib.nullcontext():
+        if is_chief:
+            plan.state.check(folder)
+        summary, step = _run_all(plan, is_chief, observers)
+    return Result(summary, step, resources.list_files(folder))
+
+
+def _run_all(
+    plan: SearchPlan, is_chief: bool, observers: Sequence[loop.Observer]
+) -> tuple[dict[str, Any], int]:
+    """Does all runs and sums up, which the chief alone writes down."""
+    search, folder = plan.recipe, plan.recipe.shared.output.output_dir
+    keeps_best = may_keep_best(search.shared.output)
+    if is_chief:
+        _make_room(search, keeps_best)
+    results, step = [], 0
+    exported: dict[str, Sequence[exports.Parity]] = {}
+    metric = plan.plans[0].task.metric
+    diverged: NonFiniteLossError | None = None
+    for number, (trial, planned) in enumerate(zip(search.trials, plan.plans, strict=True), start=1):
+        # The first one's, when there is room for it.
+        if is_chief:
+            owned.claim_folder(folder, trial.folder)
+        _log_run(number, len(search.trials), trial)
+        # The model of the run before: Keras' own way also resets the caller's random numbers.
+        gc.collect()
+        scores: Mapping[str, Any] = {}
+        try:
+            with seeded_with(trial.recipe.seed):
+                result, exported[trial.folder] = finetuning.run(_renewed(planned), observers)
+            scores, step = result.scores, result.step
+        except NonFiniteLossError as error:
+            # Other workers may not have come as far.
+            if trial.recipe.compute.strategy == "multi_worker":
+                raise
+            logging.warning("This run has no score, and the others go on without it: %s", error)
+            diverged = error
+        results.append({"seed": trial.recipe.seed, "folder": trial.folder, "scores": scores})
+    if diverged and not any(each["scores"] for each in results):
+        raise diverged
+    _fill_scores(results)
+    points = _group([each.point for each in search.trials], results)
+    summary = {"metric": metric, **_sum_up(points, metric)}
+    best = summary["best"]
+    if not is_chief:
+        return summary, step
+    if keeps_best:
+        tables = make_runs_tables(metric, points, best)
+        step, exported[best["folder"]] = _use_best(search, best["folder"], tables)
+    _tell(folder, summary, points)
+    if not keeps_best:
+        write_runs_report(folder, metric, points, best)
+    # What another run loses by its export ends no search.
+    exports.check_refused(exported[best["folder"]])
+    return summary, step
+
+
+def _renewed(plan: FineTuningPlan) -> FineTuningPlan:
+    """Returns a plan whose task has nothing of another run, and whose folder is as it is now."""
+    state = FolderState.of(plan.recipe.output.output_dir)
+    task = dataclasses.replace(plan.task)  # type: ignore[type-var]
+    return dataclasses.replace(plan, task=task, state=state)
+
+
+def _make_room(search: Search, keeps_best: bool) -> None:
+    """Removes what the runs replace, before anything is trained."""
+    output = search.shared.output
+    folder = output.output_dir
+    if output.overwrite_output_dir:
+        # Who resumes these runs finds none of an older making.
+        first = f"{search.trials[0].folder}/{owned.LIST_FILE}"
+        owned.clear(folder, but=[*MODEL_FILES, first])
+    elif keeps_best and not all(has_ended(each.recipe.output.output_dir) for each in search.trials):
+        # They are of other runs: a prediction must not take them for the best of these.
+        saving.remove(os.path.join(folder, WEIGHTS))
+
+
+def _use_best(
+    search: Search, name: str, tables: Sequence[Table]
+) -> tuple[int, Sequence[exports.Parity]]:
+    """Copies the model of a run, and does with it what is wanted but training.
+
+    Returns the step of its weights, and its exports.
+
+    Args:
+      search: The search.
+      name: The folder of the run.
+      tables: What the page shows of all runs.
+    """
+    [best] = (each.recipe for each in search.trials if each.folder == name)
+    output = dataclasses.replace(best.output, output_dir=search.shared.output.output_dir)
+    keep_model(best.output.output_dir, output.output_dir)
+    flags = identity.flags_of(search.shared.options())
+    provenance.copy(best.output.output_dir, output.output_dir, flags)
+    logging.info("***** The best run, %s *****", name)
+    compute = best.compute
+    if compute.strategy == "multi_worker":
+        compute = dataclasses.replace(compute, strategy="one_device")
+    recipe = dataclasses.replace(
+        best,
+        output=output,
+        compute=compute,
+        steps=dataclasses.replace(best.steps, do_train=False),
+        evaluation=dataclasses.replace(best.evaluation, early_stopping_patience=0),
+        command=best.command.with_values(num_runs=1),
+    )
+    gc.collect()
+    with seeded_with(recipe.seed):
+        result, exported = finetuning.run(finetuning.plan(recipe), first=tables)
+    return result.step, exported
+
+
+def _point_text(point: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value_text(value)}" for name, value in point.items())
+
+
+def _log_run(number: int, count: int, each: Trial) -> None:
+    point = f"{_point_text(each.point)}, " if each.point else ""
+    logging.info("***** Run %d of %d, %sseed %d *****", number, count, point, each.recipe.seed)
+
+
+def may_keep_best(output: Output) -> bool:
+    """Returns whether `--output_dir` has room for the best model, and warns where it has not.
+
+    There is none beside other weights: those that somebody put there, or of a training there.
+    """
+    folder, overwrites = output.output_dir, output.overwrite_output_dir
+    names = owned.read_names(folder)
+    is_of_one = not overwrites and _is_of_one(folder)
+    others = [
+        name
+        for name in checkpoint.weight_files(folder)
+        if name not in names
+        or is_of_one
+        or (checkpoint.step_of(name) is not None and not overwrites)
+    ]
+    if others:
+        logging.warning(
+            "%r has weights of its own, %r: those of the best run stay in the folder of that run.",
+            folder,
+            others[0],
+        )
+    return not others
+
+
+def _is_of_one(folder: str) -> bool:
+    """Returns whether a training by itself has left what is in a folder, and not several runs."""
+    flags = provenance.read(folder).get("ran_with", {}).get("flags")
+    if flags is None:
+        return False
+    return flags.get("--num_runs", 1) == 1 and not any(
+        isinstance(value, list) and len(value) > 1 for value in flags.values()
+    )
+
+
+def keep_model(source: str, folder: str) -> None:
+    """Copies the model that a training has left from its folder to another; weights come last."""
+    weights = os.path.join(folder, WEIGHTS)
+    stored = ModelFolder(source).stored
+    index = f"{weights}.index"
+    # It holds checksums of all tensors.
+    if not tf.io.gfile.exists(index) or read_file(index) != read_file(f"{stored.prefix}.index"):
+        saving.remove(weights)
+    for name in MODEL_FILES:
+        path, text = os.path.join(folder, name), read_file(os.path.join(source, name))
+        if not is_file(path) or read_file(path) != text:
+            with replace_files([owned.claim(folder, name)]) as (file,):
+                file.write(text)
+    if not tf.io.gfile.exists(index):
+        owned.claim_all(folder, [WEIGHTS + suffix for suffix in SUFFIXES])
+        saving.save_tensors(weights, stored.read())
+
+
+def _fill_scores(results: Sequence[dict[str, Any]]) -> None:
+    """Gives runs that have diverged the names of the others' scores, none of them a number."""
+    numbers = {
+        name: math.nan
+        for each in results
+        for name, value in each["scores"].items()
+        if isinstance(value, int | float)
+    }
+    for each in results:
+        each["scores"] = each["scores"] or dict(numbers)
+
+
+def _group(
+    points: Sequence[Mapping[str, float]], results: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns the results at each point, summed up."""
+    grouped: list[tuple[Mapping[str, float], list[Mapping[str, Any]]]] = []
+    for point, result in zip(points, results, strict=True):
+        if not grouped or grouped[-1][0] != point:
+            grouped.append((point, []))
+        grouped[-1][1].append(result)
+    return [{"point": dict(point), **_average(runs)} for point, runs in grouped]
+
+
+def _average(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = [name for name, value in runs[0]["scores"].items() if isinstance(value, int | float)]
+    values = {name: [run["scores"][name] for run in runs] for name in names}
+    several = {name: _deviation(each) for name, each in values.items() if len(each) > 1}
+    return {
+        "runs": [dict(run) for run in runs],
+        "mean": {name: statistics.fmean(each) for name, each in values.items()},
+        "standard_deviation": several,
+    }
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
+    """Returns what is told of all points: themselves, and the best one's best run.
+
+    Best is the highest mean, and there the highest score; of equals, the first.
+    """
+    for each in points:
+        scores = {run["seed"]: run["scores"] for run in each["runs"]}
+        failed = [seed for seed, of in scores.items() if not _has_learned(of, metric)]
+        each["failed"] = failed
+    point = max(points, key=lambda each: _rank(each["mean"][metric]))
+    best = max(point["runs"], key=lambda run: _rank(run["scores"][metric]))
+    told = {name: best[name] for name in ("folder", "seed")}
+    if not point["point"]:
+        return {**{name: point[name] for name in point if name != "point"}, "best": told}
+    return {"points": list(points), "best": {**point["point"], **told}}
+
+
+def _has_learned(scores: Mapping[str, Any], metric: str) -> bool:
+    """Returns whether a run is better than guessing, as far as there is a score of guessing."""
+    return not (math.isnan(scores[metric]) or scores[metric] <= scores[_BASELINE])
+
+
+def _rank(score: float) -> float:
+    return -math.inf if math.isnan(score) else score
+
+
+def _tell(folder: str, summary: Mapping[str, Any], points: Sequence[dict[str, Any]]) -> None:
+    """Logs and keeps what came of all runs."""
+    metric = summary["metric"]
+    if points[0]["point"]:
+        title, lines = f"{len(points)} points", _table(points, metric, summary["best"])
+    else:
+        title = f"{len(points[0]['runs'])} runs: mean and standard deviation"
+        lines = _lines(points[0])
+    logging.info("***** %s *****", title)
+    for line in lines:
+        logging.info("  %s", line)
+    said = _say_best(points, metric, summary["best"])
+    logging.info("%s", said)
+    _warn_of_failed(points, metric)
+    texts = {
+        SUMMARY: json.dumps(finite(summary), indent=2, ensure_ascii=False),
+        TABLE: "\n".join([title, "", *lines, "", said]),
+    }
+    for name, text in texts.items():
+        write_text(owned.claim(folder, name), f"{text}\n")
+
+
+def _lines(point: Mapping[str, Any]) -> list[str]:
+    """Returns what came of several runs, a line for each score."""
+    lines = []
+    for name, mean in point["mean"].items():
+        each = ", ".join(f"{run['scores'][name]:.4f}" for run in point["runs"])
+        lines.append(f"{name} = {mean:.4f} ± {point['standard_deviation'][name]:.4f}  ({each})")
+    return lines
+
+
+def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, Any]) -> list[str]:
+    """Returns a line for each point, below one of the columns' names; the best has a mark."""
+    names = [metric, *(name for name in points[0]["mean"] if name == f"test_{metric}")]
+    rows = [["", *points[0]["point"], *names, "learned nothing"]]
+    for each in points:
+        mark = "*" if each["point"].items() <= best.items() else ""
+        failed = f"{len(each['failed'])} of {len(each['runs'])}" if each["failed"] else ""
+        values = map(value_text, each["point"].values())
+        rows.append([mark, *values, *(_score_text(each, name) for name in names), failed])
+    if not any(row[-1] for row in rows[1:]):
+        rows = [row[:-1] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _score_text(point: Mapping[str, Any], name: str) -> str:
+    deviation = point["standard_deviation"].get(name)
+    return f"{point['mean'][name]:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+
+
+def _say_best(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, Any]) -> str:
+    """Returns which run is the best, and by what."""
+    means = [_rank(each["mean"][metric]) for each in points]
+    chosen = points[means.index(max(means))]
+    scores = [_rank(run["scores"][metric]) for run in chosen["runs"]]
+    parts = []
+    if len(points) > 1:
+        parts.append(f"{_point_text(chosen['point'])}{_first_of(means)}")
+    if len(scores) > 1:
+        parts.append(f"seed {best['seed']}{_first_of(scores)}")
+    return f"Best by {metric} on the dev set: {', '.join(parts)}, in {best['folder']}."
+
+
+def _first_of(scores: Collection[float]) -> str:
+    count = [*scores].count(max(scores))
+    return f" (the first of {count} equals)" if count > 1 else ""
+
+
+def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
+    failed = sorted({seed for each in points for seed in each["failed"]})
+    if not failed:
+        return
+    runs = [run for each in points for run in each["runs"]]
+    # Of a run that has diverged, there is none.
+    baselines = list(filter(math.isfinite, (run["scores"][_BASELINE] for run in runs)))
+    logging.warning(
+        "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "
+        "A smaller --learning_rate or more --num_train_epochs may help.",
+        sum(len(each["failed"]) for each in points),
+        len(runs),
+        metric,
+        statistics.fmean(baselines) if baselines else math.nan,
+        failed,
+    )
