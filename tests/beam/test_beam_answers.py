@@ -115,8 +115,8 @@ def test_what_a_single_process_has_kept_is_left_to_it(world, monkeypatch, tmp_pa
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"shard": "1/2"}, "`--runner` deals out the work itself"),
-        ({"input_file": "-"}, "must be files with `--runner`"),
+        ({"shard": "1/2"}, "`runner` divides the work itself"),
+        ({"input_file": "-"}, "must be files with `runner`"),
     ],
 )
 def test_what_does_not_go_with_a_runner_is_told(world, given, message):  # noqa: F811
