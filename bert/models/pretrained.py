@@ -62,8 +62,7 @@ class Text:
 
     def words(self) -> list[int]:
         """Returns the positions of tokens other than [CLS] and [SEP]."""
-        first_end = self.tokens.index("[SEP]")
-        ends = {0, first_end, len(self.tokens) - 1}
+        ends = {0, self.tokens.index("[SEP]"), len(self.tokens) - 1}
         return [position for position in range(len(self.tokens)) if position not in ends]
 
 
