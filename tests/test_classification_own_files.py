@@ -100,7 +100,7 @@ def test_single_files_may_have_any_name(tmp_path):
     assert [each.label for each in [*data_set.train(), *data_set.dev()[""]]] == ["x", "y", "y"]
     with pytest.raises(ValueError, match="unless `separator` says what separates its columns"):
         open_files(**files).check(["train"])
-    with pytest.raises(ValueError, match="`test_file` or `data_dir` must be given"):
+    with pytest.raises(ValueError, match="`data_dir` or `test_file` must be given"):
         data_set.check(["test"])
     missing = open_files(train=str(tmp_path / "no.csv"))
     with pytest.raises(ValueError, match=r"`train_file` must name a file\. Received .*no\.csv"):

@@ -3,13 +3,14 @@
 import collections
 import dataclasses
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+import os
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import logging
 
 from bert.files.fingerprints import of_files
-from bert.files.paths import is_file
+from bert.files.paths import describe_folder, is_file, list_folder
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
 
@@ -247,6 +248,38 @@ def split_remedy(split: str) -> Message:
         " To hold out a part of the training file for it, name that file with %s and leave %s out.",
         *(Option("train_file"), Option("data_dir")),
     )
+
+
+def find_in_folder(
+    folder: str | None, split: str, endings: Collection[str], shown: Collection[str]
+) -> str:
+    """Returns the path of the one file of a split in a folder.
+
+    Args:
+      folder: The folder; None where none is given.
+      split: "train", "dev" or "test", the name of the file but for its ending.
+      endings: The endings that the file may have.
+      shown: The endings that an error lists.
+
+    Raises:
+      ValueError: where there is no file, or more than one.
+    """
+    option = Option(f"{split}_file")
+    if folder is None:
+        raise MessageError("%s or %s must be given.", Option("data_dir"), option)
+    names = {split + ending for ending in endings}
+    found = [name for name in list_folder(folder) if name in names]
+    if len(found) > 1:
+        must = f"hold one file for the {split} set"
+        received = Message("%s in %r", found, folder)
+        raise OptionError("data_dir", must, received, Message("Name one with %s.", option))
+    if not found:
+        raise MessageError(
+            "%s must hold %r with one of the endings %s, or %s name the file. Received %s.%s",
+            *(Option("data_dir"), split, list(shown), option, describe_folder(folder)),
+            split_remedy(split),
+        )
+    return os.path.join(folder, found[0])
 
 
 def split_fields(dev_split: DevSplit | None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ file.
 
 import collections
 import functools
-import os
 import re
 import unicodedata
 from collections.abc import Hashable, Sequence
@@ -20,7 +19,7 @@ from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 from bert.tasks.classification.options import ClassificationData
 from bert.tasks.classification.rows import File, Record, is_not_finite, read_file, shorten
-from bert.tasks.split import DevSplit, split_remedy
+from bert.tasks.split import DevSplit, find_in_folder
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 
@@ -146,20 +145,7 @@ class CustomDataSet(DataSet):
         folder, option = self._data.data_dir, Option(f"{split}_file")
         if split in self._data.files:
             return self._check_file(option, self._data.files[split])
-        if folder is None:
-            raise MessageError("%s or %s must be given.", option, Option("data_dir"))
-        names = self._names(split)
-        if len(names) > 1:
-            must = f"hold one file for the {split} set"
-            received = Message("%s in %r", names, folder)
-            raise OptionError("data_dir", must, received, Message("Name one with %s.", option))
-        if not names:
-            raise MessageError(
-                "%s must hold %r with one of the endings %s, or %s name the file. Received %s.%s",
-                *(Option("data_dir"), split, list(_ENDINGS), option, describe_folder(folder)),
-                split_remedy(split),
-            )
-        return os.path.join(folder, names[0])
+        return find_in_folder(folder, split, _ENDINGS, _ENDINGS)
 
     def _check_file(self, option: Option, path: str) -> str:
         if not is_file(path):

@@ -9,7 +9,6 @@ import collections
 import dataclasses
 import functools
 import itertools
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -17,10 +16,10 @@ from typing import NamedTuple
 from absl import logging
 
 from bert.files.durable import replace_files
-from bert.files.paths import describe_folder, is_file, list_folder
+from bert.files.paths import is_file
 from bert.files.rows import text_lines
 from bert.options import Message, MessageError, Option, OptionError
-from bert.tasks.split import DevSplit, split_remedy
+from bert.tasks.split import DevSplit, find_in_folder
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import words as tagging_words
 from bert.tasks.tagging.options import ENDINGS, TaggingData
@@ -421,28 +420,11 @@ class TaggedFiles:
         option = Option(f"{split}_file")
         path: str | None = getattr(self.data, option.name)
         if path is None:
-            return self._find_in_folder(split, option)
+            endings = [ending + packed for ending in ENDINGS for packed in ("", ".gz")]
+            return find_in_folder(self.data.data_dir, split, endings, ENDINGS)
         if not is_file(path):
             raise OptionError(option.name, "name a file", path)
         return path
-
-    def _find_in_folder(self, split: str, option: Option) -> str:
-        folder = self.data.data_dir
-        if folder is None:
-            raise MessageError("%s or %s must be given.", Option("data_dir"), option)
-        names = {split + ending + packed for ending in ENDINGS for packed in ("", ".gz")}
-        found = [name for name in list_folder(folder) if name in names]
-        if len(found) > 1:
-            must = f"hold one file for the {split} set"
-            received = Message("%s in %r", found, folder)
-            raise OptionError("data_dir", must, received, Message("Name one with %s.", option))
-        if not found:
-            raise MessageError(
-                "%s must hold %r with one of the endings %s, or %s name the file. Received %s.%s",
-                *(Option("data_dir"), split, list(ENDINGS), option, describe_folder(folder)),
-                split_remedy(split),
-            )
-        return os.path.join(folder, found[0])
 
     def read(self, split: str) -> list[Sentence]:
         """Returns the sentences of a split; only those of the test set may be without tags.
