@@ -93,7 +93,7 @@ def make_runs_tables(
 
     Args:
       metric: The score that counts.
-      points: Each with its runs, as `repeats.run` returns them; `point` is empty without a grid.
+      points: Each with its runs, as `search.run` returns them; `point` is empty without a grid.
       best: The `folder` of the best run.
     """
     names = sorted(points[0]["mean"], key=lambda name: name != metric)
