@@ -127,7 +127,7 @@ def test_a_classifier_is_trained_used_again_and_exported(tmp_path, added):
     if added:
         compare_with_export(tmp_path / "out", ["a c", "b d a"])
     for form in ("tflite", "saved_model,onnx"):
-        with pytest.raises(ValueError, match=r"must be saved_model for such a model with LSTMs"):
+        with pytest.raises(ValueError, match=r"must be saved_model for a model with LSTMs"):
             run_classifier.run(make(do_export=True, export_format=form))
     wanted = convert_checkpoint.Settings(
         input=str(tmp_path / "out"), output=str(tmp_path / "hf"), format="huggingface"
@@ -153,7 +153,7 @@ def test_a_tagger_mixes_the_layers_of_lstms_and_tells_how(tmp_path, log):
     tagging_runs.write_task(tmp_path)
     use_lstms(tmp_path)
     flags = {"feature_based": True, "feature_layers": "weighted", "lstm_size": 8}
-    with pytest.raises(ValueError, match="`--add_bilstm` must not be given with `--feature_based`"):
+    with pytest.raises(ValueError, match="`add_bilstm` must not be given with `feature_based`"):
         run_ner.run(make(**flags, add_bilstm=True, do_train=True))
     log.set_level(logging.INFO)
     results = run_ner.run(make(**flags, do_train=True, do_eval=True, num_train_epochs=2.0))
@@ -187,5 +187,5 @@ def test_onnx_holds_the_lstms_of_a_tagger_on_features_and_no_others(
     with contextlib.nullcontext() if fits else pytest.raises(ValueError, match="must be saved_m"):
         opened_tasks.open_task(run_ner, settings, *given)
     added = dataclasses.replace(settings, feature_based=None, feature_layers=None, add_bilstm=True)
-    with pytest.raises(ValueError, match="must be saved_model for such a model with LSTMs"):
+    with pytest.raises(ValueError, match="must be saved_model for a model with LSTMs"):
         opened_tasks.open_task(run_ner, added, *given)
