@@ -255,7 +255,7 @@ def test_what_cannot_run_is_told_before_the_first_begins(make_settings, alone, t
         run_classifier.run(make_settings(num_train_epochs=(1.0, 0.001)))
     with pytest.raises(ValueError, match="must be a multiple of"):
         run_classifier.run(make_settings(train_batch_size=(8, 9), gradient_accumulation_steps=2))
-    with pytest.raises(ValueError, match="`--learning_rate` of several values needs `--do_train`"):
+    with pytest.raises(ValueError, match="`learning_rate` of several values needs `do_train`"):
         run_classifier.run(make_settings(learning_rate=(0.1, 0.2), do_eval=False))
     shutil.copytree(alone, tmp_path / "out/train_batch_size_9-run_1")
     with pytest.raises(ValueError, match=r"--learning_rate is 0\.02 there and 0\.003 now"):
