@@ -8,12 +8,13 @@ import worker
 import modeling
 import optimization
 from bert.pretraining import heads as pretraining_heads
-from bert.training import loop
+from bert.training.objective import Objective
+from bert.training.trainer import Trainer
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
-def make_trainer(setting: dict) -> loop.Trainer:
+def make_trainer(setting: dict) -> Trainer:
     """Returns what run_pretraining.py trains with."""
     config = modeling.BertConfig(
         vocab_size=setting["vocab_size"],
@@ -24,10 +25,10 @@ def make_trainer(setting: dict) -> loop.Trainer:
         type_vocab_size=2,
     )
     keras.utils.set_random_seed(0)
-    return loop.Trainer(
+    return Trainer(
         pretraining_heads.pretraining_model(config, dtype=PRECISIONS[setting["precision"]]),
         optimization.bert_optimizer(1e-4, num_train_steps=1000, num_warmup_steps=100),
-        loop.Objective(pretraining_heads.loss_weights, pretraining_heads.losses),
+        Objective(pretraining_heads.loss_weights, pretraining_heads.losses),
     )
 
 

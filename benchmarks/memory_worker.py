@@ -8,20 +8,21 @@ import worker
 import modeling
 import optimization
 from bert.network import heads
-from bert.training import loop
+from bert.training.objective import Objective
+from bert.training.trainer import Trainer
 
 VOCAB_SIZE = 30522
 
 
-def make_trainer(setting: dict) -> loop.Trainer:
+def make_trainer(setting: dict) -> Trainer:
     """Returns what run_classifier.py trains with."""
     config = modeling.BertConfig(VOCAB_SIZE, type_vocab_size=2)
     model = heads.classifier_model(config, 2, setting["precision"])
     model.get_layer("bert").gradient_checkpointing = setting["gradient_checkpointing"]
-    return loop.Trainer(
+    return Trainer(
         model,
         optimization.bert_optimizer(1e-5, num_train_steps=100, num_warmup_steps=10),
-        loop.Objective(*heads.classification_objective("classification")),
+        Objective(*heads.classification_objective("classification")),
         num_micro_batches=setting["gradient_accumulation_steps"],
     )
 

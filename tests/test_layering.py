@@ -217,6 +217,20 @@ def test_only_older_exports_ask_for_tensorflow_text():
     assert askers == {"bert.models.exported"}
 
 
+def test_the_training_loop_loads_few_modules_of_the_project():
+    code = """
+import sys
+import bert.training.loop
+roots = ("bert", "modeling", "optimization", "tokenization")
+modules = [module for name, module in sys.modules.items() if name.split(".")[0] in roots]
+print(sum(not hasattr(module, "__path__") for module in modules))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(result.stdout) <= 15
+
+
 # Runs in a fresh interpreter. Third-party packages are imported first: what they define is theirs.
 IMPORT_AND_REPORT = """
 import importlib, json, os, signal, sys

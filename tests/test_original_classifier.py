@@ -19,7 +19,7 @@ import tokenization
 from bert.network.heads import classifier_model
 from bert.original import classifier as original_classifier
 from bert.tasks.classification.examples import Task, make_features
-from bert.training.keeper import NonFiniteLossError
+from bert.training.trainer import NonFiniteLossError
 
 # As in the original's run_classifier.py.
 SIGNATURES = {

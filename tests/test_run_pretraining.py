@@ -251,7 +251,7 @@ def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(pretraining_run, tmp_
         fresh("cut", num_train_steps=8, init_checkpoint=initial)
     fresh("cut", num_train_steps=8, init_checkpoint=initial, resume_with_changes=True)
     folder = tmp_path / "cut"
-    message = f"Resuming from step 6 in {folder}; --init_checkpoint={initial} is not read."
+    message = f"Resuming from step 6 in {folder}; `init_checkpoint={initial!r}` is not read."
     assert message in log.messages
     assert_same(
         read_checkpoint(folder / "model.ckpt-8"), read_checkpoint(tmp_path / "whole/model.ckpt-8")

@@ -158,7 +158,7 @@ def test_an_export_that_is_refused_ends_no_search(tmp_path):
 def test_a_point_that_diverges_ends_no_search(make_settings, tmp_path, log, rates):
     settings = make_settings(learning_rate=rates, num_train_epochs=2.0)
     if rates[1] > 1:
-        with pytest.raises(ArithmeticError, match="--learning_rate"):
+        with pytest.raises(ArithmeticError, match="`learning_rate`"):
             run_classifier.run(settings)
         return
     summary = run_classifier.run(settings)

@@ -9,14 +9,16 @@ import pytest
 from conftest import batches_in, change, exhaustive, make_examples, write_examples
 from helpers.checked_runs import check, wrong_texts
 from helpers.forks import fork_python
+from helpers.observers import Call
 from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
 
 import run_pretraining
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.options import STEPS
-from bert.training import loop
 from bert.training.clock import TrainingClock
+from bert.training.observers import train_and_save
 from bert.training.progress import ProgressLog
+from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint
 
 # Seconds that a test may take: one that never ends, because its budget is never spent, fails.
@@ -77,7 +79,7 @@ def deadline():
     signal.signal(signal.SIGALRM, before)
 
 
-def begin(config, day, budget=BUDGET, warmup=WARMUP, kind=loop.Trainer):
+def begin(config, day, budget=BUDGET, warmup=WARMUP, kind=Trainer):
     model = pretraining_heads.pretraining_model(config)
     clock = TrainingClock(budget, day.now)
     optimizer = clock.optimizer(RATE, warmup)
@@ -96,13 +98,13 @@ def train(trainer, batches, folder, day, stop_at=None):
         rates[step] = results["learning_rate"]
         return step == stop_at
 
-    loop.train(
+    train_and_save(
         trainer,
         SlowBatches(batches, day),
         num_train_steps=None,
         checkpoints=SlowCheckpoints(folder, day),
         save_checkpoints_steps=5,
-        observers=[observe],
+        observers=[Call(observe)],
     )
     return rates
 
@@ -147,9 +149,7 @@ def test_a_resumed_schedule_equals_the_uninterrupted_one(whole, tiny_config, tmp
     # A night between, and a machine that has just been started.
     day = Day()
     second = begin(tiny_config, day)
-    assert loop.initialize(
-        second.model, second.state(), checkpoint.Checkpoints(str(tmp_path)), None
-    )
+    assert initialize(second.model, second.state(), checkpoint.Checkpoints(str(tmp_path)), None)
     rates |= train(second, whole.batches, tmp_path, day)
     if stop_at > 1:
         assert rates == whole.rates
@@ -165,7 +165,7 @@ def test_what_a_device_is_still_at_counts(tiny_config, tmp_path):
     day, launch = Day(), 0.01
     done = [day.seconds]
 
-    class Device(loop.Trainer):
+    class Device(Trainer):
         def start_step(self, batch):
             day.seconds += launch
             done.append(max(done[-1], day.seconds) + STEP)
@@ -184,13 +184,13 @@ def test_what_a_device_is_still_at_counts(tiny_config, tmp_path):
     trainer = begin(tiny_config, day, kind=Device)
     trainer.num_unread = 1
     began, seen = day.seconds, []
-    loop.train(
+    train_and_save(
         trainer,
         batches_in(tmp_path, tiny_config, 4),
         num_train_steps=None,
         checkpoints=checkpoint.Checkpoints(str(tmp_path / "out")),
         save_checkpoints_steps=1000,
-        observers=[lambda step, _: seen.append(step)],
+        observers=[Call(lambda step, _: seen.append(step))],
     )
     # The last step, with which the time is over, is observed, too.
     assert seen == list(range(1, trainer.step + 1))
@@ -255,7 +255,7 @@ def test_lines_tell_the_share_and_the_time_that_is_left(tiny_config, tmp_path, m
         clock.go()
         day.seconds += 64.0 if step == 1 else 4.0
         clock.take()
-        told(step, {"loss": float(step), "learning_rate": 0.5})
+        told.after_step(step, {"loss": float(step), "learning_rate": 0.5})
     assert log.messages[:4] == [
         "Step 1 took 64.0 s, most of it to build the graph; loss 1.0000.",
         "Step 3, 8 % of 1m40s  loss 2  learning_rate 0.5  2 examples/s  ETA 0:01:32",

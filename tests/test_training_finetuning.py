@@ -17,14 +17,14 @@ from bert.options import shaping_options
 from bert.runs import fit, identity, tuning
 from bert.runs.resumption import plan_training
 from bert.tasks.task import ExampleFile
-from bert.training import loop
 from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
+from bert.training.objective import Objective
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
 LENGTH = 16
-OBJECTIVE = loop.Objective(*classification_objective("classification"))
+OBJECTIVE = Objective(*classification_objective("classification"))
 TASK = {"kind": "classification", "labels": ("no", "yes"), "max_seq_length": LENGTH}
 
 

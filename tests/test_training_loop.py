@@ -26,6 +26,7 @@ from conftest import (
     write_examples,
 )
 from helpers.forks import Forked, fork_python
+from helpers.observers import Call
 from helpers.power_loss import PowerLoss
 from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
 
@@ -36,16 +37,18 @@ from bert.commands.settings import FineTuningSettings
 from bert.files.signals import Stop, watched_signals
 from bert.pretraining import heads as pretraining_heads
 from bert.runs import tuning
-from bert.training import loop
-from bert.training.keeper import NonFiniteLossError
+from bert.training import trainer as trainer_module
+from bert.training.objective import Objective
+from bert.training.observers import train_and_save
 from bert.training.options import Compute
 from bert.training.pace import READS, RESTS, TAKES, Pace
 from bert.training.progress import ProgressLog
 from bert.training.train_log import TrainLog
+from bert.training.trainer import LossScale, NonFiniteLossError, Trainer, initialize
 from bert.weights import checkpoint
 
 
-def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, kind=loop.Trainer, **kwargs):
+def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, kind=Trainer, **kwargs):
     model = pretraining_heads.pretraining_model(config, dtype=kwargs.pop("dtype", None))
     optimizer = optimization.bert_optimizer(learning_rate, steps, warmup)
     return kind(model, optimizer, run_pretraining.OBJECTIVE, **kwargs)
@@ -62,13 +65,13 @@ def assert_close(one, other, atol):
 
 
 def train(trainer, batches, folder, steps, *, save_every=1000, observers=(), keep=5):
-    loop.train(
+    train_and_save(
         trainer,
         batches,
         num_train_steps=steps,
         checkpoints=checkpoint.Checkpoints(str(folder), keep),
         save_checkpoints_steps=save_every,
-        observers=observers,
+        observers=[*map(Call, observers)],
         log=TrainLog(str(folder), first_step=trainer.step, num_train_steps=steps),
     )
 
@@ -108,7 +111,7 @@ def test_trajectory_equals_the_original(golden):
     optimizer = optimization.bert_optimizer(
         original["learning_rate"], steps, original["num_warmup_steps"]
     )
-    trainer = loop.Trainer(model, optimizer, run_pretraining.OBJECTIVE)
+    trainer = Trainer(model, optimizer, run_pretraining.OBJECTIVE)
     batch = to_tensors(golden_batch(golden))
     results = [trainer.train_step(batch) for _ in range(steps)]
     losses = [each["loss"] for each in results]
@@ -156,7 +159,7 @@ def test_the_loss_is_the_sum_of_all_parts_of_which_one_is_called_so_too(still_co
     other.model.set_weights(plain.model.get_weights())
     weights, losses = plain.objective.weights, plain.objective.losses
     names = {"masked_lm_loss": "loss", "next_sentence_loss": "layers"}
-    other.objective = loop.Objective(
+    other.objective = Objective(
         weights, lambda *given: {names[name]: each for name, each in losses(*given).items()}
     )
     results, renamed = plain.train_step(examples), other.train_step(examples)
@@ -323,12 +326,12 @@ def test_layers_that_are_computed_again_change_no_bit(tiny_config, dtype, count,
         model = pretraining_heads.pretraining_model(config, dtype=dtype)
         tuning.freeze(model, num_frozen or None)
         model.get_layer("bert").gradient_checkpointing = again
-        trainer = loop.Trainer(
+        trainer = Trainer(
             model,
             optimization.bert_optimizer(0.01, 100, 0),
             run_pretraining.OBJECTIVE,
             num_micro_batches=count,
-            loss_scale=loop.LossScale() if dtype == "mixed_float16" else None,
+            loss_scale=LossScale() if dtype == "mixed_float16" else None,
             signature=signature if count > 1 else None,
         )
         results = [trainer.train_step(examples) for _ in range(2)]
@@ -345,7 +348,7 @@ import json
 import keras, tensorflow as tf
 import modeling, optimization, run_pretraining
 from bert.pretraining import heads
-from bert.training import loop
+from bert.training.trainer import Trainer
 def peak():
     lines = open("/proc/self/status").read().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
@@ -361,7 +364,7 @@ for num_layers, size, again in ((1, 1, True), (8, 8, True), (8, 8, False)):
     model = heads.pretraining_model(config)
     model.get_layer("bert").gradient_checkpointing = again
     optimizer = optimization.bert_optimizer(0.0, 100, 0)
-    trainer = loop.Trainer(model, optimizer, run_pretraining.OBJECTIVE)
+    trainer = Trainer(model, optimizer, run_pretraining.OBJECTIVE)
     trainer.train_step(batch)
     peaks.append(peak())
 print(json.dumps(peaks))
@@ -398,9 +401,8 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import modeling, optimization, run_pretraining
 from bert.pretraining import heads
-from bert.runs import tuning
-from bert.training import loop, strategies
-from bert.training.keeper import NonFiniteLossError
+from bert.training import strategies
+from bert.training.trainer import Trainer
 config = modeling.BertConfig.from_json_file(f"{sys.argv[1]}/config.json")
 half = {name: tf.constant(values) for name, values in np.load(f"{sys.argv[1]}/half.npz").items()}
 losses, weights = [], None
@@ -411,7 +413,7 @@ for name, steps in (("one_device", 6), ("mirrored", 3)):
         weights = weights or model.get_weights()
         model.set_weights(weights)
         optimizer = optimization.bert_optimizer(0.0, 100, 0)
-        trainer = loop.Trainer(model, optimizer, run_pretraining.OBJECTIVE)
+        trainer = Trainer(model, optimizer, run_pretraining.OBJECTIVE)
         # Gradients alone are sent in it, and are float32 again where they are applied.
         trainer.all_reduce_precision = "bfloat16"
         batch = strategy.experimental_distribute_values_from_function(lambda context: half)
@@ -433,7 +435,7 @@ def test_replicas_have_dropout_masks_of_their_own(tmp_path, tiny_config):
 
 def test_workers_say_where_they_are(tmp_path, tiny_config, make_batches, monkeypatch):
     batches = make_batches(6)
-    pace, seen = note_marks(monkeypatch, loop, batches)
+    pace, seen = note_marks(monkeypatch, trainer_module, batches)
     trainer = make_trainer(tiny_config)
     step = trainer.start_step
     monkeypatch.setattr(
@@ -463,7 +465,7 @@ def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
     trainer = make_trainer(golden_config(), steps=10)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     initial = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt"))
-    step = loop.initialize(trainer.model, trainer.state(), checkpoints, initial)
+    step = initialize(trainer.model, trainer.state(), checkpoints, initial)
     assert step == trainer.step == 0
     reader = tf.train.load_checkpoint(initial.path)
     for variable in trainer.model.weights:
@@ -472,10 +474,10 @@ def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
     saved = values_of(trainer)
     checkpoints.save(trainer.state(), 1)
     other = make_trainer(golden_config(), steps=10)
-    assert loop.initialize(other.model, other.state(), checkpoints, initial) == 1
+    assert initialize(other.model, other.state(), checkpoints, initial) == 1
     assert_same(values_of(other), saved)
     assert log.messages[-1] == (
-        f"Resuming from step 1 in {tmp_path}; --init_checkpoint={initial.path} is not read."
+        f"Resuming from step 1 in {tmp_path}; `init_checkpoint={initial.path!r}` is not read."
     )
 
 
@@ -487,7 +489,7 @@ def golden_config():
 
 
 def test_overflow_skips_the_step_and_halves_the_scale(still_config):
-    trainer = make_trainer(still_config, dtype="mixed_float16", loss_scale=loop.LossScale())
+    trainer = make_trainer(still_config, dtype="mixed_float16", loss_scale=LossScale())
     batch = to_tensors(make_examples(still_config, 4))
     trainer.train_step(batch)
     assert float(trainer.loss_scale.scale.numpy()) == 2.0**15
@@ -526,14 +528,14 @@ def test_an_overflow_changes_no_weight_whatever_the_scale(overflowing, exponent)
 @pytest.fixture(scope="module")
 def overflowing():
     config = golden_config()
-    trainer = make_trainer(config, dtype="mixed_float16", loss_scale=loop.LossScale())
+    trainer = make_trainer(config, dtype="mixed_float16", loss_scale=LossScale())
     return trainer, to_tensors(golden_batch(GOLDEN))
 
 
 @pytest.mark.parametrize("kind", ["finite", "infinite", "nan"])
 def test_gradients_that_overflow_are_never_applied(still_config, kind):
     """An infinite norm clips to a scale of 0, which is finite, and times infinity is none."""
-    trainer = make_trainer(still_config, loss_scale=loop.LossScale())
+    trainer = make_trainer(still_config, loss_scale=LossScale())
     value = {"finite": 1.0, "infinite": np.inf, "nan": np.nan}[kind]
     gradients = [tf.ones_like(v.value) * value for v in trainer.model.trainable_variables]
     before = values_of(trainer)
@@ -555,7 +557,7 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
     model = pretraining_heads.pretraining_model(config)
     settings = FineTuningSettings(output_dir="unused", precision=precision)
     trainers = [
-        loop.Trainer.of(
+        Trainer.of(
             Compute(precision=precision),
             model,
             optimization.bert_optimizer(0.1, 10, 0),
@@ -569,8 +571,8 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
 
 
 def test_scale_doubles_after_enough_good_steps(still_config):
-    trainer = make_trainer(still_config, loss_scale=loop.LossScale())
-    trainer.loss_scale.good_steps.assign(loop.LossScale.GROWTH_STEPS - 2)
+    trainer = make_trainer(still_config, loss_scale=LossScale())
+    trainer.loss_scale.good_steps.assign(LossScale.GROWTH_STEPS - 2)
     batch = to_tensors(make_examples(still_config, 4))
     scales = []
     for _ in range(3):
@@ -583,7 +585,7 @@ def test_scale_doubles_after_enough_good_steps(still_config):
 @pytest.mark.parametrize(("before", "after"), [(2.0, 1.0), (1.0, 1.0), (0.25, 1.0), (0.0, 1.0)])
 def test_the_scale_falls_to_1_and_no_further(still_config, before, after):
     """Nor does one stay below that earlier versions have kept."""
-    trainer = make_trainer(still_config, loss_scale=loop.LossScale())
+    trainer = make_trainer(still_config, loss_scale=LossScale())
     trainer.loss_scale.scale.assign(before)
     trainer.loss_scale.update(tf.constant(False))
     assert float(trainer.loss_scale.scale.numpy()) == after
@@ -593,7 +595,7 @@ def test_the_scale_falls_to_1_and_no_further(still_config, before, after):
 def test_gradients_that_are_not_finite_at_any_scale_stop_the_run(
     tmp_path, still_config, make_batches, scale, num_skipped
 ):
-    trainer = make_trainer(still_config, loss_scale=loop.LossScale())
+    trainer = make_trainer(still_config, loss_scale=LossScale())
     trainer.objective = steep_at_zero(trainer.objective)
     trainer.loss_scale.scale.assign(scale)
     initial = values_of(trainer)
@@ -610,7 +612,7 @@ def test_gradients_that_are_not_finite_at_any_scale_stop_the_run(
 
 def test_scale_of_the_loss_does_not_change_the_result(still_config):
     plain = make_trainer(still_config)
-    scaled = make_trainer(still_config, loss_scale=loop.LossScale())
+    scaled = make_trainer(still_config, loss_scale=LossScale())
     scaled.model.set_weights(plain.model.get_weights())
     batch = to_tensors(make_examples(still_config, 4))
     for _ in range(4):
@@ -623,13 +625,13 @@ def test_scale_of_the_loss_does_not_change_the_result(still_config):
 
 
 def test_scale_survives_a_resume(tmp_path, still_config):
-    trainer = make_trainer(still_config, loss_scale=loop.LossScale())
+    trainer = make_trainer(still_config, loss_scale=LossScale())
     trainer.loss_scale.scale.assign(8.0)
     trainer.loss_scale.good_steps.assign(17)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 4)
-    other = make_trainer(still_config, loss_scale=loop.LossScale())
-    loop.initialize(other.model, other.state(), checkpoints, None)
+    other = make_trainer(still_config, loss_scale=LossScale())
+    initialize(other.model, other.state(), checkpoints, None)
     assert float(other.loss_scale.scale.numpy()) == 8.0
     assert int(other.loss_scale.good_steps.numpy()) == 17
 
@@ -639,16 +641,16 @@ def test_a_training_goes_on_in_float16_that_began_in_another_precision(tmp_path,
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     trainer.optimizer.iterations.assign(4)
     checkpoints.save(trainer.state(), 4)
-    other = make_trainer(still_config, loss_scale=loop.LossScale())
-    assert loop.initialize(other.model, other.state(), checkpoints, None) == 4
+    other = make_trainer(still_config, loss_scale=LossScale())
+    assert initialize(other.model, other.state(), checkpoints, None) == 4
     assert_same(values_of(trainer), {name: values_of(other)[name] for name in trainer.state()})
-    assert float(other.loss_scale.scale.numpy()) == loop.LossScale.INITIAL
+    assert float(other.loss_scale.scale.numpy()) == LossScale.INITIAL
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_trains_about_as_float32(still_config, precision):
     batch = to_tensors(make_examples(still_config, 8))
-    scale = loop.LossScale() if precision == "mixed_float16" else None
+    scale = LossScale() if precision == "mixed_float16" else None
     half = make_trainer(still_config, dtype=precision, loss_scale=scale)
     full = make_trainer(still_config)
     full.model.set_weights(half.model.get_weights())
@@ -675,7 +677,7 @@ def test_loss_that_is_not_finite_stops_the_run(
         factor = tf.where(tf.reduce_any(batch["segment_ids"] == 1), np.nan, 1.0)
         return {name: part * factor for name, part in parts.items()}
 
-    trainer.objective = loop.Objective(objective.weights, losses)
+    trainer.objective = Objective(objective.weights, losses)
     trainer.num_unread = num_unread
     steps = []
     with pytest.raises(NonFiniteLossError, match=f"At step {bad + 1}:") as caught:
@@ -710,7 +712,7 @@ def steep_at_zero(objective):
         parts = objective.losses(outputs, batch, weights)
         return {**parts, "root": tf.sqrt(tf.reduce_sum(first - tf.stop_gradient(first)))}
 
-    return loop.Objective(objective.weights, losses)
+    return Objective(objective.weights, losses)
 
 
 def test_a_norm_that_is_not_finite_stops_the_run(tmp_path, still_config, make_batches):
@@ -726,14 +728,11 @@ def test_weights_that_the_last_step_ruins_are_not_saved(tmp_path, tiny_config, m
     """Their loss is found before they change, so that nobody sees what has become of it."""
     trainer = make_trainer(tiny_config, learning_rate=1e38, steps=1)
     initial = values_of(trainer)
-    with pytest.raises(NonFiniteLossError, match=r"At step 1: .*--learning_rate"):
+    with pytest.raises(NonFiniteLossError, match=r"At step 1: .*`learning_rate`"):
         train(trainer, make_batches(4), tmp_path, 1)
     assert {path.suffix for path in tmp_path.glob("model.ckpt-1*")} == set()
     other = make_trainer(tiny_config)
-    assert (
-        loop.initialize(other.model, other.state(), checkpoint.Checkpoints(str(tmp_path)), None)
-        == 0
-    )
+    assert initialize(other.model, other.state(), checkpoint.Checkpoints(str(tmp_path)), None) == 0
     assert_same(values_of(other), initial)
 
 
@@ -764,7 +763,7 @@ def assert_goes_on(folder, tiny_config, make_batches, whole, step, **kwargs):
     """Checks that the run in the folder is at a step, and ends as if nothing had been."""
     second = make_trainer(tiny_config, seed=3)
     checkpoints = checkpoint.Checkpoints(str(folder))
-    assert loop.initialize(second.model, second.state(), checkpoints, None) == step
+    assert initialize(second.model, second.state(), checkpoints, None) == step
     train(second, make_batches(6), folder, 7, **kwargs)
     assert_same(values_of(second), whole.values)
     # It tells of its steps what the other one tells.
@@ -849,7 +848,7 @@ def test_a_checkpoint_has_the_log_of_its_steps_whatever_power_loss_leaves(
 def test_no_step_asks_the_device_for_its_number(tmp_path, tiny_config, make_batches):
     """The answer would come when a GPU is done with all that it was told."""
 
-    class AtWork(loop.Trainer):
+    class AtWork(Trainer):
         num_started = 0
 
         @property
@@ -882,8 +881,8 @@ def test_a_signal_in_a_step_waits_for_its_end(tmp_path, tiny_config, make_batche
         os.kill(os.getpid(), signal.SIGUSR1)
         return run_pretraining.OBJECTIVE.weights(batch)
 
-    objective = loop.Objective(weights, run_pretraining.OBJECTIVE.losses)
-    trainer = loop.Trainer(model, optimization.bert_optimizer(0.01, 10, 0), objective)
+    objective = Objective(weights, run_pretraining.OBJECTIVE.losses)
+    trainer = Trainer(model, optimization.bert_optimizer(0.01, 10, 0), objective)
     with pytest.raises(Stop, match="Stopped at step 1;"), watched_signals():
         train(trainer, make_batches(6), tmp_path, 7)
     assert trainer.step == 1
@@ -929,7 +928,7 @@ def test_a_save_that_fails_is_told_beside_what_ended_the_run(
 
 def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
     trainer = make_trainer(tiny_config, learning_rate=1e30)
-    with pytest.raises(NonFiniteLossError, match=r"or a longer warm-up \(--num_warmup_steps"):
+    with pytest.raises(NonFiniteLossError, match=r"or a longer warm-up \(`num_warmup_steps`"):
         train(trainer, make_batches(4), tmp_path, 50)
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 
@@ -937,7 +936,9 @@ def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
 def test_progress_is_logged_with_its_mean(tmp_path, log):
     progress = ProgressLog(str(tmp_path), first_step=10, num_train_steps=15, batch_size=8, every=2)
     for step in range(11, 16):
-        progress(step, {"loss": float(step), "learning_rate": 0.1 / step, "gradient_norm": 2.0})
+        progress.after_step(
+            step, {"loss": float(step), "learning_rate": 0.1 / step, "gradient_norm": 2.0}
+        )
     lines = [message for message in log.messages if "/15" in message]
     assert [line.split("  ")[0] for line in lines] == ["Step 12/15", "Step 14/15", "Step 15/15"]
     assert [line.split("  ")[1] for line in lines] == ["loss 11.5", "loss 13.5", "loss 15"]

@@ -19,7 +19,7 @@ def test_skipped_steps_are_counted_and_in_no_mean(tmp_path, log):
     told = ProgressLog(str(tmp_path), first_step=0, num_train_steps=6, batch_size=8, every=2)
     norms = [1.0, 3.0, np.inf, 5.0, np.nan, np.inf]
     for step, norm in enumerate(norms, start=1):
-        told(step, {"loss": float(step), "learning_rate": 0.5, "gradient_norm": norm})
+        told.after_step(step, {"loss": float(step), "learning_rate": 0.5, "gradient_norm": norm})
     lines = [message for message in log.messages if "/6" in message]
     assert [line.partition("  loss ")[2].split("  ")[0] for line in lines] == ["1.5", "4", "5.5"]
     assert "gradient_norm 2  " in lines[0]
@@ -37,7 +37,7 @@ def test_the_speed_of_an_interval_that_seems_to_take_no_time_is_the_one_before(
     progress = ProgressLog(str(tmp_path), first_step=0, num_train_steps=11, batch_size=8, every=5)
     for step in range(1, 12):
         now += 1.0 if step < 11 else 0.001
-        progress(step, {"loss": 1.0, "learning_rate": 0.5})
+        progress.after_step(step, {"loss": 1.0, "learning_rate": 0.5})
     lines = [message for message in log.messages if "/11" in message]
     assert [line.split("  ")[0] for line in lines] == ["Step 5/11", "Step 10/11", "Step 11/11"]
     assert all("  8 examples/s" in line for line in lines)
@@ -76,7 +76,7 @@ def test_a_speed_is_the_last_one_of_which_a_step_takes_a_tenth_of_the_usual_time
     seconds = [1.0, *(taken / steps for steps, taken in intervals for _ in range(steps))]
     for step, taken in enumerate(seconds, start=every):
         now += taken
-        progress(step, {"loss": 1.0, "learning_rate": 0.5})
+        progress.after_step(step, {"loss": 1.0, "learning_rate": 0.5})
     assert log.messages[-1].startswith(f"Step {last}/{last}  ")
     assert log.messages[-1].endswith(f"  {speed} examples/s")
 
@@ -88,7 +88,7 @@ def test_a_slow_training_tells_every_ten_seconds(tmp_path, monkeypatch, log):
     progress = ProgressLog(str(tmp_path), first_step=2, num_train_steps=20, batch_size=8, every=10)
     for step in range(3, 21):
         now += 60.0 if step == 3 else 4.0
-        progress(step, {"loss": float(step), "learning_rate": 0.5})
+        progress.after_step(step, {"loss": float(step), "learning_rate": 0.5})
     assert log.messages == [
         "Step 3 took 60.0 s, most of it to build the graph; loss 3.0000.",
         "Step 6/20  loss 4.5  2 examples/s  ETA 0:00:56",

@@ -24,7 +24,7 @@ from bert.files.outputs import make_folder
 from bert.files.weight_names import SUFFIXES
 from bert.network.heads import classifier_model, span_model
 from bert.pretraining import heads as pretraining_heads
-from bert.training import loop
+from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, saving
 from bert.weights.checkpoint import describe_weights
 from bert.weights.variables import all_variables, encoder_shapes
@@ -34,9 +34,7 @@ from bert.weights.variables import all_variables, encoder_shapes
 def trainer(tiny_config):
     """A trainer with slots that are not zero, at step 3."""
     model = pretraining_heads.pretraining_model(tiny_config)
-    trainer = loop.Trainer(
-        model, optimization.bert_optimizer(0.1, 10, 0), run_pretraining.OBJECTIVE
-    )
+    trainer = Trainer(model, optimization.bert_optimizer(0.1, 10, 0), run_pretraining.OBJECTIVE)
     rng = np.random.RandomState(0)
     for name, variable in trainer.state().items():
         if name == "global_step":
@@ -123,7 +121,7 @@ def test_run_of_tensorflow_1_is_resumed(tmp_path, trainer):
     tensors["global_step"] = np.int64(77)
     save_by_tf1(str(tmp_path / "model.ckpt-77"), tensors)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
-    step = loop.initialize(trainer.model, state, checkpoints, None)
+    step = initialize(trainer.model, state, checkpoints, None)
     assert step == trainer.step == 77
     assert_same(values_of(state), {**tensors, "global_step": np.asarray(77)})
     # And saving goes on where TensorFlow 1 left off.
@@ -727,7 +725,7 @@ def test_every_checkpoint_has_its_step(tmp_path, trainer):
 
 
 def test_adams_slots_have_the_names_of_their_moments(tmp_path, tiny_config):
-    trainer = loop.Trainer(
+    trainer = Trainer(
         pretraining_heads.pretraining_model(tiny_config),
         optimization.bert_optimizer(0.1, 10, 0),
         run_pretraining.OBJECTIVE,

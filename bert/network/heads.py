@@ -272,7 +272,7 @@ def classification_objective(
     class_weights: Sequence[float] | None = None,
     blend: Blend | None = None,
 ) -> tuple[Weights, Losses]:
-    """Returns what a classifier minimizes: the functions of a `bert.training.loop.Objective`.
+    """Returns what a classifier minimizes: the functions of a `bert.training.Objective`.
 
     Args:
       task_type: "classification": cross entropy (original: run_classifier.py, create_model);

@@ -23,7 +23,7 @@ from bert.network.heads import (
 )
 from bert.original import graph, input_fn, model_fn
 from bert.original import processors as original_processors
-from bert.training import loop
+from bert.training.objective import Objective
 
 Tensor = Any
 
@@ -220,7 +220,7 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
     del use_tpu, use_one_hot_embeddings
     ways = model_fn.Ways(
         targets=functools.partial(_targets, num_labels),
-        objective=loop.Objective(*classification_objective("classification")),
+        objective=Objective(*classification_objective("classification")),
         evaluate=_evaluate,
         predict=lambda outputs, _: {"probabilities": tf.nn.softmax(outputs["logits"])},
     )

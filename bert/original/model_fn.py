@@ -16,8 +16,8 @@ import tensorflow as tf
 
 import optimization
 from bert.original import graph
-from bert.training import loop
-from bert.training.keeper import NonFiniteLossError
+from bert.training.objective import Objective
+from bert.training.trainer import NonFiniteLossError, Trainer
 from bert.weights.checkpoint import Stored
 
 Tensor = Any
@@ -63,7 +63,7 @@ class Ways:
     """
 
     targets: Callable[[Features, Tensor | None], dict[str, Tensor]] | None = None
-    objective: loop.Objective | None = None
+    objective: Objective | None = None
     evaluate: Callable[[Features, Features], tuple[Tensor, Metrics]] | None = None
     predict: Callable[[Features, Features], dict[str, Tensor]] | None = None
     input_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -96,7 +96,7 @@ class ModelFn:
         make_optimizer: Callable[[], optimization.AdamWeightDecayOptimizer],
     ) -> None:
         self.model = model
-        self.trainer: loop.Trainer | None = None
+        self.trainer: Trainer | None = None
         self._ways = ways
         self._make_optimizer = make_optimizer
         self._outputs = tf.function(model, reduce_retracing=True)
@@ -144,7 +144,7 @@ class ModelFn:
         if not any(float(weight) for weight in objective.weights(batch).values()):
             raise ValueError("A batch for training must have a real example. Received padding.")
         if self.trainer is None:
-            self.trainer = loop.Trainer(self.model, self._make_optimizer(), objective)
+            self.trainer = Trainer(self.model, self._make_optimizer(), objective)
         trainer = self.trainer
         tensors = {name: tf.convert_to_tensor(values) for name, values in batch.items()}
 

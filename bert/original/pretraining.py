@@ -18,8 +18,8 @@ from keras import ops
 import modeling
 from bert.original import graph, input_fn, model_fn
 from bert.pretraining import heads as pretraining_heads
-from bert.training import loop
 from bert.training.batches import Feature
+from bert.training.objective import Objective
 
 Tensor = Any
 
@@ -162,7 +162,7 @@ def model_fn_builder(
     del use_tpu, use_one_hot_embeddings
     ways = model_fn.Ways(
         targets=_targets,
-        objective=loop.Objective(pretraining_heads.loss_weights, pretraining_heads.losses),
+        objective=Objective(pretraining_heads.loss_weights, pretraining_heads.losses),
         evaluate=_evaluate,
     )
     return model_fn.build(

@@ -13,7 +13,7 @@ import tensorflow as tf
 import modeling
 from bert.network.heads import OutputLayer, span_model, span_objective
 from bert.original import graph, input_fn, model_fn
-from bert.training import loop
+from bert.training.objective import Objective
 
 Tensor = Any
 
@@ -82,9 +82,7 @@ def model_fn_builder(
     what a `RawResult` holds. The arguments are as in `run_classifier.model_fn_builder`.
     """
     del use_tpu, use_one_hot_embeddings
-    ways = model_fn.Ways(
-        targets=_targets, objective=loop.Objective(*span_objective()), predict=_predict
-    )
+    ways = model_fn.Ways(targets=_targets, objective=Objective(*span_objective()), predict=_predict)
     return model_fn.build(
         lambda: span_model(bert_config),
         ways,

@@ -39,12 +39,14 @@ from bert.runs.report import title_of, write_report
 from bert.runs.resumption import Training, find_weights, plan_training
 from bert.runs.state import FolderState
 from bert.runs.training import TrainingRun, log_set_up
-from bert.training import loop, strategies
+from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate
+from bert.training.loop import Observer
 from bert.training.options import Compute, Output
 from bert.training.scores import save_results, save_scores
+from bert.training.trainer import Trainer, initialize
 from bert.training.validation import check_length
 from bert.weights import checkpoint, model_card, provenance
 from bert.weights.checkpoint import Stored
@@ -374,7 +376,7 @@ def estimate(plan: PreTrainingPlan, parts: Parts) -> None:
     trial.add(parts, plan.strategy, plan.training, restore_model, try_steps, plan.has_memory)
 
 
-def run(plan: PreTrainingPlan, observers: Sequence[loop.Observer] = ()) -> Result:
+def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
     """Trains and evaluates as planned; as `bert.runs.run.run`."""
     recipe, training, made = plan.recipe, plan.training, plan.made
     output, schedule, folder = recipe.output, recipe.schedule, recipe.output.output_dir
@@ -473,7 +475,7 @@ def start(
         )
     )
     loss = OBJECTIVES[schedule.objective].loss
-    trainer = loop.Trainer.of(compute, model, optimizer, loss, seed=seed)
+    trainer = Trainer.of(compute, model, optimizer, loss, seed=seed)
     trainer.clock = clock
     run = TrainingRun(output, trainer, training)
     if not clock and run.first_step > schedule.num_train_steps:
@@ -540,7 +542,7 @@ def restore(output: Output, objective: str, model: keras.Model, init: Stored | N
         _check_heads(model, init)
     else:
         raise resources.no_weights(folder)
-    return loop.initialize(model, weights, checkpoints, init)
+    return initialize(model, weights, checkpoints, init)
 
 
 def _check_heads(model: keras.Model, init: Stored) -> None:

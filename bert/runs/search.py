@@ -33,9 +33,9 @@ from bert.runs.report import make_runs_tables, write_runs_report
 from bert.runs.resumption import check_apart
 from bert.runs.state import FolderState
 from bert.training import loop, strategies
-from bert.training.keeper import NonFiniteLossError
 from bert.training.options import Output
 from bert.training.seeds import seeded_with
+from bert.training.trainer import NonFiniteLossError
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES

@@ -17,11 +17,12 @@ from bert.options import Option, typed_flags
 from bert.runs import identity
 from bert.runs.resumption import Training
 from bert.training import memory, strategies
-from bert.training.clock import is_last
-from bert.training.loop import Observer, Trainer, initialize, train
+from bert.training.loop import Observer
+from bert.training.observers import UserObservers, train_and_save
 from bert.training.options import Compute, Output
 from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.train_log import TrainLog
+from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, provenance
 from modeling import BertConfig
 
@@ -54,23 +55,28 @@ class TrainingRun:
         )
 
     def train(
-        self, batches: Any, environment: Mapping[str, Any], observers: Sequence[Observer] = ()
+        self,
+        batches: Any,
+        environment: Mapping[str, Any],
+        observers: Sequence[Observer] = (),
+        evaluation: Observer | None = None,
     ) -> None:
         """Trains up to the plan's last step; the chief logs progress and writes `run.json`.
 
         Args:
           batches: As `batches.Batches`.
           environment: What `run.json` records as `ran_with`.
-          observers: As `loop.train`.
+          observers: The user's.
+          evaluation: Called before the user's observers.
         """
         output, num_train_steps = self._output, self.plan.num_train_steps
-        clock = self.trainer.clock
         writes = strategies.is_chief(self.trainer.strategy)
         reach: Mapping[str, Any]
         reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
-        if writes and not is_last(self.first_step, num_train_steps, clock):
+        if writes and not self.trainer.is_last(self.first_step, num_train_steps):
             self.plan.record(output.output_dir, environment)
-        progress: list[ProgressLog] = []
+        evaluations = [evaluation] if evaluation else []
+        progress: list[Observer] = []
         if writes:
             progress.append(
                 ProgressLog(
@@ -78,22 +84,18 @@ class TrainingRun:
                     **reach,
                     batch_size=batches.batch_size,
                     every=steps_between_points(output.log_every_steps, num_train_steps),
-                    clock=clock,
+                    clock=self.trainer.clock,
                 )
             )
-        try:
-            train(
-                self.trainer,
-                batches,
-                num_train_steps=num_train_steps,
-                checkpoints=self.checkpoints,
-                save_checkpoints_steps=output.save_checkpoints_steps,
-                observers=[*progress, *observers],
-                log=TrainLog(output.output_dir, **reach) if writes else None,
-            )
-        finally:
-            for log in progress:
-                log.close()
+        train_and_save(
+            self.trainer,
+            batches,
+            num_train_steps=num_train_steps,
+            checkpoints=self.checkpoints,
+            save_checkpoints_steps=output.save_checkpoints_steps,
+            log=TrainLog(output.output_dir, **reach) if writes else None,
+            observers=[*progress, *evaluations, UserObservers(self.trainer, observers)],
+        )
 
     def end(self) -> None:
         """Records that training has ended, once all its results are written."""

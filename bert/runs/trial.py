@@ -11,7 +11,6 @@ from bert.files.progress import clock as time_of
 from bert.runs.parts import UNCHECKED, Parts
 from bert.runs.training import TrainingRun
 from bert.training.batches import Batches
-from bert.training.clock import is_last
 from bert.training.options import Compute
 from bert.weights.variables import count_parameters
 from modeling import BertConfig
@@ -78,7 +77,7 @@ def time_steps(run: TrainingRun, batch_size: int, batches: Batches, all_steps: f
       all_steps: How many such steps several training runs come to.
     """
     clock = run.trainer.clock
-    if is_last(run.first_step, run.plan.num_train_steps, clock):
+    if run.trainer.is_last(run.first_step, run.plan.num_train_steps):
         return f"step {run.first_step:,} is reached already: nothing to train"
     seconds: list[float] = []
     for batch in batches.iterate(0, STEPS, run.trainer.strategy):

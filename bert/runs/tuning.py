@@ -15,9 +15,12 @@ from bert.files.weight_names import WEIGHTS, step_of
 from bert.runs import identity
 from bert.runs.resumption import Training, find_weights
 from bert.runs.training import TrainingRun
-from bert.training import loop, strategies
+from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
+from bert.training.loop import Observer
+from bert.training.objective import Objective
+from bert.training.trainer import Trainer
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 
@@ -26,10 +29,10 @@ def train(
     settings: FineTuningSettings,
     plan: Training,
     model: keras.Model,
-    objective: loop.Objective,
+    objective: Objective,
     batches: Batches,
     evaluation: EarlyStopping | None = None,
-    others: Sequence[loop.Observer] = (),
+    others: Sequence[Observer] = (),
 ) -> int:
     """Trains the model, saves its weights, and returns the step that they are from.
 
@@ -52,12 +55,12 @@ def train(
         run = begin(settings, plan, model, objective, batches)
     trainer = run.trainer
     writes = strategies.is_chief(trainer.strategy)
-    observers: list[loop.Observer] = []
+    observer: Observer | None = None
     if evaluation:
         evaluation.open(settings.output_dir, model, run.first_step, writes=writes)
         # What is evaluated there may be the best, which all read when the chief has kept it.
         with strategies.together(trainer.strategy):
-            observers.append(evaluation.at_steps(settings.save_checkpoints_steps, num_train_steps))
+            observer = evaluation.at_steps(settings.save_checkpoints_steps, num_train_steps)
     if evaluation and evaluation.is_over:
         logging.warning("Nothing to train: early stopping ended it at step %d.", run.first_step)
     else:
@@ -66,7 +69,7 @@ def train(
             # They are of an earlier training: a prediction must not take them for this one's.
             saving.remove(os.path.join(settings.output_dir, WEIGHTS))
         environment = identity.describe(vars(settings), trainer.strategy)
-        run.train(batches, environment, [*observers, *others])
+        run.train(batches, environment, others, evaluation=observer)
     with deferred_stop():
         step = _keep_weights(settings, model, trainer.step, evaluation)
         run.end()
@@ -77,7 +80,7 @@ def begin(
     settings: FineTuningSettings,
     plan: Training,
     model: keras.Model,
-    objective: loop.Objective,
+    objective: Objective,
     batches: Batches,
 ) -> TrainingRun:
     """Returns the training before its first step, its weights read; as `train`."""
@@ -167,10 +170,10 @@ def learning_rate_scales(model: keras.Model, decay: float) -> dict[str, float]:
 def make_trainer(
     settings: FineTuningSettings,
     model: keras.Model,
-    objective: loop.Objective,
+    objective: Objective,
     batches: Batches,
     num_train_steps: int,
-) -> loop.Trainer:
+) -> Trainer:
     """Returns a trainer with the optimizer that the settings ask for."""
     optimizer = optimization.bert_optimizer(
         settings.learning_rate,
@@ -179,7 +182,7 @@ def make_trainer(
     )
     if settings.layerwise_lr_decay != 1.0:
         optimizer.learning_rate_scales = learning_rate_scales(model, settings.layerwise_lr_decay)
-    return loop.Trainer.of(
+    return Trainer.of(
         settings, model, optimizer, objective, seed=settings.seed, signature=batches.signature
     )
 

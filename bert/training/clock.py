@@ -99,8 +99,3 @@ class TrainingClock:
         # A GPU may have let these wait for what it is at, which counts with the next step.
         self._late = self._now() - now
         return self.is_over
-
-
-def is_last(step: int, num_train_steps: int | None, clock: TrainingClock | None) -> bool:
-    """Returns whether the step that a training has reached is its last one."""
-    return clock.is_over if clock else step == num_train_steps

@@ -18,7 +18,8 @@ from bert.files.paths import read_file
 from bert.files.progress import Progress
 from bert.files.weight_names import of_step
 from bert.network.inference import infer
-from bert.training.loop import Batch, Observer
+from bert.training.loop import Observer
+from bert.training.objective import Batch
 from bert.training.options import EVALUATIONS
 from bert.training.progress import open_summaries, write_summaries
 from bert.training.strategies import Share, pace_of, together
@@ -248,16 +249,25 @@ class EarlyStopping:
     def at_steps(self, every: int, last: int) -> Observer:
         """Returns an observer that evaluates every so many steps and after the last one.
 
-        Where the training was stopped before such a step's evaluation was done, that comes first.
+        Where training was stopped before such a step's evaluation was done, that comes first.
         """
-
-        def is_due(step: int) -> bool:
-            return step % every == 0 or step == last
-
-        def observe(step: int, _: Mapping[str, float]) -> bool:
-            return is_due(step) and self(step)
-
+        observer = _Evaluations(self, every, last)
         is_done = self._step in (0, *(scores["step"] for scores in self._history))
-        if is_due(self._step) and not is_done:
+        if observer.needs_results(self._step) and not is_done:
             self(self._step)
-        return observe
+        return observer
+
+
+class _Evaluations(Observer):
+    """Evaluates every so many steps and after the last one."""
+
+    def __init__(self, evaluation: EarlyStopping, every: int, last: int) -> None:
+        self._evaluation = evaluation
+        self._every = every
+        self._last = last
+
+    def needs_results(self, step: int) -> bool:
+        return step % self._every == 0 or step == self._last
+
+    def after_step(self, step: int, results: Mapping[str, float]) -> bool:
+        return self.needs_results(step) and self._evaluation(step)

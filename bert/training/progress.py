@@ -16,6 +16,7 @@ from bert.files.durations import duration_text
 from bert.files.paths import paths_from
 from bert.files.progress import Progress
 from bert.training.clock import TrainingClock
+from bert.training.loop import Observer
 
 # Without --log_every_steps: so many lines and points of a curve, or more of a long training.
 _POINTS = 20
@@ -29,7 +30,7 @@ def steps_between_points(every: int | None, num_train_steps: int | None) -> int:
     return every or min(max(num_train_steps // _POINTS, 1), _MOST_STEPS_BETWEEN_POINTS)
 
 
-class ProgressLog:
+class ProgressLog(Observer):
     """Tells the mean results since the last point, the speed and the time left; TensorBoard, too.
 
     Args:
@@ -67,7 +68,7 @@ class ProgressLog:
         self._progress = Progress("Training", total, self._done(first_step))
         self._progress.announce("building the graph")
 
-    def __call__(self, step: int, results: Mapping[str, float]) -> None:
+    def after_step(self, step: int, results: Mapping[str, float]) -> None:
         self._results.append(results)
         if step == self._first_step + 1:
             # The first step compiles; it would spoil the speed and the time left.
@@ -84,8 +85,8 @@ class ProgressLog:
             self._write(step)
         self._progress(self._done(step), lambda: self._tell(step, {"loss": self._means()["loss"]}))
 
-    def close(self) -> None:
-        """Removes the bar, as the training may end before its last step."""
+    def at_end(self, error: BaseException | None) -> None:
+        # The bar may still be there, as training may end before its last step.
         self._progress.close()
 
     def _done(self, step: int) -> float:

@@ -1,0 +1,254 @@
+"""The observers of a training run, in the order in which they are called.
+
+1. `Signals`: a signal that arrives within a step ends training after it.
+2. `Results`: they go to the log of all steps, those that are still unread at the end, too.
+3. The log of the process and TensorBoard (`progress.py`).
+4. Evaluation, which may end training early (`evaluation.py`).
+5. `UserObservers`.
+6. `Saving`, the last: what a run has reached is saved however it ends.
+
+Before all of them, workers leave the work that they do together, since saving must not hold up the
+others when one has failed. After all of them, an exception `Stop` gets its message.
+"""
+
+import contextlib
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert.files.signals import Stop, deferred_stop, stop_signal
+from bert.training.loop import Observer, train
+from bert.training.strategies import has_several_workers, is_chief
+from bert.training.train_log import TrainLog
+from bert.training.trainer import REMEDY, NonFiniteLossError, Trainer
+from bert.weights.checkpoint import Checkpoints, UnsoundError
+
+
+class Signals(Observer):
+    """Lets a step end when a signal arrives; then raises `Stop`, in all workers alike."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    @contextlib.contextmanager
+    def around_step(self, step: int) -> Iterator[None]:
+        with deferred_stop():
+            yield
+        if self._trainer.is_stop_agreed:
+            raise Stop(stop_signal() or signal.SIGTERM)
+
+    def at_end(self, error: BaseException | None) -> None:
+        if isinstance(error, KeyboardInterrupt) and self._trainer.reached is None:
+            # It was raised before a step or after it.
+            self._trainer.reached = self._trainer.step
+
+
+class Results(Observer):
+    """Puts the results of all steps into the log, whose file `Saving` writes.
+
+    Args:
+      trainer: The trainer, which may have results left when training ends.
+      log: The log; None in workers that write nothing.
+    """
+
+    def __init__(self, trainer: Trainer, log: TrainLog | None) -> None:
+        self._trainer = trainer
+        self._log = log
+
+    def after_step(self, step: int, results: Mapping[str, float]) -> None:
+        if self._log:
+            self._log.add(step, results)
+
+    def at_end(self, error: BaseException | None) -> None:
+        with _logged_beside(error, self._trainer):
+            for step, results in self._trainer.finish_steps():
+                self.after_step(step, results)
+        if error and self._log:
+            # The file shows what led to the error even if its step cannot be saved.
+            with _logged_beside(error, self._trainer):
+                self._log.write()
+
+
+class UserObservers(Observer):
+    """Calls observers of the library's user, and names the one that raises an exception.
+
+    Args:
+      trainer: Takes the steps. Several workers must read results at the same steps and stop
+        together, so that no observer may decide it there; only those of the chief are called.
+      observers: The user's observers.
+    """
+
+    def __init__(self, trainer: Trainer, observers: Sequence[Observer]) -> None:
+        self._observers = observers if is_chief(trainer.strategy) else ()
+        self._is_alone = not has_several_workers(trainer.strategy)
+
+    def needs_results(self, step: int) -> bool:
+        needs = []
+        for observer in self._observers:
+            with _named(observer):
+                needs.append(observer.needs_results(step))
+        return any(needs) and self._is_alone
+
+    @contextlib.contextmanager
+    def around_step(self, step: int) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for observer in self._observers:
+                with _named(observer):
+                    stack.enter_context(observer.around_step(step))
+            yield
+
+    def after_step(self, step: int, results: Mapping[str, float]) -> bool:
+        ends = False
+        for observer in self._observers:
+            with _named(observer):
+                if observer.after_step(step, results):
+                    ends = True
+                    if not self._is_alone:
+                        raise ValueError("An observer must not end a run of several workers.")
+        return ends
+
+    def at_end(self, error: BaseException | None) -> None:
+        with contextlib.ExitStack() as stack:
+            for observer in reversed(self._observers):
+                stack.callback(self._end, observer, error)
+
+    def _end(self, observer: Observer, error: BaseException | None) -> None:
+        with _named(observer):
+            observer.at_end(error)
+
+
+class Saving(Observer):
+    """Saves steps on the way, and the last one however training ends.
+
+    Args:
+      trainer: What is saved.
+      checkpoints: Where to save; None in workers that do not.
+      every: Steps between checkpoints.
+      num_train_steps: The last step; None where there is a clock.
+      log: Written before the checkpoint of the same step, so that none is without it.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        checkpoints: Checkpoints | None,
+        *,
+        every: int,
+        num_train_steps: int | None,
+        log: TrainLog | None,
+    ) -> None:
+        self._trainer = trainer
+        self._checkpoints = checkpoints
+        self._every = every
+        self._num_train_steps = num_train_steps
+        self._log = log
+        self._saved = trainer.reached = trainer.step
+
+    def needs_results(self, step: int) -> bool:
+        return step % self._every == 0 or step == self._num_train_steps
+
+    def after_step(self, step: int, results: Mapping[str, float]) -> None:
+        is_due = self.needs_results(step) or self._trainer.is_last(step, self._num_train_steps)
+        if is_due and step == self._trainer.reached:
+            self._save()
+
+    def at_end(self, error: BaseException | None) -> None:
+        with _logged_beside(error, self._trainer):
+            self._save()
+        if isinstance(error, Stop):
+            step = self._trainer.step
+            raise Stop(error.number, f"Stopped at step {step}; the same command goes on.") from None
+
+    def _save(self) -> None:
+        """Saves the step that is reached, unless it is saved."""
+        reached = self._trainer.reached
+        if reached in (self._saved, None) or self._checkpoints is None:
+            return
+        with deferred_stop():
+            self._trainer.reached = None
+            if self._log:
+                self._log.write()
+            try:
+                prefix = self._checkpoints.save(self._trainer.state(), reached)
+            except UnsoundError as error:
+                raise NonFiniteLossError(
+                    "The weights must stay finite. At step %d: %s The checkpoints before it are "
+                    "kept. %s",
+                    reached,
+                    error,
+                    REMEDY,
+                ) from error
+            logging.info("Saved %s.", prefix)
+            self._saved = self._trainer.reached = reached
+
+
+@contextlib.contextmanager
+def _named(observer: Observer) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"Raised by the observer {type(observer).__name__}.")
+        raise
+
+
+@contextlib.contextmanager
+def _logged_beside(error: BaseException | None, trainer: Trainer) -> Iterator[None]:
+    """Logs what cannot be saved where another exception ends training."""
+    try:
+        yield
+    except (OSError, ArithmeticError, tf.errors.OpError) as other:
+        if error is None:
+            raise
+        logging.error("Step %d could not be saved: %s", trainer.step, other)
+
+
+def train_and_save(
+    trainer: Trainer,
+    batches: Any,
+    *,
+    num_train_steps: int | None,
+    checkpoints: Checkpoints,
+    save_checkpoints_steps: int,
+    log: TrainLog | None = None,
+    observers: Sequence[Observer] = (),
+) -> None:
+    """Trains as `loop.train` does, and saves checkpoints on the way and at the end.
+
+    Args:
+      trainer: As `loop.train`.
+      batches: As `loop.train`.
+      num_train_steps: As `loop.train`.
+      checkpoints: Where to save; only the chief worker does.
+      save_checkpoints_steps: Steps between checkpoints.
+      log: Records the results of the steps that are saved.
+      observers: Called after the results are in the log and before a step is saved.
+
+    However training ends, the step that it has reached is saved if the weights are sound. They are
+    not after an exception within a step, which may have come in the midst of changing them.
+
+    Raises:
+      NonFiniteLossError: with the step and where its batch was written; nothing is saved after it.
+      Stop: where a signal requested it, with the step.
+    """
+    saves = is_chief(trainer.strategy)
+    start = trainer.step
+    if saves and start == 0:
+        with deferred_stop():
+            checkpoints.save(trainer.state(), start)
+    trainer.folder = checkpoints.folder if saves else None
+    in_order = [
+        Signals(trainer),
+        Results(trainer, log),
+        *observers,
+        Saving(
+            trainer,
+            checkpoints if saves else None,
+            every=save_checkpoints_steps,
+            num_train_steps=num_train_steps,
+            log=log,
+        ),
+    ]
+    train(trainer, batches, num_train_steps, in_order)

@@ -1,0 +1,455 @@
+"""One optimizer step of any task's model, on one device or many (paper, appendix A.2).
+
+Count what the losses of a batch are divided by, over all replicas; compute the gradients of each
+micro-batch's share; sum over replicas; clip once; apply. The result does not depend on the number
+of replicas or micro-batches, up to rounding (dropout masks apart).
+"""
+
+import collections
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import modeling
+import optimization
+from bert.files import owned
+from bert.files.signals import deferred_stop, stop_signal, take_signals_again
+from bert.network.fusion import fused_chains
+from bert.network.rewriting import without_remapping
+from bert.options import Message, MessageError, Option
+from bert.training.clock import CLOCK_STATE, TrainingClock
+from bert.training.memory import encoders_of
+from bert.training.objective import Batch, Objective
+from bert.training.options import Compute
+from bert.training.pace import READS, RESTS, TAKES, Pace
+from bert.training.strategies import has_several_workers, pace_of, together
+from bert.training.validation import check_precision
+from bert.weights import checkpoint
+from bert.weights.checkpoint import Stored
+
+Tensor = Any
+
+# Gradients are summed in packs of so many bytes, some of which are on their way while others are
+# computed or packed. In a single one, a step of BERT-Base on two workers took 1.4 times as long.
+_PACK_BYTES = 1 << 24
+
+# In place of the last step of a training run that ends by the clock: more than there ever are.
+_NO_LAST_STEP = 1 << 40
+
+# The names in a checkpoint of what only float16 has.
+_LOSS_SCALE = ("loss_scale", "loss_scale/good_steps")
+# What a checkpoint may lack: a run may resume in float16 that started in another precision, or by
+# a clock that started with a number of steps.
+_OPTIONAL = (*_LOSS_SCALE, *CLOCK_STATE)
+
+# Among the results of a step, how many replicas were requested to stop.
+_STOP = "stop"
+
+REMEDY = Message(
+    "Try a smaller %s or a longer warm-up (%s in run_pretraining.py, %s elsewhere); with %s, "
+    "training resumes from the last checkpoint.",
+    *map(
+        Option,
+        ("learning_rate", "num_warmup_steps", "warmup_proportion", "resume_with_changes"),
+    ),
+)
+
+
+class NonFiniteLossError(MessageError, ArithmeticError):
+    """The loss or the norm of its gradients is infinite or not a number."""
+
+
+class LossScale:
+    """The scale that keeps float16 gradients in range: it multiplies the loss, divides gradients.
+
+    Halves where a gradient overflows, in which case the step changes no weight; doubles after
+    `GROWTH_STEPS` steps without (Micikevicius et al., Mixed Precision Training, section 3.2). A
+    gradient that is not finite at `LEAST` is none because of its loss, not of its scale.
+    """
+
+    INITIAL = 2.0**15
+    LEAST = 1.0
+    GROWTH_STEPS = 2000
+
+    def __init__(self) -> None:
+        self.scale = keras.Variable(self.INITIAL, trainable=False, name="loss_scale")
+        self.good_steps = keras.Variable(0, trainable=False, dtype="int32", name="good_steps")
+
+    def update(self, finite: Tensor) -> None:
+        grows = self.good_steps + 1 >= self.GROWTH_STEPS
+        grown = tf.where(grows, self.scale * 2.0, tf.convert_to_tensor(self.scale))
+        kept = tf.where(grows, 0, self.good_steps + 1)
+        halved = tf.maximum(self.scale / 2.0, self.LEAST)
+        self.scale.assign(tf.where(finite, grown, halved))
+        self.good_steps.assign(tf.where(finite, kept, 0))
+
+
+class Trainer:
+    """A model, its optimizer and its objective: one optimizer step at a time.
+
+    Must be created under `strategy.scope()`.
+
+    Args:
+      model: A functional model whose inputs are a dictionary.
+      optimizer: Counts the steps in `iterations`.
+      objective: What is minimized.
+      seed: Seed of the dropout masks; with the step, it determines them.
+      num_micro_batches: Parts into which each replica's batch is split to save memory.
+      loss_scale: For float16.
+      signature: Shapes and dtypes of a batch where they differ between batches; without, the step
+        is built for those of the first.
+
+    Attributes:
+      all_reduce_precision: The dtype in which replicas exchange their gradients; to be set before
+        the first step.
+      is_stop_agreed: Whether a signal has requested one of several workers to stop. They learn of
+        it with the same step, since none can take the next one alone.
+      num_unread: Steps whose results need not be read before the next one starts, so that a GPU
+        does not wait for the host; all are before a checkpoint is saved.
+      clock: Ends training when a time is spent; None where a number of steps does. To be set before
+        the state is read.
+      folder: Where the batch of a step whose loss is not finite is written; None for nowhere.
+      reached: The step that the weights are of, None while they are changing.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: optimization.AdamWeightDecayOptimizer,
+        objective: Objective,
+        *,
+        seed: int = 0,
+        num_micro_batches: int = 1,
+        loss_scale: LossScale | None = None,
+        signature: Mapping[str, tf.TensorSpec] | None = None,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.objective = objective
+        self.seed = seed
+        self.num_micro_batches = num_micro_batches
+        self.loss_scale = loss_scale
+        self.all_reduce_precision = "float32"
+        self.strategy = tf.distribute.get_strategy()
+        if loss_scale:
+            check_precision("mixed_float16", self.strategy.num_replicas_in_sync)
+        optimizer.build(model.trainable_variables)
+        self._result_names: list[str] = []
+        self._has_several_workers = has_several_workers(self.strategy)
+        self.is_stop_agreed = False
+        self.num_unread = 0
+        self.clock: TrainingClock | None = None
+        self.folder: str | None = None
+        self.reached: int | None = None
+        self._pace = Pace()
+        self._batches: Any = None
+        # Steps that have been started, and results that no observer has received.
+        self._unread: collections.deque[tuple[int, Tensor]] = collections.deque()
+        self._results: collections.deque[tuple[int, dict[str, float]]] = collections.deque()
+        # Shares of several replicas are no tensors, and workers say beside a batch whether to stop.
+        others = self._has_several_workers or self.strategy.num_replicas_in_sync > 1
+        self._step_function = tf.function(
+            self._distributed_step,
+            input_signature=None if others or signature is None else [signature],
+            reduce_retracing=True,
+            autograph=False,
+        )
+
+    @classmethod
+    def of(
+        cls,
+        compute: Compute,
+        model: keras.Model,
+        optimizer: optimization.AdamWeightDecayOptimizer,
+        objective: Objective,
+        *,
+        seed: int,
+        signature: Mapping[str, tf.TensorSpec] | None = None,
+    ) -> "Trainer":
+        """Returns a trainer that computes as the options say."""
+        for bert in encoders_of(model):
+            bert.gradient_checkpointing = compute.gradient_checkpointing
+        trainer = cls(
+            model,
+            optimizer,
+            objective,
+            seed=seed,
+            num_micro_batches=compute.gradient_accumulation_steps,
+            loss_scale=LossScale() if compute.precision == "mixed_float16" else None,
+            signature=signature,
+        )
+        trainer.all_reduce_precision = compute.all_reduce_precision
+        trainer.num_unread = min(compute.iterations_per_loop - 1, 1)
+        return trainer
+
+    def state(self) -> dict[str, keras.Variable]:
+        """Returns all that a resumed run needs, by its name in a checkpoint."""
+        optimizer = self.optimizer
+        state = {variable.path: variable for variable in self.model.weights}
+        for slot, moments in zip(
+            checkpoint.SLOTS, (optimizer.first_moments, optimizer.second_moments), strict=True
+        ):
+            for variable, moment in zip(self.model.trainable_variables, moments, strict=True):
+                state[f"{variable.path}/{slot}"] = moment
+        if self.loss_scale:
+            scale = (self.loss_scale.scale, self.loss_scale.good_steps)
+            state |= zip(_LOSS_SCALE, scale, strict=True)
+        if self.clock:
+            state |= self.clock.state()
+        return {**state, checkpoint.GLOBAL_STEP: optimizer.iterations}
+
+    @property
+    def step(self) -> int:
+        """The number of steps taken."""
+        return int(self.optimizer.iterations.numpy())
+
+    def is_last(self, step: int, num_train_steps: int | None) -> bool:
+        """Returns whether the step that training has reached is the last one."""
+        return self.clock.is_over if self.clock else step == num_train_steps
+
+    def read(self, batches: Any, num_train_steps: int | None) -> Iterator[tuple[int, Batch]]:
+        """Yields the number and the batch of each step to take; the clock runs from then on.
+
+        Args:
+          batches: As `batches.Batches`.
+          num_train_steps: The last step; None where there is a clock.
+        """
+        start = self.reached = self.step
+        self._batches = batches
+        self._unread.clear()
+        self._results.clear()
+        if self.is_last(start, num_train_steps):
+            spent = ", and the time budget is spent" if self.clock else ""
+            logging.warning("Nothing to train: step %d is reached already%s.", start, spent)
+            return
+        self._read_at(start + 1)
+        last = _NO_LAST_STEP if num_train_steps is None else num_train_steps
+        for step, batch in enumerate(batches.iterate(start, last, self.strategy), start=start + 1):
+            self._pace.at(step, TAKES)
+            yield step, batch
+            self._read_at(step + 1)
+
+    def _read_at(self, step: int) -> None:
+        self._pace.at(step, READS)
+        if self.clock:
+            self.clock.go()
+
+    def take_step(self, step: int, batch: Batch, num_unread: int) -> None:
+        """Takes a step, and reads results until those of so many steps are left unread.
+
+        Raises:
+          NonFiniteLossError: with the first such step and where its batch was written.
+        """
+        self.reached = None
+        self._unread.append((step, self.start_step(batch)))
+        self._read_results(num_unread)
+        if self.clock and self.clock.take():
+            self._read_results(0)
+        # To read it from the optimizer would wait until a GPU has done the step.
+        self.reached = step
+
+    def rest(self, step: int) -> None:
+        """Marks a step as taken, so that this worker may take any time before the next one."""
+        self._pace.at(step, RESTS)
+
+    def pop_results(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yields the steps whose results have been read, and these, each once."""
+        while self._results:
+            yield self._results.popleft()
+
+    def finish_steps(self) -> Iterator[tuple[int, dict[str, float]]]:
+        """Waits for all steps that have been started, and yields what `pop_results` does."""
+        if self._unread and (reached := self.reached) is not None:
+            self.reached = None
+            self._read_results(0)
+            self.reached = reached
+        yield from self.pop_results()
+
+    @contextlib.contextmanager
+    def deferring_signals(self) -> Iterator[None]:
+        """Defers signals where there are several workers: no one may leave the others waiting."""
+        if not self._has_several_workers:
+            yield
+            return
+        take_signals_again()
+        with deferred_stop():
+            yield
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Makes several workers leave a block together."""
+        self._pace = pace_of(self.strategy)
+        with contextlib.closing(self._pace), together(self.strategy):
+            yield
+
+    def train_step(self, batch: Batch) -> dict[str, float]:
+        """Takes one step and returns its loss, the loss's parts, learning rate and norm."""
+        return self.read_results(self.start_step(batch))
+
+    def start_step(self, batch: Batch) -> Tensor:
+        """Starts one step and returns what `read_results` takes; a GPU may still compute it."""
+        stops = [tf.constant(float(stop_signal() is not None))] if self._has_several_workers else []
+        with without_remapping():
+            return self._step_function(batch, *stops)
+
+    def read_results(self, per_replica: Tensor) -> dict[str, float]:
+        """Returns the results of a step, waiting for its end."""
+        values = self.strategy.experimental_local_results(per_replica)[0].numpy()
+        results = dict(zip(self._result_names, values.tolist(), strict=True))
+        self.is_stop_agreed = results.pop(_STOP, 0.0) > 0
+        return results
+
+    def _read_results(self, num_unread: int) -> None:
+        while len(self._unread) > num_unread:
+            step, started = self._unread.popleft()
+            results = self.read_results(started)
+            self._check_finite(step, results)
+            self._results.append((step, results))
+
+    def _check_finite(self, step: int, results: Mapping[str, float]) -> None:
+        can_halve = results.get("loss_scale", LossScale.LEAST) != LossScale.LEAST
+        watched = ["loss"] if can_halve else ["loss", "gradient_norm"]
+        if all(np.isfinite(results[name]) for name in watched):
+            return
+        path = f"non_finite_step_{step}.tf_record"
+        if self.folder is not None:
+            path = owned.claim(self.folder, path)
+            with tf.io.TFRecordWriter(path) as writer:
+                for record in self._batches.serialized(step - 1):
+                    writer.write(record)
+        raise NonFiniteLossError(
+            "The loss must stay finite. At step %d: %s. Its batch is in %r; the checkpoints before "
+            "it are kept. %s",
+            step,
+            ", ".join(f"{name} {value:.6g}" for name, value in results.items()),
+            path,
+            REMEDY,
+        )
+
+    def _distributed_step(self, batch: Batch, *stops: Tensor) -> Tensor:
+        return self.strategy.run(self._replica_step, args=(batch, *stops))
+
+    def _replica_step(self, batch: Batch, *stops: Tensor) -> Tensor:
+        learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+        weights = self._all_reduce(self.objective.weights(batch))
+        gradients, parts = self._gradients(batch, weights)
+        # What comes from outside belongs to no device, and so to no reduction.
+        stops = tuple(tf.identity(stop) for stop in stops)
+        sent = self._cast(gradients, self.all_reduce_precision)
+        gradients, parts, stops = self._all_reduce((sent, parts, stops))
+        gradients = self._cast(gradients, "float32")
+        scale = tf.convert_to_tensor(self.loss_scale.scale) if self.loss_scale else 1.0
+        unscale = 1.0 / scale
+        norm = tf.linalg.global_norm(gradients) * unscale
+        self._apply(gradients, optimization.clip_scale(norm) * unscale)
+        total = {"loss": sum(parts.values())}
+        # It comes first, and a part that is called so, too, gives way to it.
+        results = {**total, **parts, **total}
+        results |= {"learning_rate": learning_rate, "gradient_norm": norm}
+        results |= {"loss_scale": scale} if self.loss_scale else {}
+        results |= dict(zip([_STOP], stops, strict=False))
+        self._result_names = list(results)
+        return tf.stack(list(results.values()))
+
+    def _all_reduce(self, tensors: Any) -> Any:
+        if self.strategy.num_replicas_in_sync == 1:
+            return tensors
+        context = tf.distribute.get_replica_context()
+        flat = tf.nest.flatten(tensors)
+        options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_PACK_BYTES)
+        # A pack is of one dtype.
+        for dtype in dict.fromkeys(each.dtype for each in flat):
+            own = [index for index, each in enumerate(flat) if each.dtype == dtype]
+            values = [flat[index] for index in own]
+            sums = context.all_reduce(tf.distribute.ReduceOp.SUM, values, options)
+            for index, total in zip(own, sums, strict=True):
+                flat[index] = total
+        return tf.nest.pack_sequence_as(tensors, flat)
+
+    def _cast(self, gradients: list[Tensor], dtype: str) -> list[Tensor]:
+        """Returns gradients in another precision, where others need them at all."""
+        if self.strategy.num_replicas_in_sync == 1:
+            return gradients
+        return [tf.cast(each, dtype) for each in gradients]
+
+    def _gradients(self, batch: Batch, weights: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Returns the gradients of this replica's share of the loss, and its share of each part."""
+        count = self.num_micro_batches
+        step = tf.cast(self.optimizer.iterations, tf.int32)
+        replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
+        first = (step * self.strategy.num_replicas_in_sync + replica) * count
+        if count == 1:
+            return self._micro_gradients(batch, weights, first)
+        cut = {name: tf.split(values, count) for name, values in batch.items()}
+        sums = self._micro_gradients({name: each[0] for name, each in cut.items()}, weights, first)
+        for index in range(1, count):
+            # One after the other, or all parts' activations would be alive at once.
+            with tf.control_dependencies(tf.nest.flatten(sums)):
+                part = {name: tf.identity(each[index]) for name, each in cut.items()}
+            more = self._micro_gradients(part, weights, first + index)
+            sums = tf.nest.map_structure(tf.add, sums, more)
+        return sums
+
+    def _micro_gradients(
+        self, batch: Batch, weights: Batch, number: Tensor
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        seed = tf.stack([tf.constant(self.seed, tf.int32), number])
+        inputs = {name: batch[name] for name in self.model.input}
+        variables = [variable.value for variable in self.model.trainable_variables]
+        with fused_chains(self.model):
+            with tf.GradientTape() as tape, modeling.dropout_seed(seed):
+                parts = self.objective.losses(self.model(inputs, training=True), batch, weights)
+                loss = sum(parts.values())
+                if self.loss_scale:
+                    loss *= self.loss_scale.scale
+            gradients = tape.gradient(loss, variables)
+        return [tf.convert_to_tensor(each) for each in gradients], parts
+
+    def _apply(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
+        """Applies gradients that are already the same on every replica, times `scale`."""
+        variables = self.model.trainable_variables
+        if self.loss_scale is None:
+            self.optimizer.apply(gradients, variables, scale=scale)
+            return
+        finite = tf.math.is_finite(scale) & (scale > 0)
+
+        def skip() -> None:
+            self.optimizer.iterations.assign_add(1)
+
+        tf.cond(finite, lambda: self.optimizer.apply(gradients, variables, scale=scale), skip)
+        self.loss_scale.update(finite)
+
+
+def initialize(
+    model: keras.Model,
+    state: Mapping[str, keras.Variable],
+    checkpoints: checkpoint.Checkpoints | None,
+    init: Stored | None,
+) -> int:
+    """Sets the variables and returns the step they are at.
+
+    In this order: the latest checkpoint of this run; else the weights of `init`; else the random
+    initial values.
+
+    Args:
+      model: Gets its weights.
+      state: What is read from this run's own checkpoint: `Trainer.state()`, or the weights alone.
+      checkpoints: The checkpoints of this run; None where those in its folder are another run's.
+      init: The weights to start with, or None.
+    """
+    step = checkpoints.resume(state, optional=_OPTIONAL) if checkpoints else None
+    if checkpoints and step is not None:
+        given = Option("init_checkpoint", init.path) if init else ""
+        unread = Message("; %s is not read", given) if init else ""
+        logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)
+        return step
+    if init:
+        init.assign(model.weights)
+    else:
+        logging.warning("No checkpoint to start from: the weights are random.")
+    return 0
