@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import free_ports, make_examples, model_inputs, note_marks
 
-from bert.commands import console
+from bert.files import progress
 from bert.pretraining import heads as pretraining_heads
 from bert.tasks.task import collect
 from bert.training import evaluation
@@ -194,7 +194,7 @@ def test_evaluation_and_prediction_say_how_far_they_are(
     assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
     evaluate(model, pretraining_heads.metrics, batches, 2)
     assert not [message for message in log.messages if "ETA" in message]
-    monkeypatch.setattr(console, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
     assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
     evaluate(model, pretraining_heads.metrics, batches, 2)
     lines = [message.split("  ETA")[0] for message in log.messages if "ETA" in message]
@@ -293,8 +293,8 @@ def test_who_does_not_write_leaves_no_scores_and_no_weights(tmp_path, model):
 
 def test_evaluations_come_at_their_steps_and_after_the_last(tmp_path, model):
     early, _ = stopping(tmp_path, model, [0.1, 0.2, 0.3])
-    observe = early.at_steps(3, 7)
-    assert not any(observe(step, {}) for step in range(1, 8))
+    evaluations = early.at_steps(3, 7)
+    assert not any(evaluations.after_step(step, {}) for step in range(1, 8))
     lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [3, 6, 7]
 
