@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 import modeling
 import run_pretraining
-from bert.commands.settings import EvaluatedSettings, FineTuningSettings
-from bert.runs.training import count_weights_alone
+from bert.runs.finetuning import _evaluates
+from bert.runs.recipes import EvaluatedSteps, Steps
+from bert.tasks.options import Prediction
 from bert.training.memory import (
     checkpoint_bytes,
     estimate_memory,
@@ -174,16 +175,13 @@ def test_disk_is_for_what_is_saved_at_once(changes, num_steps, resumable, others
     assert checkpoint_bytes(output, BASE, num_steps, others) == weights * (3 * resumable + others)
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "count"),
-    [
-        (EvaluatedSettings, {}, 1),
-        (EvaluatedSettings, {"do_eval": True}, 3),
-        (FineTuningSettings, {"early_stopping_patience": 2}, 3),
-    ],
-)
-def test_evaluations_on_the_way_write_the_best_weights_and_the_next_best(kind, changes, count):
-    assert count_weights_alone(kind(output_dir="", do_train=True, **changes)) == count
+def test_the_dev_set_is_scored_on_the_way_where_it_is_evaluated_or_may_end_training():
+    """Then there are the best weights and the next best on the disk."""
+    never, early = Prediction(), Prediction(early_stopping_patience=2)
+    assert not _evaluates(EvaluatedSteps(do_train=True), never)
+    assert _evaluates(EvaluatedSteps(do_train=True, do_eval=True), never)
+    assert not _evaluates(Steps(do_train=True), never)
+    assert _evaluates(Steps(do_train=True), early)
 
 
 def test_estimate_of_disk_is_what_a_checkpoint_takes(tmp_path, pretraining_run, tiny_config):

@@ -1,7 +1,6 @@
 """The training run in an output folder: how it starts, trains, logs its progress and ends.
 
-`TrainingRun` takes the group `Output`, a trainer and a plan. The functions below it take the flat
-settings of a script apart for `bert.training`, which knows groups and plain arguments alone.
+`TrainingRun` takes the group `Output`, a trainer and a plan.
 """
 
 import os
@@ -12,11 +11,9 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bert.commands.settings import TrainingSettings
 from bert.options import Option, typed_flags
-from bert.runs import identity
 from bert.runs.resumption import Training
-from bert.training import memory, strategies
+from bert.training import strategies
 from bert.training.loop import Observer
 from bert.training.observers import UserObservers, train_and_save
 from bert.training.options import Compute, Output
@@ -24,7 +21,6 @@ from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.train_log import TrainLog
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, provenance
-from modeling import BertConfig
 
 
 class TrainingRun:
@@ -101,59 +97,6 @@ class TrainingRun:
         """Records that training has ended, once all its results are written."""
         if strategies.is_chief(self.trainer.strategy):
             provenance.end(self._output.output_dir)
-
-
-def open_strategy(settings: TrainingSettings) -> tf.distribute.Strategy:
-    """Returns the strategy of the settings, shared by all workers, and logs the GPUs.
-
-    Raises:
-      ValueError: where other workers have other options or versions, naming them.
-    """
-    strategy = strategies.open_strategy(settings)
-    strategies.agree(strategy, identity.shared_by_workers(vars(settings)))
-    return strategy
-
-
-def log_training(settings: TrainingSettings, run: TrainingRun, batches: Any) -> None:
-    """Logs what a training run needs of memory and disk, and warns where there is less."""
-    if not strategies.is_chief(run.trainer.strategy):
-        return
-    num_replicas = run.trainer.strategy.num_replicas_in_sync
-    for bert in memory.encoders_of(run.trainer.model):
-        rows = max(batches.features["input_ids"].rows, 1)
-        log_memory(settings, bert.config, num_replicas, rows)
-        log_disk(settings, bert.config, run.plan.num_train_steps)
-
-
-def log_memory(
-    settings: TrainingSettings, config: BertConfig, num_replicas: int, rows: int = 1
-) -> bool:
-    """Logs the memory that training needs; returns whether there is enough, and warns if not."""
-    values = vars(settings)
-    return memory.log_training_memory(
-        settings,
-        config,
-        num_sequences=values["train_batch_size"] * rows,
-        num_replicas=num_replicas,
-        length=values["max_seq_length"],
-        num_predictions=getattr(settings, "num_predictions", 0),
-    )
-
-
-def log_disk(settings: TrainingSettings, config: BertConfig, *num_train_steps: int | None) -> None:
-    """Logs the space that the checkpoints of one or several runs need, and warns if it is less."""
-    memory.log_disk(settings, config, num_train_steps, count_weights_alone(settings))
-
-
-def count_weights_alone(settings: TrainingSettings) -> int:
-    """Returns how many checkpoints a run writes that hold weights without the optimizer's slots.
-
-    These are the finished weights of a fine-tuned model, and where there are evaluations on the
-    way, the best ones and the next best.
-    """
-    if not hasattr(settings, "num_train_epochs"):
-        return 0
-    return 1 + 2 * settings.evaluates_in_training()  # type: ignore[attr-defined]
 
 
 def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any]) -> None:
