@@ -349,7 +349,7 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
 
     open_folder().save(tiny_config, Path(vocab_file).read_bytes(), TASK)
     open_folder()
-    message = r"`labels` has \['no'\] only there; `labels` has \['a'\] only now\. Give another"
+    message = r"`labels` has 'no' only there; `labels` has 'a' only now\. Give another"
     with pytest.raises(ValueError, match=message):
         open_folder({**TASK, "labels": ("yes", "a")})
     with pytest.raises(ValueError, match=r"`labels` .* there and in another order now"):
