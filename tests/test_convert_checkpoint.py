@@ -15,6 +15,7 @@ from helpers.tf1_checkpoints import save_by_tf1
 
 import convert_checkpoint
 import modeling
+from bert.models import conversion
 from bert.models.open import load
 from bert.network.heads import classifier_model, tagging_model
 from bert.weights import checkpoint, huggingface, saving
@@ -155,9 +156,9 @@ def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     with pytest.raises(ValueError, match="`is_pair` must not be given for a model whose task"):
         convert(tmp_path / "back", tmp_path / "again", "tf", is_pair=True)
     (hf / "tokenizer_config.json").unlink()
-    with pytest.raises(ValueError, match=r"`--is_pair` and the like to be kept.*SequenceClass"):
+    with pytest.raises(ValueError, match=r"`is_pair` and the like to be saved.*SequenceClass"):
         convert(hf, tmp_path / "again", "tf", is_pair=True)
-    with pytest.raises(ValueError, match="`--is_pair` must not be given for a BertForPreTraining"):
+    with pytest.raises(ValueError, match="`is_pair` must not be given for a BertForPreTraining"):
         convert(GOLDEN, tmp_path / "again", "tf", is_pair=True, do_lower_case=True)
     assert not (tmp_path / "again").exists()
 
@@ -383,8 +384,8 @@ def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_pat
     ("changes", "message"),
     [
         ({"input": "nowhere"}, "input` must name a checkpoint.*'nowhere'"),
-        ({"output": "x.safetensors"}, "must be a folder or end in '.ckpt' for `--format=tf`"),
-        ({"output": "gs://x/y"}, "`--output` must be a local path"),
+        ({"output": "x.safetensors"}, "must be a folder or end in '.ckpt' for `format=.tf.`"),
+        ({"output": "gs://x/y"}, "`output` must be a local path"),
         ({"architecture": "BertForQuestionAnswering"}, r"BertForQ.* needs \['cls/squad/output_w"),
         ({"bert_config_file": "nowhere.json"}, "'nowhere.json'"),
         ({"vocab_file": "nowhere.txt"}, "nowhere.txt"),
@@ -404,7 +405,7 @@ def test_a_folder_without_a_vocabulary_is_only_written_where_it_is_asked_for(
 ):
     source = save(tmp_path / "tf", tensors, still_config)
     (source / "vocab.txt").unlink()
-    with pytest.raises(ValueError, match=r"vocab_file` must be given.*`--without_vocabulary`"):
+    with pytest.raises(ValueError, match=r"vocab_file` must be given.*`without_vocabulary`"):
         convert(source, tmp_path / "out", "huggingface", do_lower_case=True)
     convert(source, tmp_path / "weights.safetensors", "huggingface")
     convert(source, tmp_path / "out", "huggingface", without_vocabulary=True)
@@ -433,16 +434,14 @@ def test_a_result_that_computes_something_else_is_not_kept(tmp_path, still_confi
     source = save(tmp_path / "tf", tensors, still_config)
     wrong = {**tensors, "cls/seq_relationship/output_bias": np.ones(2, np.float32)}
     checkpoint.save_tensors(str(tmp_path / "wrong.ckpt"), wrong)
-    settings = convert_checkpoint.Settings(input=str(source), output="", format="tf")
-    opened = convert_checkpoint.open_folder(settings)
+    options = convert_checkpoint.Settings(input=str(source), output="", format="tf")
+    opened = conversion.open_source(options, "tf")
     model = convert_checkpoint.make_model("BertForPreTraining", still_config)
     for variable in model.weights:
         variable.assign(tensors[variable.path])
     assert model(model_inputs(make_examples(still_config, 1))) is not None
     with pytest.raises(ArithmeticError, match="outputs differ by"):
-        convert_checkpoint.verify(
-            opened, "BertForPreTraining", model, [], str(tmp_path / "wrong.ckpt")
-        )
+        conversion.verify(opened, "BertForPreTraining", model, [], str(tmp_path / "wrong.ckpt"))
 
 
 def test_the_command_line_converts(tmp_path):

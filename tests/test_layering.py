@@ -40,11 +40,11 @@ UP = json.loads((Path(__file__).parent / "up.json").read_text(encoding="utf-8"))
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 547,
-    "bert.commands": 3232,
+    "bert.commands": 3267,
     "bert.export": 1462,
     "bert.files": 5555,
     "bert.inspection": 509,
-    "bert.models": 2755,
+    "bert.models": 3218,
     "bert.network": 929,
     "bert.original": 2471,
     "bert.pretraining": 4783,
@@ -56,7 +56,7 @@ BUDGETS = {
     "bert.text": 889,
     "bert.training": 4110,
     "bert.weights": 3188,
-    "convert_checkpoint": 510,
+    "convert_checkpoint": 69,
     "create_pretraining_data": 263,
     "create_vocab": 62,
     "create_word_vectors": 64,

@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from bert.files.huggingface import FINE_TUNED
+from bert.files.huggingface import ARCHITECTURES, FINE_TUNED
+from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.options import REQUIRED, Message, OptionError, option
 from bert.tasks.options import MAX_TOKENS
 from bert.training.options import PRECISION, PRECISIONS
-from bert.weights.options import BESIDE, LOWERS
+from bert.weights.options import BESIDE, CHECKPOINT_FORMS, LOWERS
 
 # Models that this project has not trained, and those whose graph is fixed.
 FROM_ELSEWHERE = (
@@ -127,4 +128,67 @@ class QueriedModel(Overrides):
         "where the hardware has instructions for it.",
         choices=(*PRECISIONS, "bfloat16"),
         group="devices",
+    )
+
+
+# By format, the name of the weights in a folder, and the ending of a path that names them alone.
+FORMATS = {
+    "tf": (WEIGHTS, ".ckpt"),
+    "huggingface": (SAFETENSORS_FILE, ".safetensors"),
+    "keras": (KERAS_FILE, KERAS_ENDING),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionSource(NoAnswer):
+    """The model to convert."""
+
+    GROUP = "model"
+
+    input: str = option(
+        REQUIRED,
+        f"Model to convert: an --output_dir of this project; a checkpoint: {CHECKPOINT_FORMS}; or "
+        "a .weights.h5 that Keras has saved of a model of make_model, or its folder.",
+    )
+    architecture: str | None = option(
+        None,
+        "Class of the model in transformers. Default: as its files say, or else by its heads. "
+        "With --format=keras, weights that only another class needs are left out.",
+        choices=tuple(ARCHITECTURES),
+    )
+    bert_config_file: str | None = option(
+        None, f"The model's configuration, bert_config.json.{BESIDE}"
+    )
+    vocab_file: str | None = option(None, f"WordPiece vocabulary, one entry per line.{BESIDE}")
+    do_lower_case: bool | None = option(
+        None, "Whether the model is uncased. Default: as the model's folder says."
+    )
+    is_pair: bool | None = option(
+        None, "The Hugging Face classifier takes pairs of texts, which none of its files says."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionOutput:
+    """The format and the place of a converted model."""
+
+    GROUP = "output"
+
+    output: str = option(
+        REQUIRED,
+        "Folder to write, with configuration and vocabulary; or only the file of weights: "
+        ".../name.ckpt, .../name.safetensors or .../name.weights.h5.",
+    )
+    format: str = option(
+        REQUIRED,
+        "tf: a TF1 checkpoint, for this project and the original. huggingface: model.safetensors, "
+        "for transformers. keras: weights for Keras' load_weights.",
+        choices=tuple(FORMATS),
+    )
+    weights_only: bool = option(False, "Leave out the optimizer's variables (slots).")
+    verify: bool = option(
+        True, "Run the original and the result on the same input, and compare the outputs."
+    )
+    without_vocabulary: bool = option(
+        False, "Write a folder without a vocabulary, for a model whose vocabulary is not available."
     )

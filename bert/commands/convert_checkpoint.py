@@ -1,0 +1,35 @@
+"""The flags of convert_checkpoint.py and its checks."""
+
+import dataclasses
+import functools
+
+from bert.commands.checks import FAILED, Checks
+from bert.commands.settings import CheckSettings
+from bert.files.process import import_tensorflow
+from bert.models.options import ConversionOutput, ConversionSource
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(ConversionOutput, CheckSettings, ConversionSource):
+    """The flags of this script, by name."""
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows the output, the model and the files to write, and whether they fit."""
+    import_tensorflow()
+    from bert.models import conversion
+    from bert.models.kinds import find_architecture
+
+    place = checks("output", conversion.split_output, settings, tells=lambda place: place[0])
+    open_source = functools.partial(conversion.open_source, fetches=False)
+    arguments = (settings, settings.format)
+    folder = checks("input", open_source, *arguments, tells=lambda found: found.stored.prefix)
+    given = settings.architecture
+    architecture = checks("architecture", find_architecture, folder, given, tells=str)
+    if place is not FAILED:
+        checks(
+            "files to write",
+            conversion.plan_conversion,
+            *(settings, settings, folder, architecture),
+            tells=lambda plan: ", ".join([plan.name, *plan.files]),
+        )

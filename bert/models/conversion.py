@@ -1,0 +1,399 @@
+"""Converts models between TF1 checkpoints, Hugging Face folders and Keras weights."""
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+
+import modeling
+from bert.files import huggingface as huggingface_files
+from bert.files import sentence_transformers
+from bert.files.durable import rename, sync, sync_tree
+from bert.files.outputs import check_folder, make_folder
+from bert.files.paths import find_file, is_remote, read_file
+from bert.models.kinds import (
+    check_no_overrides,
+    find_architecture,
+    labels_of,
+    make_task,
+    num_labels,
+    override_answers,
+)
+from bert.models.options import FORMATS, ConversionOutput, ConversionSource, Overrides
+from bert.network.heads import choice_model, classifier_model, span_model, tagging_model
+from bert.options import Message, MessageError, Option, OptionError
+from bert.pretraining.goals import find_untrained
+from bert.pretraining.heads import pretraining_model
+from bert.weights import checkpoint, huggingface, keras_weights, model_card, saving, tokenizers
+from bert.weights.comparison import find_difference
+from bert.weights.folder import ModelFolder
+from bert.weights.model_files import CONFIG_FILE, make_files
+
+# The library that reads the weights of a format.
+_LIBRARIES = {"tf": "tensorflow", "huggingface": "transformers", "keras": "keras"}
+# How far outputs of the same weights may be apart. They are computed by the same code.
+TOLERANCE = 1e-6
+
+
+def make_model(architecture: str, config: modeling.BertConfig, num_outputs: int = 2) -> keras.Model:
+    """Returns a model with the variables of an architecture; Keras' load_weights fits it.
+
+    Args:
+      architecture: One of `bert.files.huggingface.ARCHITECTURES`.
+      config: The shape of the encoder.
+      num_outputs: The outputs of a classifier or tagger.
+    """
+    if architecture == "BertModel":
+        inputs = modeling.encoder_inputs()
+        encoded = modeling.BertModel(config)(inputs)
+        names = ("sequence_output", "pooled_output")
+        return keras.Model(inputs, {name: encoded[name] for name in names})
+    makers: dict[str, Callable[[], keras.Model]] = {
+        "BertForSequenceClassification": lambda: classifier_model(config, num_outputs),
+        "BertForTokenClassification": lambda: tagging_model(config, num_outputs),
+        "BertForQuestionAnswering": lambda: span_model(config),
+        "BertForMultipleChoice": lambda: choice_model(config),
+    }
+    return makers.get(architecture, lambda: pretraining_model(config))()
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What became of the tensors.
+
+    Attributes:
+      found: Tensors in the source.
+      converted: Tensors in the result.
+      missing: Variables of the architecture that the source lacks.
+      difference: The largest between outputs of source and result; None if not verified.
+    """
+
+    found: list[str]
+    converted: list[str]
+    missing: list[str]
+    difference: float | None
+
+    @property
+    def left_out(self) -> list[str]:
+        """The tensors that the result lacks, optimizer slots apart."""
+        lacking = [name for name in self.found if name not in self.converted]
+        return [name for name in lacking if not checkpoint.is_slot(name)]
+
+    @property
+    def num_slots(self) -> int:
+        """How many optimizer slots the result lacks."""
+        return len(self.found) - len({*self.found} & {*self.converted}) - len(self.left_out)
+
+    def log(self) -> None:
+        """Logs the numbers of tensors, and the names of those that are left out."""
+        logging.info("Found %d tensors, converted %d.", len(self.found), len(self.converted))
+        for name in self.left_out:
+            logging.info("Left out: %s", name)
+        if self.num_slots:
+            logging.info("Left out: %d optimizer slots.", self.num_slots)
+        for name in self.missing:
+            logging.info("Missing in the input: %s", name)
+        if self.difference is not None:
+            logging.info(
+                "Verified: on the same input, outputs differ by %.1e at most.", self.difference
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """A conversion whose source and output have been checked.
+
+    Attributes:
+      source: The folder of the model.
+      architecture: One of `bert.files.huggingface.ARCHITECTURES`.
+      output: The options of the output.
+      folder: The folder to write to.
+      name: The name of the weights there.
+      files: The contents of the other files by name.
+    """
+
+    source: ModelFolder
+    architecture: str
+    output: ConversionOutput
+    folder: str
+    name: str
+    files: Mapping[str, bytes]
+
+    def write(self) -> Report:
+        """Writes the result, which appears only when it is complete and verified.
+
+        Raises:
+          ArithmeticError: where the result does not compute what the source does.
+        """
+        logging.info("Converting %s, which is a %s.", self.source.stored.prefix, self.architecture)
+        make_folder(self.folder)
+        # Beside the output, so that files are moved in one step; a killed run leaves a .partial.
+        with tempfile.TemporaryDirectory(prefix="convert.partial", dir=self.folder) as staging:
+            report = self._write_weights(os.path.join(staging, self.name))
+            for name, text in self.files.items():
+                os.makedirs(os.path.dirname(os.path.join(staging, name)), exist_ok=True)
+                with open(os.path.join(staging, name), "wb") as file:
+                    file.write(text)
+            sync_tree(staging)
+            # A checkpoint's index comes last: without it, there is no checkpoint.
+            names = [
+                os.path.relpath(os.path.join(folder, name), staging)
+                for folder, _, names in os.walk(staging)
+                for name in names
+            ]
+            for name in sorted(names, key=lambda name: (name.startswith(self.name), name[::-1])):
+                path = os.path.join(self.folder, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                rename(os.path.join(staging, name), path)
+                for changed in dict.fromkeys((os.path.dirname(path), self.folder)):
+                    sync(changed)
+        report.log()
+        logging.info("Wrote %s.", os.path.join(self.folder, self.name))
+        return report
+
+    def _write_weights(self, path: str) -> Report:
+        stored = self.source.stored
+        names = sorted(stored.shapes)
+        untrained = find_untrained(stored.folder, names)
+        trained = [name for name in names if name not in untrained]
+        model = make_model(self.architecture, self.source.config, num_labels(self.source))
+        missing = _assign(model, stored)
+        if self.output.format == "keras":
+            converted = [variable.path for variable in model.weights if variable.path in names]
+            model.save_weights(path)
+        elif self.output.format == "huggingface":
+            known, _ = huggingface.split(trained)
+            converted = [name for name in trained if name in known or name == saving.GLOBAL_STEP]
+            with open(path, "wb") as file:
+                huggingface.write(file, stored.read(converted), self.architecture)
+        else:
+            is_left_out = checkpoint.is_slot if self.output.weights_only else lambda _: False
+            converted = [name for name in trained if not is_left_out(name)]
+            # Readers of a run's checkpoints need a step.
+            step = {saving.GLOBAL_STEP: np.asarray(0, np.int64)}
+            saving.save_tensors(path, {**step, **stored.read(converted)})
+        difference = None
+        if self.output.verify:
+            unread = [*missing, *untrained]
+            difference = verify(self.source, self.architecture, model, unread, path)
+        return Report(names, converted, missing, difference)
+
+
+def _assign(model: keras.Model, stored: checkpoint.Stored) -> list[str]:
+    """Sets the variables that are stored; returns the names of the others."""
+    values = stored.read(v.path for v in model.weights if v.path in stored.shapes)
+    for variable in model.weights:
+        if variable.path in values:
+            variable.assign(values[variable.path])
+    return [v.path for v in model.weights if v.path not in values]
+
+
+def verify(
+    source: ModelFolder, architecture: str, model: keras.Model, missing: list[str], path: str
+) -> float:
+    """Runs a model and its conversion on the same input; returns how far outputs are apart.
+
+    Args:
+      source: The folder of the model.
+      architecture: The architecture of the model.
+      model: The model with the weights of the source.
+      missing: Variables of the model that the result lacks.
+      path: The result.
+
+    Raises:
+      ArithmeticError: where outputs are too far apart.
+    """
+    other = make_model(architecture, source.config, num_labels(source))
+    if path.endswith(FORMATS["keras"][1]):
+        other.load_weights(path)
+    else:
+        _assign(other, checkpoint.Stored(path, "output"))
+    values = {variable.path: variable for variable in model.weights}
+    for variable in other.weights:
+        if variable.path in missing:
+            variable.assign(values[variable.path])
+    difference = find_difference(model, other, source.config)
+    if not difference <= TOLERANCE:
+        raise ArithmeticError(
+            f"The result must compute what {source.stored.prefix!r} does. On the same input, "
+            f"outputs differ by {difference}, and nothing is written."
+        )
+    return difference
+
+
+def open_source(source: ConversionSource, form: str, *, fetches: bool = True) -> ModelFolder:
+    """Returns the folder of the model to convert.
+
+    Args:
+      source: The options of the model.
+      form: The format to convert to.
+      fetches: Whether a model of the hub that is not in the local cache is fetched.
+
+    Raises:
+      ValueError: where its parts are missing or do not fit.
+    """
+    given: dict[str, Any] = {
+        "bert_config_file": source.bert_config_file,
+        "vocab_file": source.vocab_file,
+        "do_lower_case": source.do_lower_case,
+    }
+    if file := keras_weights.find(source.input):
+        folder = keras_weights.open_folder(file, make_model, source.architecture, **given)
+    else:
+        folder = ModelFolder.open(source.input, "input", fetches=fetches, **given)
+    folder.stored.check_fit(folder.config)
+    if form == "huggingface":
+        huggingface_files.check_known(folder.config.to_dict())
+    if form != "tf" and folder.task.get("add_bilstm"):
+        raise OptionError(
+            "format",
+            "be tf for a model with a BiLSTM on it, which transformers and the models of "
+            "`make_model` have not",
+            form,
+            Message("%r was trained with %s.", source.input, Option("add_bilstm", True)),
+        )
+    return folder
+
+
+def split_output(output: ConversionOutput) -> tuple[str, str | None]:
+    """Returns the folder to write to, and the name of the weights if only these are requested."""
+    path, ending = output.output, FORMATS[output.format][1]
+    if is_remote(path):
+        raise OptionError("output", "be a local path", path)
+    if path.endswith(ending):
+        return os.path.dirname(path) or ".", os.path.basename(path)
+    if any(path.endswith(other) for _, other in FORMATS.values()):
+        form = Option("format", output.format)
+        raise OptionError("output", Message("be a folder or end in %r for %s", ending, form), path)
+    return path, None
+
+
+def plan_conversion(
+    source: ConversionSource, output: ConversionOutput, folder: ModelFolder, architecture: str
+) -> Conversion:
+    """Returns the conversion of the model in a folder; writes nothing.
+
+    Raises:
+      ValueError: where a file is missing, or the output would replace another file.
+    """
+    place, name = split_output(output)
+    files = {} if name else _make_files(source, output, folder, architecture)
+    name = name or FORMATS[output.format][0]
+    _check_free(place, name, files, output.output)
+    check_folder(place)
+    return Conversion(folder, architecture, output, place, name, files)
+
+
+def convert(source: ConversionSource, output: ConversionOutput) -> Report:
+    """Converts a model.
+
+    Raises:
+      ValueError: before anything is written, where the source cannot be converted or the output
+        cannot be written.
+      ArithmeticError: where the result does not compute what the source does.
+    """
+    split_output(output)
+    folder = open_source(source, output.format)
+    architecture = find_architecture(folder, source.architecture)
+    return plan_conversion(source, output, folder, architecture).write()
+
+
+def _check_free(folder: str, name: str, files: Mapping[str, bytes], output: str) -> None:
+    """Checks that no file is replaced but by the same content."""
+    taken = [n for n in (name, f"{name}.index") if os.path.lexists(os.path.join(folder, n))]
+    for other, text in files.items():
+        path = os.path.join(folder, other)
+        if os.path.lexists(path) and read_file(path) != text:
+            taken.append(other)
+    if taken:
+        remedy = f"{output!r} has {taken}; remove them, or give another folder."
+        raise OptionError("output", "not hold other files of the names to write", remedy=remedy)
+
+
+def _make_files(
+    source: ConversionSource, output: ConversionOutput, folder: ModelFolder, architecture: str
+) -> dict[str, bytes]:
+    """Returns the contents of the files beside the weights by name."""
+    vocabulary = _find_vocabulary(output, folder)
+    task = _find_task(source, folder, architecture)
+    casing, options = folder.do_lower_case, _tokenizer_options(folder)
+    files = make_files(folder.config, vocabulary, task or None, casing, options)
+    # How vectors of texts are made stays as it is.
+    for name in sentence_transformers.FILES:
+        if path := find_file(folder.path, [name]):
+            files[name] = read_file(path)
+    if output.format == "huggingface":
+        del files[CONFIG_FILE]
+        values = _huggingface_config(folder, architecture)
+        files[huggingface_files.CONFIG_FILE] = huggingface_files.json_text(values)
+    if not os.path.lexists(os.path.join(output.output, model_card.CARD_FILE)):
+        # A card that is there already may be a user's.
+        card = model_card.make(folder.path, library=_LIBRARIES[output.format], files=files)
+        files[model_card.CARD_FILE] = card.encode()
+    if output.format == "huggingface" and vocabulary and casing is None:
+        raise OptionError(
+            "do_lower_case",
+            f"be given, as true or false, for nothing in the folder of {folder.stored.prefix!r} "
+            "says whether the model is uncased",
+        )
+    return files
+
+
+def _find_vocabulary(output: ConversionOutput, folder: ModelFolder) -> bytes | None:
+    """Returns the text of `vocab.txt`, which must be there unless the options do without."""
+    if folder.find("vocab_file"):
+        folder.load_tokenizer(())
+        return folder.vocabulary
+    if not output.without_vocabulary:
+        raise OptionError(
+            "vocab_file",
+            f"be given, for there is neither 'vocab.txt' nor 'tokenizer.json' in {folder.path!r}; "
+            "without a vocabulary, nobody can use the result for texts",
+            remedy=Message("%s writes it all the same.", Option("without_vocabulary")),
+        )
+    return None
+
+
+def _tokenizer_options(folder: ModelFolder) -> dict[str, Any]:
+    """Returns how the tokenizer differs from the original's, with the ids of added tokens."""
+    options = folder.tokenizer_options
+    if not folder.find("vocab_file"):
+        return options
+    casing = folder.do_lower_case is not False
+    return tokenizers.options_of(tokenizers.make(folder.vocab_file, casing, options))
+
+
+def _huggingface_config(folder: ModelFolder, architecture: str) -> dict[str, Any]:
+    has_labels = folder.labels or "output_weights" in folder.stored.shapes
+    return huggingface_files.from_bert(
+        folder.config.to_dict(),
+        architecture,
+        labels=labels_of(folder) if has_labels else None,
+        task_type=folder.task.get("task", {}).get("task_type"),
+    )
+
+
+def _find_task(source: ConversionSource, folder: ModelFolder, architecture: str) -> dict[str, Any]:
+    """Returns the `task.json` of the result, or {} where the files do not say enough."""
+    answers = ("version_2_with_negative", "null_score_diff_threshold")
+    given = {name: getattr(source, name) for name in ("is_pair", *answers)}
+    overrides = Overrides(**given)
+    if folder.task:
+        check_no_overrides(folder, overrides, but=answers)
+        return override_answers(folder, folder.task, overrides)
+    can_predict = folder.do_lower_case is not None and folder.find("vocab_file")
+    task = make_task(folder, architecture, overrides) if can_predict else {}
+    if not task and overrides != Overrides():
+        raise MessageError(
+            "A model must be fine-tuned, with vocabulary and casing, for %s and the like to be "
+            "saved. %r is a %s; give %s and %s where its files lack them, or leave out these "
+            "options.",
+            *(Option("is_pair"), folder.path, architecture),
+            *(Option("vocab_file"), Option("do_lower_case")),
+        )
+    return task
