@@ -364,7 +364,7 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
         open_folder(bert_config_file=str(wide))
     other = tmp_path / "other.txt"
     other.write_text(Path(vocab_file).read_text().replace("w9", "nine"))
-    with pytest.raises(ValueError, match=r"its vocab\.txt differs from `--vocab_file`"):
+    with pytest.raises(ValueError, match=r"its vocab\.txt differs from `vocab_file`"):
         open_folder(vocab_file=str(other))
 
 

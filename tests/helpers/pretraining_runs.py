@@ -145,7 +145,7 @@ WRONG = {
     "initial checkpoint of objects": (object_checkpoint, "init_checkpoint` must name.*by name"),
     "initial checkpoint of other shape": (
         checkpoint_of_other_shape,
-        "other.ckpt.*--bert_config_file.*`intermediate_size` should be 20",
+        "other.ckpt.*bert_config_file.*`intermediate_size` should be 20",
     ),
     "output of another configuration": (
         trained(other_config(intermediate_size=20)),
