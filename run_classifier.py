@@ -73,6 +73,7 @@ if not TYPE_CHECKING:
             "absl.flags": ("FLAGS",),
             "modeling": (),
             "optimization": (),
+            "tokenization": (),
             "bert.original.classifier": (
                 "PaddingInputExample",
                 "InputFeatures",

@@ -112,6 +112,7 @@ if not TYPE_CHECKING:
             "absl.flags": ("FLAGS",),
             "modeling": (),
             "optimization": (),
+            "tokenization": (),
             "bert.original.question_answering": (
                 "create_model",
                 "input_fn_builder",

@@ -20,15 +20,13 @@ from bert.commands.split_sentences import Settings
 from bert.commands.text_files import check_files as check
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
-from bert.text.sentences import (
+from bert.text.sentences import (  # noqa: F401
     articles,
     join_short,
     split_sentences,
     wrapped_paragraphs,
     write_sentences,
 )
-
-__all__ = ["articles", "join_short", "run", "split_sentences", "wrapped_paragraphs"]
 
 
 def define_flags() -> None:

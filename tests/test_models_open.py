@@ -304,7 +304,7 @@ def test_what_a_folder_says_of_its_tokenizer_goes_on(tmp_path):
     [
         (lambda model: model.encode("a text"), "`texts` must be a list"),
         (lambda model: model.encode([("a", "b", "c")]), "a pair of strings"),
-        (lambda model: model.encode(["a"], "third"), "`--layer` must list numbers"),
+        (lambda model: model.encode(["a"], "third"), "`layer` must list numbers"),
         (lambda model: model.encode(["a"], pooling="none"), "`pooling` must be mean, max or cls"),
         (lambda model: bert.load("nowhere/to be found"), "model` must name a checkpoint"),
     ],

@@ -80,7 +80,7 @@ def test_features_are_padded_and_cut(tokenizer):
 
 @pytest.mark.parametrize("indexes", [[2], [-3]])
 def test_layers_must_be_there(config, indexes):
-    with pytest.raises(ValueError, match="`--layers` must be at least -2 and less than 2"):
+    with pytest.raises(ValueError, match="`layers` must be at least -2 and less than 2"):
         extract_features.model_fn_builder(config, None, indexes, False, False)
 
 

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import exhaustive, mostly_portable
+from helpers.opened_tasks import open_task
 from helpers.raw_texts import SPECIALS, raw_texts
 from helpers.saved_models import as_lists, call_elsewhere
 from helpers.squad_runs import golden_settings, read_json
@@ -183,7 +184,7 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     assert run_squad.run(flags) == {}
     tokenizer = tokenization.FullTokenizer(flags.vocab_file, flags.do_lower_case)
     config = modeling.BertConfig.from_json_file(flags.bert_config_file)
-    task = run_squad.open_task(flags, config, tokenizer)
+    task = open_task(run_squad, flags, config, tokenizer)
     model = task.make_model("float32")
     tuning.load(flags, ModelFolder.of(flags, flags, flags.output_dir), model)
     examples = squad_questions.read_squad_examples(flags.predict_file, False, version == 2)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from conftest import spread
 from helpers import tagging_runs
 from helpers.classifier_runs import make_rows, settings_in, write_task, write_tsv
+from helpers.opened_tasks import open_task
 from scipy import special, stats
 
 import modeling
@@ -153,7 +154,7 @@ def test_a_student_begins_as_it_would_without_a_teacher(world):
     settings = make_settings(do_train=True, teacher=str(folder / "teacher"))
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     before = random.getstate()
-    task = run_classifier.open_task(settings, config, FullTokenizer(settings.vocab_file))
+    task = open_task(run_classifier, settings, config, FullTokenizer(settings.vocab_file))
     assert task.teacher is not None
     assert random.getstate() == before
 
@@ -163,14 +164,14 @@ def test_a_student_begins_as_it_would_without_a_teacher(world):
     [
         ({"unlabeled_file": "texts.txt"}, "`unlabeled_file` needs a `teacher`"),
         ({"distill_layers": "uniform"}, "`distill_layers` needs a `teacher`"),
-        ({"output_dir": "teacher"}, "`--teacher` must not be of the run in `--output_dir`"),
+        ({"output_dir": "teacher"}, "`teacher` must not be the `output_dir`"),
         ({"distill_layers": "1"}, "must be uniform, or for each of the student's 2 layers"),
         ({"distill_layers": "0,2"}, r"one of the teacher's, 0 to 1, .* Received '0,2'"),
         (
             {"distill_layers": "uniform", "vocab_file": "other_vocab.txt"},
             "`distill_layers` needs a `teacher` with the vocabulary",
         ),
-        ({"teacher": "nowhere"}, "`--teacher` must name a checkpoint"),
+        ({"teacher": "nowhere"}, "`teacher` must name a checkpoint"),
         (
             {"labels": "cold,warm,hot"},
             r"`teacher` must decide the same .* cold, hot, warm\. The one",
@@ -354,7 +355,7 @@ def test_several_students_load_their_teacher_once(world):
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     teachers._load_teacher.cache_clear()
     for _ in range(2):
-        run_classifier.open_task(settings, config, FullTokenizer(settings.vocab_file))
+        open_task(run_classifier, settings, config, FullTokenizer(settings.vocab_file))
     assert teachers._load_teacher.cache_info()[:2] == (1, 1)
 
 
@@ -402,11 +403,11 @@ def test_a_tagger_that_has_learned_layers_is_used_without_them(tagging):
     )
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     tokenizer = FullTokenizer(settings.vocab_file, do_lower_case=False)
-    task = run_ner.open_task(settings, config, tokenizer)
+    task = open_task(run_ner, settings, config, tokenizer)
     # Layers of the same texts are learned, not of texts that are cut in another way.
     other = FullTokenizer(settings.vocab_file, do_lower_case=False, strip_accents=True)
     with pytest.raises(ValueError, match="the other options of the student's tokenizer"):
-        run_ner.open_task(settings, config, other)
+        open_task(run_ner, settings, config, other)
     model = task.make_model("float32")
     spread(model)
     whole = task.whole_model(model)
@@ -439,7 +440,7 @@ def test_words_have_the_teachers_logits_whatever_windows_they_stand_in():
     [
         ({"scheme": "iobes"}, r"must decide the same as the student, tags of the scheme iobes"),
         ({"feature_based": True}, "must not be given with `feature_based`"),
-        ({"teacher": "nowhere"}, "`--teacher` must name a checkpoint"),
+        ({"teacher": "nowhere"}, "`teacher` must name a checkpoint"),
         ({"distill_layers": "5,6"}, "`distill_layers` must be uniform"),
     ],
 )
