@@ -1219,7 +1219,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "text_column": Case("b", content("out"), input_file=file_in("two.tsv")),
         "id_column": Case("b", content("out"), input_file=file_in("two.tsv")),
         "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
-        "use_tpu": Case(True, told("--use_tpu has no effect")),
+        "use_tpu": Case(True, told("use_tpu.* has no effect")),
         "shard": Case("2/2", content("out")),
         # With Beam, the features are the same: tests/beam.
         "runner": Case("DirectRunner", error, fails=True),
