@@ -284,7 +284,7 @@ def test_check_of_an_export_runs_no_graph(tmp_path, exported, monkeypatch):
     opened = open_model(str(folder), "model", Overrides(), dry=True)
     assert (opened.fields, opened.kind) == (TASKS["labels"].fields, TASKS["labels"].kind)
     for script, port in ((predict, {}), (serve, {"port": 0})):
-        settings = script.Settings(model_dir=str(folder), **port)
+        settings = script.Settings(model_dir=str(folder), check=True, **port)
         assert wrong_texts(check(script, settings)) == []
     # The weights are read.
     path = folder / "variables/variables.data-00000-of-00001"

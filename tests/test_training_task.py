@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import exhaustive
-from helpers import classifier_runs, squad_runs, swag_runs, tagging_runs
+from helpers import classifier_runs, opened_tasks, squad_runs, swag_runs, tagging_runs
 
 import modeling
 import run_classifier
@@ -43,7 +43,7 @@ def make_settings(kind, folder, **changes):
 def open_task(kind, settings):
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     tokenizer = tokenization.FullTokenizer(settings.vocab_file, bool(settings.do_lower_case))
-    return RUNNERS[kind][0].open_task(settings, config, tokenizer)
+    return opened_tasks.open_task(RUNNERS[kind][0], settings, config, tokenizer)
 
 
 # What exports have in common does it.
