@@ -1404,10 +1404,11 @@ def watch(
 
 def show_check(script: Any, settings: Any) -> None:
     """Does what `--check` of a script does."""
-    if len(inspect.signature(script.check).parameters) == 1:
-        script.check(settings)
+    check = getattr(script, "check", None)
+    if check and len(inspect.signature(check).parameters) == 1:
+        check(settings)
     else:
-        start(settings, script.run, script.check)
+        start(settings, script.run, check or script.prepare)
 
 
 def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, Any]) -> Outcome:
