@@ -10,7 +10,7 @@ is taken to be cased, unless --do_lower_case is given.
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
@@ -24,9 +24,6 @@ from bert.runs.recipes import CasedTextModel, FineTuning, Search
 from bert.tasks.options import Teacher
 from bert.tasks.tagging.options import FeatureOptions, TaggingData, TaggingLengths, TagOptions
 from bert.weights.options import LOWERS
-
-if TYPE_CHECKING:
-    pass
 
 # That of all scripts that fine-tune.
 _LEARNING_RATE = 5e-5

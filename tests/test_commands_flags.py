@@ -20,8 +20,9 @@ import run_squad
 import run_swag
 import split_sentences
 from bert.commands.flags import WITHOUT_EFFECT, changed_flags, define, read_settings
-from bert.commands.settings import EvaluatedSettings, FineTuningSettings
+from bert.commands.settings import FineTuningSettings
 from bert.options import REQUIRED, option, read_grid, several
+from bert.runs.recipes import EvaluatedSteps, Steps
 
 SCRIPTS = (
     *(convert_checkpoint, create_pretraining_data, create_vocab, extend_vocab, extract_features),
@@ -241,25 +242,16 @@ def test_scripts_override_shared_defaults_and_keep_the_bounds(script, expected, 
 
 
 @pytest.mark.parametrize("is_set", [{"do_train"}, {"do_predict"}, {"do_eval", "do_train"}])
-def test_splits_are_those_that_flags_ask_for(is_set):
-    asked = {name: name in is_set for name in ("do_train", "do_predict", "do_eval")}
-    settings = EvaluatedSettings(output_dir="out", **asked)
-    assert list(settings.splits().items()) == [
-        ("train", asked["do_train"]),
-        ("dev", asked["do_eval"]),
-        ("test", asked["do_predict"]),
+def test_splits_are_those_that_options_name(is_set):
+    given = {name: name in is_set for name in ("do_train", "do_predict", "do_eval")}
+    assert list(EvaluatedSteps(**given).splits.items()) == [
+        ("train", given["do_train"]),
+        ("dev", given["do_eval"]),
+        ("test", given["do_predict"]),
     ]
-    del asked["do_eval"]
-    settings = FineTuningSettings(output_dir="out", **asked)
-    assert settings.splits() == {"train": asked["do_train"], "dev": asked["do_predict"]}
-
-
-def test_each_split_has_the_batch_size_of_its_flag():
-    sizes = {"train_batch_size": 2, "predict_batch_size": 3}
-    settings = FineTuningSettings(output_dir="out", **sizes)
-    assert [settings.batch_size(split) for split in settings.splits()] == [2, 3]
-    settings = EvaluatedSettings(output_dir="out", eval_batch_size=5, **sizes)
-    assert [settings.batch_size(split) for split in settings.splits()] == [2, 5, 3]
+    del given["do_eval"]
+    splits = {"train": given["do_train"], "dev": given["do_predict"]}
+    assert Steps(**given).splits == splits
 
 
 def test_changed_flags_can_be_pasted():

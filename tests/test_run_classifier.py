@@ -485,7 +485,7 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ({"task_name": "sst", "do_train": True}, "`task_name` must be one of"),
         ({"num_runs": 2, "do_train": True}, "`num_runs` needs `do_train` and `do_eval`"),
         ({"early_stopping_patience": 1, "do_eval": True}, "`early_stopping_patience` needs"),
-        ({"do_eval": True}, "`--output_dir` must hold a trained model"),
+        ({"do_eval": True}, "`output_dir` must hold a trained model"),
         ({"do_train": True, "max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"do_train": True, "text_a_column": "txt"}, r"txt.*text.*label"),
         ({"do_train": True, "labels": "red,blue"}, r"train\.tsv:\d+.*green|black"),

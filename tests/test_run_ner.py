@@ -563,7 +563,7 @@ def test_a_list_of_texts_is_no_input(trained):
         ({"train": GOOD, "test": "Bo B-X\n"}, {"do_predict": True}, "test.txt:1: .*'B-X'"),
         ({"train": GOOD, "test": "Bo B-PER\nx y\n"}, {"do_predict": True}, "test.txt:2: A tag"),
         ({"train": GOOD}, {"num_runs": 2}, "`num_runs` needs `do_train` and `do_eval`"),
-        ({}, {"do_train": False, "do_eval": True}, "`--output_dir` must hold a trained model"),
+        ({}, {"do_train": False, "do_eval": True}, "`output_dir` must hold a trained model"),
         ({"train": GOOD}, {"max_seq_length": 65}, "`max_seq_length` must be at most 64"),
         ({"train": GOOD}, {"vocab_file": "nowhere"}, "`vocab_file` must be a readable file"),
         ({"train": GOOD}, {"init_checkpoint": "nowhere"}, "init_checkpoint` must name"),

@@ -186,7 +186,8 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     config = modeling.BertConfig.from_json_file(flags.bert_config_file)
     task = open_task(run_squad, flags, config, tokenizer)
     model = task.make_model("float32")
-    tuning.load(flags, ModelFolder.of(flags, flags, flags.output_dir), model)
+    source = ModelFolder.of(flags, flags, flags.output_dir)
+    tuning.load(flags, source, model, is_given=bool(flags.init_checkpoint))
     examples = squad_questions.read_squad_examples(flags.predict_file, False, version == 2)
     rows = [(each.question_text.encode(), each.context.encode()) for each in examples]
     loaded = tf.saved_model.load(str(tmp_path / "saved_model"))

@@ -9,12 +9,13 @@ import pytest
 import tensorflow as tf
 from conftest import change, exhaustive
 
+import run_classifier
 from bert.commands.settings import FineTuningSettings
 from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import shaping_options
-from bert.runs import fit, identity, tuning
+from bert.runs import identity, tuning
 from bert.runs.resumption import plan_training
 from bert.tasks.task import ExampleFile
 from bert.training.batches import Feature, encoder_features
@@ -114,7 +115,19 @@ def train(settings, model, batches, evaluation):
     steps = tuning.count_steps(settings, len(batches.records))
     made_of = identity.of_training(shaping_options(settings), None, {})
     plan = plan_training(settings, steps, None, made_of, {})
-    return tuning.train(settings, plan, model, OBJECTIVE, batches, evaluation)
+    begun = tuning.begin(settings, make_trainer(settings, model, batches, plan.last_step), plan)
+    return tuning.train(begun, settings, batches, {}, evaluation)
+
+
+def make_trainer(settings, model, batches, num_train_steps):
+    return tuning.make_trainer(
+        model,
+        OBJECTIVE,
+        *(settings, settings),
+        seed=settings.seed,
+        num_train_steps=num_train_steps,
+        signature=batches.signature,
+    )
 
 
 def weights_of(model):
@@ -151,7 +164,7 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
         keras.utils.set_random_seed(3)
         batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
         model = classifier_model(still_config, 2)
-        trainer = tuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
+        trainer = make_trainer(settings, model, batches, 9)
         read = list(batches.iterate(0, 9))
         shapes.append([batch["input_ids"].shape[1] for batch in read])
         losses.append([trainer.train_step(batch)["loss"] for batch in read])
@@ -172,20 +185,17 @@ def test_number_of_steps_is_the_originals(make_settings):
     ("patience", "every", "remedy"),
     [
         (0, 1000, ""),
-        (3, 1000, "Give --save_checkpoints_steps=57."),
+        (3, 1000, "Give `save_checkpoints_steps=57`."),
         # The fourth evaluation may be the last, or come before the end.
-        (3, 86, "Give --save_checkpoints_steps=57."),
+        (3, 86, "Give `save_checkpoints_steps=57`."),
         (3, 85, ""),
-        (30, 57, "Give --save_checkpoints_steps=11."),
-        (342, 1, "Give a smaller --early_stopping_patience or more --num_train_epochs."),
+        (30, 57, "Give `save_checkpoints_steps=11`."),
+        (342, 1, "Give a smaller `early_stopping_patience` or more `num_train_epochs`."),
     ],
 )
-def test_patience_that_outlasts_the_training_is_told(make_settings, log, patience, every, remedy):
+def test_patience_that_outlasts_the_training_is_warned_of(log, patience, every, remedy):
     """Of MRPC, an epoch has 114 steps."""
-    settings = make_settings(
-        train_batch_size=32, early_stopping_patience=patience, save_checkpoints_steps=every
-    )
-    tuning.warn_of_patience(settings, 343, 3668)
+    tuning.warn_of_patience(patience, every, 343, 114)
     assert [each.partition(" in all. ")[2] for each in log.messages] == [remedy] * bool(remedy)
 
 
@@ -326,7 +336,7 @@ def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
         keras.utils.set_random_seed(3)
         batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
         model = classifier_model(still_config, 2)
-        trainer = tuning.make_trainer(settings, model, OBJECTIVE, batches, 9)
+        trainer = make_trainer(settings, model, batches, 9)
         before = weights_of(model)
         trainer.train_step(next(iter(batches.iterate(0, 1))))
         after = weights_of(model)
@@ -373,15 +383,15 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
     [
         ({"max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"train_batch_size": 5, "gradient_accumulation_steps": 2}, "must be a multiple of the 1"),
-        ({"freeze_layers": 3}, "`--freeze_layers` must be at most 2"),
+        ({"freeze_layers": 3}, "`freeze_layers` must be at most 2"),
         ({"init_checkpoint": "nothing"}, "init_checkpoint` must name a checkpoint"),
-        ({"do_train": False}, "`--output_dir` must hold a trained model"),
+        ({"do_train": False}, "`output_dir` must hold a trained model"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(make_settings, changes, message):
-    settings = make_settings(**changes)
+    settings = {**vars(make_settings(**changes)), "do_eval": True, "task_name": "cola"}
     with pytest.raises(ValueError, match=message):
-        fit.check_settings(settings, ModelFolder.of(settings, settings, settings.output_dir), 1)
+        run_classifier.run(run_classifier.Settings(**settings, data_dir="unread"))
 
 
 def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_config, tmp_path):
@@ -390,10 +400,9 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     checkpoint.save_variables(str(tmp_path / "bert.ckpt"), encoder, 0)
     settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))
     make_folder(settings.output_dir)
-    # Nor is there a batch to train on, which three devices could not share.
-    fit.check_settings(settings, ModelFolder.of(settings, settings, settings.output_dir), 3)
+    source = ModelFolder.of(settings, settings, settings.output_dir)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
-        tuning.load(settings, ModelFolder.of(settings, settings, settings.output_dir), model)
+        tuning.load(settings, source, model, is_given=True)
 
 
 def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config, monkeypatch):
@@ -401,7 +410,7 @@ def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config,
     run(make_settings(), tiny_config)
     folder = make_settings().output_dir
     before = read_checkpoint(f"{folder}/bert_model.ckpt")
-    monkeypatch.setattr(tuning, "_keep_weights", lambda *_: sys.exit())
+    monkeypatch.setattr(tuning, "_save_weights", lambda *_: sys.exit())
     with pytest.raises(SystemExit):
         run(make_settings(), tiny_config)
     assert_same(read_checkpoint(f"{folder}/bert_model.ckpt"), before)

@@ -5,10 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from bert.commands.settings import FineTuningSettings
-from bert.runs.hints import tell_whether_learned
+from bert.runs.hints import Attempt, warn_of_little_learning
 from bert.weights import checkpoint
-from run_ner import Settings as NerSettings
 
 # What begins a training anew in its folder.
 ANEW = {"overwrite_output_dir"}
@@ -20,53 +18,51 @@ class Guessing:
     guess: str = "always giving the same answer"
 
 
-def tell(scores, *, step=500, hidden_size=768, metric="f1", **flags):
-    settings = FineTuningSettings(output_dir="out", **{"init_checkpoint": "bert", **flags})
-    tell_whether_learned(settings, Guessing(metric), step, scores, hidden_size)
+def warn(scores, *, metric="f1", **changes):
+    attempt = Attempt("out", "bert", learning_rate=5e-5, step=500, hidden_size=768)
+    warn_of_little_learning(dataclasses.replace(attempt, **changes), Guessing(metric), scores)
 
 
 @pytest.mark.parametrize(
     ("step", "changed", "remedy", "let_by"),
     [
-        (500, {"init_checkpoint": None}, "Its weights began at random: --init_checkpoint", ANEW),
-        (500, {"learning_rate": 0.1}, "--learning_rate=0.1 is high; 2e-5 to 5e-5 are usual.", ANEW),
-        (500, {"learning_rate": 1e-6}, "--learning_rate=1e-06 is low; 2e-5 to 5e-5 are us", ANEW),
+        (500, {"init_checkpoint": None}, "Its weights began at random: `init_checkpoint`", ANEW),
+        (500, {"learning_rate": 0.1}, "`learning_rate=0.1` is high; 2e-5 to 5e-5 are usual.", ANEW),
+        (500, {"learning_rate": 1e-6}, "`learning_rate=1e-06` is low; 2e-5 to 5e-5", ANEW),
         (
             9,
             {},
-            "9 steps are few: give more --num_train_epochs or a smaller",
+            "9 steps are few: give more `num_train_epochs` or a smaller",
             {"resume_with_changes"} | ANEW,
         ),
         # That there were few comes before how they were.
         (9, {"learning_rate": 0.1}, "9 steps are few: give", {"resume_with_changes"} | ANEW),
         # A small model is fine-tuned at higher rates, as docs/tagging.md does.
-        (500, {"learning_rate": 1e-3, "hidden_size": 255}, "Try another --seed", ANEW),
-        (500, {"learning_rate": 1e-3, "hidden_size": 256}, "--learning_rate=0.001 is high", ANEW),
-        (500, {"learning_rate": 0.1, "hidden_size": 64}, "--learning_rate=0.1 is high; up", ANEW),
-        (500, {}, "Try another --seed, as some learn nothing on small sets", ANEW),
+        (500, {"learning_rate": 1e-3, "hidden_size": 255}, "Try another `seed`", ANEW),
+        (500, {"learning_rate": 1e-3, "hidden_size": 256}, "`learning_rate=0.001` is high", ANEW),
+        (500, {"learning_rate": 0.1, "hidden_size": 64}, "`learning_rate=0.1` is high; up", ANEW),
+        (500, {}, "Try another `seed`, as some learn nothing on small sets", ANEW),
     ],
 )
 def test_a_training_that_taught_nothing_is_told_what_to_try(log, step, changed, remedy, let_by):
     """And what lets the folder take it, which holds another training now."""
-    tell({"f1": 0.8122, "accuracy": 0.68, "baseline": 0.8122}, step=step, **changed)
+    warn({"f1": 0.8122, "accuracy": 0.68, "baseline": 0.8122}, step=step, **changed)
     [message] = log.messages
     said = "It has not learned: f1 0.8122 is no better than always giving the same answer, which "
     assert message.startswith(said + "reaches 0.8122. " + remedy)
-    assert set(re.findall("--((?:resume|overwrite)_[a-z_]+)", message)) == let_by
+    assert set(re.findall("`((?:resume|overwrite)_[a-z_]+)", message)) == let_by
 
 
-def test_what_learns_on_a_frozen_model_is_told_of_no_usual_rate(log):
-    settings = NerSettings(output_dir="out", word_vectors="v", feature_based=True)
-    settings = dataclasses.replace(settings, init_checkpoint="made", learning_rate=1e-3)
-    tell_whether_learned(settings, Guessing(), 500, {"f1": 0.0, "baseline": 0.0}, 64)
-    assert "Try another --seed" in log.messages[-1]
+def test_what_learns_at_rates_of_its_own_is_compared_with_no_usual_rate(log):
+    warn({"f1": 0.0, "baseline": 0.0}, learning_rate=None, hidden_size=64)
+    assert "Try another `seed`" in log.messages[-1]
 
 
 @pytest.mark.parametrize(
     ("name", "made_of", "step", "said"),
     [
-        ("model.ckpt-300", {"--input_file": {}}, 500, "--init_checkpoint was pre-trained for 300"),
-        ("", {"--input_file": {}}, 500, "--init_checkpoint was pre-trained for 300"),
+        ("model.ckpt-300", {"--input_file": {}}, 500, "`init_checkpoint` was pre-trained for 300"),
+        ("", {"--input_file": {}}, 500, "`init_checkpoint` was pre-trained for 300"),
         ("", {"--input_file": {}}, 9, "9 steps are few.* was pre-trained for 300 steps"),
         # One that began with other weights, or that is fine-tuned, or was trained for long.
         ("", {"--input_file": {}, "--init_checkpoint": {"path": "bert"}}, 500, "is high"),
@@ -77,7 +73,7 @@ def test_what_learns_on_a_frozen_model_is_told_of_no_usual_rate(log):
 def test_a_model_that_was_hardly_pre_trained_is_named(log, tmp_path, name, made_of, step, said):
     (tmp_path / "run.json").write_text(json.dumps({"made_of": made_of}))
     checkpoint.save_tensors(str(tmp_path / "model.ckpt-300"), {"w": np.ones(1)})
-    tell(
+    warn(
         {"f1": 0.5, "baseline": 0.5},
         step=step,
         learning_rate=0.1,
@@ -92,15 +88,15 @@ def test_numbers_that_are_all_alike_are_no_success(log):
         log.clear()
         deviations = {"predictions": predictions, "labels": 1.0}
         scores = {"pearson": 0.7776, "baseline": 0.0, "standard_deviations": deviations}
-        tell(scores, metric="pearson")
+        warn(scores, metric="pearson")
         assert bool(log.messages) == is_told
     # Labels that do not differ say nothing of the predictions.
     deviations = {"predictions": 0.0, "labels": 0.0}
-    tell({"pearson": 0.1, "baseline": 0.0, "standard_deviations": deviations}, metric="pearson")
+    warn({"pearson": 0.1, "baseline": 0.0, "standard_deviations": deviations}, metric="pearson")
     assert not log.messages
 
 
 @pytest.mark.parametrize("scores", [{"f1": 0.82, "baseline": 0.8122}, {}])
 def test_nothing_is_said_of_others(log, scores):
-    tell(scores)
+    warn(scores)
     assert log.messages == []

@@ -33,10 +33,10 @@ from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
 import modeling
 import optimization
 import run_pretraining
-from bert.commands.settings import FineTuningSettings
 from bert.files.signals import Stop, watched_signals
 from bert.pretraining import heads as pretraining_heads
 from bert.runs import tuning
+from bert.tasks.options import Schedule
 from bert.training import trainer as trainer_module
 from bert.training.objective import Objective
 from bert.training.observers import train_and_save
@@ -555,16 +555,23 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
     batches = make_batches(4)
     config = modeling.BertConfig.from_json_file(pretraining_run().bert_config_file)
     model = pretraining_heads.pretraining_model(config)
-    settings = FineTuningSettings(output_dir="unused", precision=precision)
+    compute, signature = Compute(precision=precision), batches.signature
     trainers = [
         Trainer.of(
-            Compute(precision=precision),
+            compute,
             model,
             optimization.bert_optimizer(0.1, 10, 0),
             run_pretraining.OBJECTIVE,
             seed=1,
         ),
-        tuning.make_trainer(settings, model, run_pretraining.OBJECTIVE, batches, 10),
+        tuning.make_trainer(
+            model,
+            run_pretraining.OBJECTIVE,
+            *(Schedule(), compute),
+            seed=1,
+            num_train_steps=10,
+            signature=signature,
+        ),
     ]
     for trainer in trainers:
         assert ("loss_scale" in trainer.state()) == (precision == "mixed_float16")

@@ -7,7 +7,7 @@ from typing import Any
 from absl import logging
 
 from bert.commands.checks import call
-from bert.commands.settings import PATTERNS, OutputSettings, VocabularySettings
+from bert.commands.settings import PATTERNS, OutputSettings
 from bert.files.fingerprints import WatchedFiles
 from bert.files.outputs import check_open_files, name_shards
 from bert.files.rows import describe_files
@@ -18,7 +18,7 @@ from bert.pretraining.new_records import NewRecords, open_tokenizer
 from bert.pretraining.streaming import Processing, log_disk, log_memory
 from bert.scale.beam import check_beam
 from bert.scale.options import BeamOptions
-from bert.weights.options import LOWERS
+from bert.weights.options import LOWERS, VocabularySource
 
 # The most names of output files that a check shows.
 _MOST_SHOWN = 8
@@ -30,7 +30,7 @@ _SHOWN = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(VocabularySettings, OutputSettings, BeamOptions, Processing, Draws):
+class Settings(VocabularySource, OutputSettings, BeamOptions, Processing, Draws):
     """The flags of create_pretraining_data.py, by name."""
 
     GROUP = "data"

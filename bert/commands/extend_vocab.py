@@ -4,17 +4,17 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import call
-from bert.commands.settings import ModelSettings, VocabularySettings
+from bert.commands.settings import CheckSettings
 from bert.files.process import import_tensorflow
 from bert.options import REQUIRED, option
-from bert.weights.options import CHECKPOINT_FORMS
+from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
 
 if TYPE_CHECKING:
     from bert.pretraining.extension import Extension
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(ModelSettings, VocabularySettings):
+class Settings(CheckSettings, ConfigSource, VocabularySource):
     """The flags of this script, by name."""
 
     init_checkpoint: str = option(

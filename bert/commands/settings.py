@@ -1,12 +1,11 @@
 """The flags that several scripts share: groups of options put together, flat."""
 
 import dataclasses
-from collections.abc import Mapping
 
 from bert.export.formats import ExportOptions
 from bert.files import paths, sentence_transformers
-from bert.files.texts import TextColumns
-from bert.options import option
+from bert.options import Message, Option, option
+from bert.runs.recipes import EvaluatedSteps, Steps
 from bert.tasks.options import (
     DataFiles,
     Encoder,
@@ -18,7 +17,6 @@ from bert.tasks.options import (
 )
 from bert.training.options import Compute, Output, Seed
 from bert.weights.options import (
-    ConfigSource,
     ModelSource,
     VocabularySource,
 )
@@ -44,17 +42,6 @@ class CheckSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSettings(CheckSettings, ConfigSource):
-    """The flag of every script that has a model."""
-
-
-VocabularySettings = VocabularySource
-
-
-TextSettings = TextColumns
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings(CheckSettings):
     """The flag of every script that writes one file."""
 
@@ -69,81 +56,38 @@ class OutputSettings(CheckSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings(CheckSettings, ModelSource, Output, Seed, Compute):
-    """The flags of every script that trains."""
-
-    GROUP = "training"
-
-    do_train: bool = option(False, "Train the model.", group="steps")
-    learning_rate: float = option(5e-5, "Peak learning rate.", low=0.0, shapes_training=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSettings(
-    Lengths, Schedule, Prediction, Encoder, ExportOptions, VocabularySource, TrainingSettings
+    Lengths,
+    Schedule,
+    Prediction,
+    Encoder,
+    ExportOptions,
+    VocabularySource,
+    Steps,
+    CheckSettings,
+    ModelSource,
+    Output,
+    Seed,
+    Compute,
 ):
     """The flags of every script that fine-tunes; what it predicts is the dev set."""
 
     GROUP = "training"
 
-    do_predict: bool = option(False, "Predict; with --do_train, after training.", group="steps")
-    do_export: bool = option(
-        False,
-        "Export the model to <output_dir>/<format>, for use without this project. A SavedModel, "
-        "the default format, takes raw text.",
-        group="steps",
-    )
     num_runs: int = option(
         1,
-        "Number of runs, with seeds --seed, --seed + 1 and so on, each in its own folder. Reports "
-        "mean and standard deviation.",
+        Message(
+            "Number of runs, with seeds %s, %s + 1 and so on, each in its own folder. Reports mean "
+            "and standard deviation.",
+            *(Option("seed"), Option("seed")),
+        ),
         low=1,
     )
 
-    def splits(self) -> dict[str, bool]:
-        """Returns for each part of the data, by name, whether it is asked for."""
-        return {"train": self.do_train, "dev": self.do_predict}
-
-    def other_models(self) -> Mapping[str, str | None]:
-        """Returns, by flag, models beside `--init_checkpoint` whose weights shape the training.
-
-        None for one that is not given.
-        """
-        return {}
-
-    def batch_size(self, split: str) -> int:
-        """Returns the number of examples that a step takes of a part of the data."""
-        return self.train_batch_size if split == "train" else self.predict_batch_size
-
-    def evaluates_in_training(self) -> bool:
-        """Returns whether the dev set is scored on the way."""
-        return self.early_stopping_patience > 0
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluatedSettings(Evaluation, FineTuningSettings):
+class EvaluatedSettings(Evaluation, EvaluatedSteps, FineTuningSettings):
     """The flags of every script that evaluates on a dev set and predicts a test set."""
-
-    GROUP = "training"
-
-    do_eval: bool = option(
-        False, "Evaluate on the dev set; with --do_train, during and after training.", group="steps"
-    )
-    do_predict: bool = option(
-        False, "Predict the test set; with --do_train, after training.", group="steps"
-    )
-
-    def splits(self) -> dict[str, bool]:
-        """Returns for each part of the data, by name, whether it is asked for."""
-        return {"train": self.do_train, "dev": self.do_eval, "test": self.do_predict}
-
-    def batch_size(self, split: str) -> int:
-        """Returns the number of examples that a step takes of a part of the data."""
-        return self.eval_batch_size if split == "dev" else super().batch_size(split)
-
-    def evaluates_in_training(self) -> bool:
-        """Returns whether the dev set is scored on the way."""
-        return self.do_eval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,7 +106,3 @@ class DistilledSettings(Teacher, FileSettings):
     def __post_init__(self) -> None:
         Teacher.__post_init__(self)
         FileSettings.__post_init__(self)
-
-    def other_models(self) -> Mapping[str, str | None]:
-        """Returns the teacher, if there is one."""
-        return {"teacher": self.teacher}

@@ -5,7 +5,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert.options import option
+from bert.options import Message, MessageError, Option, OptionError, option
 
 # By format, the precisions that it can have.
 PRECISIONS: Mapping[str, Sequence[str]] = {
@@ -29,7 +29,10 @@ class ExportOptions:
 
     export_format: str = option(
         "saved_model",
-        f"Formats that --do_export writes, comma-separated: {', '.join(MODEL_FILES)}.",
+        Message(
+            f"Formats that %s writes, comma-separated: {', '.join(MODEL_FILES)}.",
+            Option("do_export"),
+        ),
     )
     export_precision: str = option(
         "float32",
@@ -68,75 +71,76 @@ class Export:
 
     @property
     def name(self) -> str:
-        """That of its folder within `--output_dir`."""
+        """The name of the folder within the output folder."""
         return self.format if self.precision == "float32" else f"{self.format}_{self.precision}"
 
     @property
     def file(self) -> str:
-        """That in the folder which makes it one of this format."""
+        """The name of the file that makes a folder one of this format."""
         return MODEL_FILES[self.format]
 
 
-def read_exports(settings: Any) -> list[Export]:
-    """Returns what `--export_format` and `--export_precision` ask for: each with each.
+def read_exports(options: ExportOptions) -> list[Export]:
+    """Returns the exports that the options name: each format in each precision.
 
     Raises:
-      ValueError: where there is no such form.
+      OptionError: where a format cannot have a precision.
     """
-    formats = _split("export_format", settings.export_format, PRECISIONS)
-    precisions = _split("export_precision", settings.export_precision, ALL_PRECISIONS)
+    formats = _split("export_format", options.export_format, PRECISIONS)
+    precisions = _split("export_precision", options.export_precision, ALL_PRECISIONS)
     exports = [Export(form, precision) for form in formats for precision in precisions]
-    for each in exports:
-        if each.precision not in PRECISIONS[each.format]:
-            others = [name for name, known in PRECISIONS.items() if each.precision in known]
-            raise ValueError(
-                f"`--export_precision` must be one of {', '.join(PRECISIONS[each.format])} for "
-                f"{each.format}. Received {each.precision!r}"
-                + (f", which {' and '.join(others)} can have." if others else ", which none has.")
+    for export in exports:
+        if export.precision not in PRECISIONS[export.format]:
+            others = [name for name, known in PRECISIONS.items() if export.precision in known]
+            can = f"which {' and '.join(others)} can have" if others else "which none has"
+            raise OptionError(
+                "export_precision",
+                f"be one of {', '.join(PRECISIONS[export.format])} for {export.format}",
+                Message("%r, %s", export.precision, can),
             )
     return exports
 
 
-def _split(flag: str, text: str, known: Mapping[str, Any] | Sequence[str]) -> list[str]:
+def _split(option: str, text: str, known: Mapping[str, Any] | Sequence[str]) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if len({*names}) < len(names) or any(name not in known for name in names):
-        raise ValueError(
-            f"`--{flag}` must be among {', '.join(known)}, or several of them, each once, with "
-            f"commas between. Received {text!r}."
-        )
+        must = f"be among {', '.join(known)}, or several of them, each once, with commas between"
+        raise OptionError(option, must, text)
     return names
 
 
-def check_exports(settings: Any) -> None:
-    """Checks that what is asked for can be written here.
+def check_exports(options: ExportOptions, *, is_exported: bool) -> None:
+    """Checks that the exports can be written on this machine.
 
     Raises:
-      ValueError: where nothing is to be exported, though it is told how, or packages are missing.
+      MessageError: where nothing is exported, though options say how, or packages are missing.
     """
-    exports = read_exports(settings)
-    if not settings.do_export:
+    exports = read_exports(options)
+    if not is_exported:
         if exports != [Export("saved_model", "float32")]:
-            raise ValueError("`--export_format` and `--export_precision` need `--do_export`.")
+            names = ("export_format", "export_precision", "do_export")
+            raise MessageError("%s and %s need %s.", *map(Option, names))
         return
-    for form in dict.fromkeys(each.format for each in exports):
-        check_installed(form, f"`--export_format={form}`")
+    for form in dict.fromkeys(export.format for export in exports):
+        check_installed(form, Option("export_format", form))
 
 
-def check_installed(form: str, what: str) -> None:
+def check_installed(form: str, what: Any) -> None:
     """Checks that the packages of a format are there, without loading them.
 
     Args:
       form: One of `PRECISIONS`.
-      what: What needs them, to begin the message.
+      what: The option or the text that names what needs them.
 
     Raises:
-      ValueError: where one is missing.
+      MessageError: where one is missing.
     """
     needed = _PACKAGES.get(form, ())
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         names = " ".join(_PIP_NAMES.get(name, name) for name in missing)
-        raise ValueError(
-            f"{what} needs packages that are not there: {names}. Install them with `pip install "
-            f"{names}`, or with this package as `pip install '.[{form}]'`."
+        raise MessageError(
+            "%s needs packages that are not there: %s. Install them with `pip install %s`, or with "
+            "this package as `pip install '.[%s]'`.",
+            *(what, names, names, form),
         )

@@ -16,12 +16,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.commands.settings import FineTuningSettings
 from bert.export import portable
-from bert.export.formats import Export, read_exports
+from bert.export.formats import Export, ExportOptions, read_exports
 from bert.files import owned
 from bert.files.durable import replace_folder, write_text
 from bert.files.paths import file_size, file_system
+from bert.options import Message, Option, OptionError
 from bert.reports.sections import Section, Table
 from bert.tasks.task import Arrays, Inputs, Outputs, Task, at_precision
 from bert.training.evaluation import Predictor
@@ -134,7 +134,8 @@ class Exporter:
     """Writes exports of a model.
 
     Args:
-      settings: Those of the script.
+      folder: The output folder.
+      max_score_loss: How much lower the score of an export may be.
       task: What the model does.
       model: That of `Task.make_model`, with its weights.
       inputs: The dev set, as `Task.make_inputs` gives it; None where none is asked for.
@@ -143,13 +144,15 @@ class Exporter:
 
     def __init__(
         self,
-        settings: FineTuningSettings,
+        folder: str,
+        max_score_loss: float,
         task: Task,
         model: keras.Model,
         inputs: Inputs | None,
         beside: Mapping[str, bytes],
     ) -> None:
-        self._settings = settings
+        self._folder = folder
+        self._max_score_loss = max_score_loss
         self._task = task
         self._model = at_precision(task, task.whole_model(model), "float32")
         self._beside = beside
@@ -162,8 +165,7 @@ class Exporter:
 
     def __call__(self, export: Export) -> Parity:
         """Writes an export, and puts it in its place unless it is refused."""
-        folder = self._settings.output_dir
-        place = owned.claim_tree(folder, export.name)
+        place = owned.claim_tree(self._folder, export.name)
         with contextlib.suppress(_RefusedError), replace_folder(place) as partial:
             self._write(partial, export)
             runtime = _open(partial, export)
@@ -173,14 +175,14 @@ class Exporter:
                 self._tell_latency(export, runtime)
             if parity.is_refused:
                 logging.warning(
-                    "It loses more than --max_score_loss=%g, so it is not written.",
-                    parity.max_score_loss,
+                    "The export loses more than %s, so it is not written.",
+                    Option("max_score_loss", parity.max_score_loss),
                 )
                 raise _RefusedError
             text = json.dumps(parity.to_dict(), indent=2)
             write_text(os.path.join(partial, PARITY), text + "\n")
         if not parity.is_refused:
-            owned.adopt_tree(folder, export.name)
+            owned.adopt_tree(self._folder, export.name)
             logging.info("Wrote %s.", place)
         return parity
 
@@ -207,13 +209,12 @@ class Exporter:
                 "float32_score": self._float32_score,
                 "largest_difference": self._difference(outputs),
             }
-        allowed = self._settings.max_score_loss
         count = len(inputs.examples) if inputs else 0
         return Parity(
             *(export, metric, count),
             **found,
             bytes=size,
-            max_score_loss=allowed,
+            max_score_loss=self._max_score_loss,
             counts_examples=self._task.counts_examples,
         )
 
@@ -257,20 +258,22 @@ class _RefusedError(Exception):
 
 
 def run(
-    settings: FineTuningSettings,
+    options: ExportOptions,
+    folder: str,
     task: Task,
     model: keras.Model,
     inputs: Inputs | None,
     beside: Mapping[str, bytes],
 ) -> list[Parity]:
-    """Writes all exports that are asked for; arguments as for `Exporter`."""
+    """Writes the exports that the options name; other arguments as for `Exporter`."""
     if inputs is None:
         logging.warning(
-            "What is exported is compared with no data: --do_export together with the evaluation "
-            "of a dev set tells what an export loses."
+            "Exports are compared with no data: %s together with the evaluation of a dev set "
+            "shows what an export loses.",
+            Option("do_export"),
         )
-    exporter = Exporter(settings, task, model, inputs, beside)
-    return [exporter(export) for export in read_exports(settings)]
+    exporter = Exporter(folder, options.max_score_loss, task, model, inputs, beside)
+    return [exporter(export) for export in read_exports(options)]
 
 
 def make_sections(parities: Sequence[Parity]) -> list[Section]:
@@ -304,10 +307,15 @@ def check_refused(parities: Sequence[Parity]) -> None:
     refused = [each for each in parities if each.is_refused]
     if refused:
         losses = "; ".join(f"{each.export.name} loses {each.describe_loss()}" for each in refused)
-        raise ValueError(
-            f"`--max_score_loss` must be at least what an export loses on the dev set. Received "
-            f"{refused[0].max_score_loss:g}, but {losses}. It is not written; all else is. Give "
-            "another --export_precision, such as float32, or allow the loss."
+        raise OptionError(
+            "max_score_loss",
+            "be at least what an export loses on the dev set",
+            Message("%g, but %s", refused[0].max_score_loss, losses),
+            Message(
+                "It is not written; all else is. Give another %s, such as float32, or allow the "
+                "loss.",
+                Option("export_precision"),
+            ),
         )
 
 

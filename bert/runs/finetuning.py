@@ -1,4 +1,4 @@
-"""Fine-tuning: planned, tried and run (paper, section 4).
+"""Fine-tuning: planned, and tried for a few steps (paper, section 4).
 
 The output folder holds all that a later prediction needs: `task.json`, `vocab.txt`,
 `bert_config.json` and the weights, `bert_model.ckpt`. While training, it also holds checkpoints to
@@ -7,45 +7,46 @@ resume from; `best/` keeps the weights of the best evaluation.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert.export.formats import check_exports, read_exports
-from bert.files import fingerprints, owned
-from bert.files.outputs import check_saved_model, make_folder
+from bert.files import fingerprints
+from bert.files.outputs import check_saved_model
 from bert.options import MessageError, Option, joined
-from bert.reports.parts import report_part
-from bert.reports.sections import Section
-from bert.runs import exports, fit, identity, resources, trial, tuning
-from bert.runs.hints import tell_whether_learned
-from bert.runs.opening import open_task
+from bert.runs import identity, resources, trial, tuning
+from bert.runs.opening import fixed_options, open_task
 from bert.runs.parts import FAILED, UNCHECKED, Parts, recorded_messages
-from bert.runs.plans import Plan, Result
+from bert.runs.plans import Plan
 from bert.runs.recipes import EvaluatedSteps, FineTuning, Steps
-from bert.runs.report import title_of, write_report
 from bert.runs.resumption import Training, find_weights, plan_training
-from bert.runs.shown import show_examples
 from bert.runs.state import FolderState
-from bert.runs.training import log_set_up
+from bert.runs.training import TrainingRun
 from bert.tasks.options import Prediction, Teacher
 from bert.tasks.squad.options import SquadData
 from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
-from bert.training import loop, strategies
-from bert.training.evaluation import EarlyStopping, Predictor
+from bert.training import strategies
+from bert.training.batches import Batches
+from bert.training.objective import Objective
 from bert.training.options import Output
-from bert.training.validation import check_batch_size, check_length, check_precision
-from bert.weights import checkpoint, model_card, tokenizers
+from bert.training.validation import (
+    check_batch_size,
+    check_frozen_layers,
+    check_length,
+    check_precision,
+)
+from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored, describe_weights
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import MODEL_FILES, TOKENIZER, make_files
 
 # How the files of a split's examples are called.
-_FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
+FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,6 @@ def plan_all(
       scored: The options in use that need scores.
     """
     first, steps, output = recipes[0], recipe.steps, recipe.output
-    flat = first.flat()
     if isinstance(recipe.data, SquadData):
         check = recipe.check_questions
         files = parts("files", check, shows=lambda _: "can be read")
@@ -136,7 +136,16 @@ def plan_all(
     first = recipes[0]
     _check_fit(parts, recipes, config, num_replicas)
     told = resources.describe_init(recipe.model.init_checkpoint)
-    parts("weights", fit.check_weights, flat, source, config, shows=lambda _: told)
+    parts(
+        "weights",
+        functools.partial(
+            resources.check_weights,
+            is_given=bool(recipe.model.init_checkpoint),
+            is_trained=steps.do_train,
+        ),
+        *(source, config, first.output.output_dir),
+        shows=lambda _: told,
+    )
     if limit is None:
         # What reads the data comes last.
         parts.check()
@@ -190,7 +199,7 @@ def check_steps(recipe: FineTuning, scored: Sequence[str]) -> None:
     if not any(getattr(steps, name) for name in names):
         *others, last = map(Option, names)
         raise MessageError("At least one of %s and %s must be given.", joined(others), last)
-    check_exports(recipe.flat())
+    check_exports(recipe.export, is_exported=steps.do_export)
     if steps.do_train and steps.scores:
         return
     patience = ["early_stopping_patience"] * (recipe.evaluation.early_stopping_patience > 0)
@@ -232,7 +241,7 @@ def _check_fit(parts: Parts, recipes: Sequence[FineTuning], config: Any, num_rep
     for size in dict.fromkeys(each.schedule.train_batch_size for each in recipes):
         parts("batch", check, num_replicas, size, shows=str)
     if first.schedule.freeze_layers is not None:
-        parts("frozen layers", fit.check_frozen_layers, first.flat(), config)
+        parts("frozen layers", check_frozen_layers, first.schedule.freeze_layers, config)
 
 
 def _describe_task(task: Task) -> str:
@@ -266,7 +275,7 @@ def _make_all_inputs(
 
 def _count(examples: Mapping[Part, Sequence[Any]]) -> str:
     return ", ".join(
-        f"{len(each):,} to {_FILE_NAMES[part.split]}" for part, each in examples.items()
+        f"{len(each):,} to {FILE_NAMES[part.split]}" for part, each in examples.items()
     )
 
 
@@ -291,7 +300,7 @@ def _check_folder(
     def check_fillable() -> None:
         if steps.do_train:
             there.check_fillable(overwrites=output.overwrite_output_dir)
-        for export in read_exports(recipe.flat()) if steps.do_export else ():
+        for export in read_exports(recipe.export) if steps.do_export else ():
             check_saved_model(os.path.join(output.output_dir, export.name), export.file)
 
     resources.add_folder(parts, output.output_dir, check_fillable, is_training=steps.do_train)
@@ -318,17 +327,6 @@ def _check_same(
         source.check_labels(labels)
 
 
-def fixed_options(task: Task, *, is_training: bool) -> dict[str, Any]:
-    """Returns what of `task.json` may not change from one run in a folder to the next."""
-    stored = stored_task(task)
-    return {key: stored[key] for key in (*task.fixed(is_training=is_training), TOKENIZER)}
-
-
-def stored_task(task: Task) -> dict[str, Any]:
-    """Returns what `task.json` holds."""
-    return {**task.stored(), TOKENIZER: tokenizers.options_of(task.tokenizer)}
-
-
 def _plan_all_training(
     recipes: Sequence[FineTuning], source: ModelFolder, made: Sequence[Made], flags: None
 ) -> list[Training]:
@@ -338,17 +336,18 @@ def _plan_all_training(
 
 def _plan_training(recipe: FineTuning, source: ModelFolder, made: Sequence[Made]) -> Training:
     """Returns the training run, checked against the one in the output folder."""
-    flat, evaluation = recipe.flat(), recipe.evaluation
+    schedule, patience = recipe.schedule, recipe.evaluation.early_stopping_patience
     [train] = (each for each in made if each.inputs.part == Part("train"))
     count = int(count_examples(train.inputs) / train.share)
-    num_steps = tuning.count_steps(flat, count)
-    tuning.warn_of_patience(flat, num_steps, count)
+    num_steps = tuning.count_steps(schedule, count)
+    every = recipe.output.save_checkpoints_steps
+    tuning.warn_of_patience(patience, every, num_steps, count // schedule.train_batch_size)
     data: dict[str, Any] = {}
     # What is not read as a whole is not compared.
     if all(each.share == 1 for each in made):
         arrays = {each.inputs.part: each.inputs.arrays for each in made}
         # What the best weights are depends on what they are tried on.
-        names = ("train", "dev") if evaluation.early_stopping_patience else ("train",)
+        names = ("train", "dev") if patience else ("train",)
         data = {f"the {name} set": _describe(arrays[Part(name)]) for name in names}
         if recipe.teacher:
             data["--teacher"] = _describe_teacher(recipe.teacher)
@@ -395,7 +394,7 @@ def _add_needs(
     batch = resources.Batch(
         largest.schedule.train_batch_size * rows,
         largest.lengths.max_seq_length,
-        num_weights_alone=1 + 2 * _evaluates(largest.steps, largest.evaluation),
+        num_weights_alone=1 + 2 * evaluates(largest.steps, largest.evaluation),
     )
     num_steps = FAILED if trainings is FAILED else [each.num_train_steps for each in trainings]
     return resources.add_needs(
@@ -410,7 +409,7 @@ def count_rows(made: Sequence[Made]) -> int:
     return ids.shape[1] if ids.ndim > 2 else 1
 
 
-def _evaluates(steps: Steps, evaluation: Prediction) -> bool:
+def evaluates(steps: Steps, evaluation: Prediction) -> bool:
     """Returns whether the dev set is scored while training."""
     if isinstance(steps, EvaluatedSteps):
         return steps.do_eval
@@ -445,13 +444,14 @@ def estimate(plan: FineTuningPlan, parts: Parts, others: Sequence[FineTuningPlan
       others: The plans of other runs of the same search.
     """
     recipe, training = plan.recipe, plan.training
-    flat, size = recipe.flat(), recipe.schedule.train_batch_size
+    size = recipe.schedule.train_batch_size
 
     def make_model() -> keras.Model:
         return plan.task.make_model(recipe.compute.precision)
 
     def restore() -> int:
-        return tuning.load(flat, plan.source, make_model())
+        is_given = bool(recipe.model.init_checkpoint)
+        return tuning.load(recipe.output, plan.source, make_model(), is_given=is_given)
 
     def try_steps() -> str:
         assert training is not None
@@ -471,7 +471,7 @@ def estimate(plan: FineTuningPlan, parts: Parts, others: Sequence[FineTuningPlan
                 few, ExampleFile(path, tried, recipe.seed, trim)
             ).batches
             assert batches is not None
-            run = tuning.begin(flat, training, model, plan.task.objective(train), batches)
+            run = begin_training(recipe, training, model, plan.task.objective(train), batches)
             examples = [
                 each.training.last_step * each.recipe.schedule.train_batch_size
                 for each in others
@@ -485,210 +485,20 @@ def estimate(plan: FineTuningPlan, parts: Parts, others: Sequence[FineTuningPlan
     trial.add(parts, plan.strategy, training, restore, try_steps, plan.has_memory)
 
 
-def run(
-    plan: FineTuningPlan,
-    observers: Sequence[loop.Observer] = (),
-    *,
-    first: Sequence[Section] = (),
-) -> tuple[Result, Sequence[exports.Parity]]:
-    """Trains, evaluates, predicts and exports as planned; as `bert.runs.run.run`.
-
-    Args:
-      plan: What is to be done.
-      observers: As `bert.runs.run.run`.
-      first: What the page of the run shows before what it shows of the model.
-
-    Returns:
-      What came of it, and how the exports compare with the model.
-    """
-    recipe, source, task, training = plan.recipe, plan.source, plan.task, plan.training
-    output = recipe.output
-    is_chief = strategies.is_chief(plan.strategy)
-    # The folder that is filled may be the source.
-    model_files = (source.config, source.vocabulary)
-    make_folder(output.output_dir)
-    with _record_folder(output.output_dir, training is not None, is_chief) as folder:
-        if is_chief:
-            plan.state.check(output.output_dir)
-        with plan.strategy.scope():
-            # Variables are made with the others.
-            with strategies.together(plan.strategy):
-                model = task.make_model(recipe.compute.precision)
-            if training and output.overwrite_output_dir and is_chief:
-                owned.clear(output.output_dir, but=MODEL_FILES)
-            made = [each.inputs for each in plan.made]
-            inputs = [
-                task.open_inputs(each, _example_file(recipe, each.part, folder, is_chief))
-                for each in made
-            ]
-            if is_chief and training:
-                ModelFolder(output.output_dir).save(*model_files, stored_task(task))
-            for each in made[:1]:
-                show_examples(task, each)
-            log_set_up(model, recipe.compute, recipe.changed_options())
-            step, scores, sections = _use_model(plan, model, inputs, observers)
-        exported: Sequence[exports.Parity] = ()
-        if is_chief:
-            exported = _write(plan, model, inputs, step, scores, [*first, *sections])
-    return Result(scores, step, resources.list_files(output.output_dir)), exported
-
-
-def _write(
-    plan: FineTuningPlan,
+def begin_training(
+    recipe: FineTuning,
+    training: Training,
     model: keras.Model,
-    inputs: Sequence[Inputs],
-    step: int,
-    scores: Mapping[str, Any],
-    sections: Sequence[Section],
-) -> Sequence[exports.Parity]:
-    """Writes the page of the run, the card of the model and the exports."""
-    recipe, task, folder = plan.recipe, plan.task, plan.recipe.output.output_dir
-    shown = recipe.options() if plan.training else {}
-    title = title_of(task.kind, getattr(recipe.data, "data_dir", None))
-    # What only predicts a test set does not replace the page of an evaluation.
-    has_page = plan.training or any(each.part.split == "dev" for each in inputs)
-    if has_page:
-        write_report(folder, shown, title, step, scores, sections, task.metric)
-    if plan.training:
-        counts = {f"{each.part.split}{each.part.suffix}": len(each.examples) for each in inputs}
-        init = recipe.features.word_vectors if recipe.features else None
-        model_card.record(
-            folder,
-            recipe.changed_options(),
-            init or recipe.model.init_checkpoint,
-            kind=task.kind,
-            counts=counts,
-            metric=task.metric,
-        )
-    model_card.update(folder)
-    if not recipe.steps.do_export:
-        return ()
-    # What is exported is for one device, whatever the model was trained on.
-    dev = next((each.inputs for each in plan.made if each.inputs.part == Part("dev")), None)
-    files = make_files(plan.source.config, plan.source.vocabulary, stored_task(task))
-    exported = exports.run(recipe.flat(), task, model, dev, files)
-    if has_page and (more := exports.make_sections(exported)):
-        write_report(folder, shown, title, step, scores, [*sections, *more], task.metric)
-    return exported
-
-
-@contextlib.contextmanager
-def _record_folder(output_dir: str, is_training: bool, is_chief: bool) -> Iterator[str]:
-    """Gives the folder for the files of examples; workers that are not the chief have their own.
-
-    Raises:
-      ValueError: where another process trains in the output folder.
-    """
-    if is_chief:
-        with owned.lock(output_dir) if is_training else contextlib.nullcontext():
-            yield output_dir
-        return
-    with tempfile.TemporaryDirectory(prefix="bert-examples-") as folder:
-        yield folder
-
-
-def _example_file(recipe: FineTuning, part: Part, folder: str, is_chief: bool) -> ExampleFile:
-    sizes = {
-        "train": recipe.schedule.train_batch_size,
-        "dev": getattr(recipe.evaluation, "eval_batch_size", recipe.evaluation.predict_batch_size),
-    }
-    return ExampleFile(
-        owned.claim(folder, f"{_FILE_NAMES[part.split]}{part.suffix}.tf_record"),
-        sizes.get(part.split, recipe.evaluation.predict_batch_size),
-        recipe.seed if part.split == "train" else None,
-        trim=not recipe.lengths.pad_to_max_length,
-        is_kept=is_chief,
+    objective: Objective,
+    batches: Batches,
+) -> TrainingRun:
+    """Returns the training run before its first step, its weights read."""
+    trainer = tuning.make_trainer(
+        model,
+        objective,
+        *(recipe.schedule, recipe.compute),
+        seed=recipe.seed,
+        num_train_steps=training.last_step,
+        signature=batches.signature,
     )
-
-
-def _use_model(
-    plan: FineTuningPlan,
-    model: keras.Model,
-    inputs: Sequence[Inputs],
-    observers: Sequence[loop.Observer],
-) -> tuple[int, dict[str, Any], list[Section]]:
-    """Trains or loads the model, and predicts.
-
-    Returns:
-      The step of the weights, the scores, and what the page of the run shows of them.
-    """
-    recipe, task, flat = plan.recipe, plan.task, plan.recipe.flat()
-    is_chief = strategies.is_chief(tf.distribute.get_strategy())
-    predictions = _Predictions(task, model)
-    if plan.training and not plan.training.has_ended:
-        main = {each.part.split: each for each in inputs if not each.part.suffix}
-        evaluation = None
-        if _evaluates(recipe.steps, recipe.evaluation):
-            evaluation = EarlyStopping(
-                lambda step: predictions(main["dev"], step)[1],
-                task.metric,
-                recipe.evaluation.early_stopping_patience,
-            )
-        batches = main["train"].batches
-        assert batches is not None
-        objective = task.objective(main["train"])
-        step = tuning.train(flat, plan.training, model, objective, batches, evaluation, observers)
-    else:
-        step = tuning.load(flat, plan.source, model)
-    results: dict[str, Any] = {}
-    sections: list[Section] = []
-    for each in inputs:
-        if each.part.split == "train":
-            continue
-        predicted, scores = predictions(each, step)
-        results |= _named(each.part, scores)
-        if not is_chief:
-            continue
-        task.write(recipe.output.output_dir, step, each, predicted, scores)
-        sections += report_part(task, recipe.output.output_dir, each, predicted, scores)
-        if plan.training and each.part == Part("dev"):
-            tell_whether_learned(flat, task, step, scores, plan.source.config.hidden_size)
-    return step, results, sections
-
-
-def _named(part: Part, scores: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns a part's scores under the names that they have among those of all parts."""
-    if part.suffix:
-        return {}
-    if part.split == "dev":
-        return scores
-    return {
-        f"{part.split}_{name}": value
-        for name, value in scores.items()
-        if isinstance(value, float) and name != "baseline"
-    }
-
-
-class _Predictions:
-    """Predictions of a model as it is, and their scores.
-
-    Those of weights of the same step are found once: at the end of a training, the last evaluation
-    may have found them already.
-    """
-
-    def __init__(self, task: Task, model: keras.Model) -> None:
-        self.model = model
-        self._task = task
-        self._predictors: dict[str, Predictor] = {}
-        self._found: dict[Part, tuple[int, Any, dict[str, Any]]] = {}
-
-    def __call__(self, inputs: Inputs, step: int) -> tuple[Any, dict[str, Any]]:
-        """Returns predictions and scores with the weights of a step."""
-        found = self._found.get(inputs.part)
-        if found is None or found[0] != step:
-            predictions = self._task.decode(inputs, self._outputs(inputs))
-            found = (step, predictions, self._task.score(inputs, predictions))
-            self._found[inputs.part] = found
-        return found[1:]
-
-    def _outputs(self, inputs: Inputs) -> Iterator[Any]:
-        if inputs.batches is None:
-            return iter(())
-        signature = inputs.batches.signature
-        # Parts whose batches have the same signature share the function, which is built once.
-        key = repr(sorted(signature.items()))
-        if key not in self._predictors:
-            self._predictors[key] = Predictor(self.model, signature)
-        predictor = self._predictors[key]
-        share = strategies.share_of(tf.distribute.get_strategy())
-        return predictor.predict_with_others(inputs.batches, share)
+    return tuning.begin(recipe.output, trainer, training)

@@ -1,15 +1,16 @@
-"""What a training that has learned nothing is told: that it has not, and what to try."""
+"""Warnings about a training run that has learned nothing, and what to try."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
 
-from bert.commands.settings import FineTuningSettings
 from bert.files.paths import file_system
 from bert.files.weight_names import step_of
+from bert.options import Message, Option
 from bert.tasks.task import Task
 from bert.weights import checkpoint, provenance
 
@@ -19,29 +20,43 @@ _FEW_STEPS, _FEW_PRETRAINING_STEPS = 100, 10_000
 # Predictions of a number that differ by a smaller part of what the labels do are all the same.
 _LEAST_SPREAD = 0.05
 # What lets a folder take another training than the one that it holds.
-_ANEW = "Begin anew there with --overwrite_output_dir."
-_ONWARDS = "Go on from there with --resume_with_changes, or begin anew with --overwrite_output_dir."
+_WEIGHTS, _OVERWRITE = Option("init_checkpoint"), Option("overwrite_output_dir")
+_ANEW = Message("Start over there with %s.", _OVERWRITE)
+_ONWARDS = Message(
+    "Resume there with %s, or start over with %s.", Option("resume_with_changes"), _OVERWRITE
+)
 # Rates beyond which fine-tuning fails (the paper's are 2e-5 to 5e-5), and below which it stands;
 # and up to which a model smaller than BERT-Mini learns, often best at 1e-3.
 _HIGH_RATE, _LOW_RATE = 1e-4, 2e-6
 _HIGH_RATE_OF_SMALL, _SMALL = 1e-2, 256
 
 
-def tell_whether_learned(
-    settings: FineTuningSettings,
-    task: Task,
-    step: int,
-    scores: Mapping[str, Any],
-    hidden_size: int,
-) -> None:
-    """Warns where a trained model is no better than guessing.
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """A training run, as far as it may be the reason why nothing was learned.
+
+    Attributes:
+      output_dir: The folder of the run.
+      init_checkpoint: The weights that it started from, if they were named.
+      learning_rate: The peak rate; None for what learns at rates of its own.
+      step: The step of the weights.
+      hidden_size: The width of the model, on which the usual learning rates depend.
+    """
+
+    output_dir: str
+    init_checkpoint: str | None
+    learning_rate: float | None
+    step: int
+    hidden_size: int
+
+
+def warn_of_little_learning(attempt: Attempt, task: Task, scores: Mapping[str, Any]) -> None:
+    """Warns where a trained model is no better than a constant answer.
 
     Args:
-      settings: Those of the training.
+      attempt: The training run.
       task: What was trained.
-      step: The step of the weights.
-      scores: Those of the dev set; with several metrics, that of the task counts.
-      hidden_size: That of the model, on which the usual learning rates depend.
+      scores: The scores of the dev set; with several metrics, the one of the task counts.
     """
     if "baseline" not in scores:
         return
@@ -52,7 +67,7 @@ def tell_whether_learned(
             scores[task.metric],
             task.guess,
             scores["baseline"],
-            _remedy(settings, hidden_size, step),
+            _find_remedy(attempt),
         )
         return
     spread = scores.get("standard_deviations", {})
@@ -64,53 +79,54 @@ def tell_whether_learned(
             spread["predictions"],
             spread["labels"],
             task.metric,
-            _remedy(settings, hidden_size, step),
+            _find_remedy(attempt),
         )
 
 
-def _remedy(settings: FineTuningSettings, hidden_size: int, step: int) -> str:
-    kept = provenance.read(settings.output_dir).get("made_of", {})
-    if not settings.init_checkpoint and not kept.get("--init_checkpoint"):
-        return f"Its weights began at random: --init_checkpoint gives it pre-trained ones. {_ANEW}"
-    begun = _steps_of_pretraining(settings)
+def _find_remedy(attempt: Attempt) -> Message:
+    stored = provenance.read(attempt.output_dir).get("made_of", {})
+    if not attempt.init_checkpoint and not stored.get("--init_checkpoint"):
+        return Message(
+            "Its weights began at random: %s gives it pre-trained ones. %s", _WEIGHTS, _ANEW
+        )
+    begun = _steps_of_pretraining(attempt.init_checkpoint or "")
     is_raw = begun is not None and begun < _FEW_PRETRAINING_STEPS
-    raw = f"--init_checkpoint was pre-trained for {begun} steps, which are few, too. " * is_raw
-    if step < _FEW_STEPS:
-        return (
-            f"{step} steps are few: give more --num_train_epochs or a smaller --train_batch_size. "
-            f"{raw}{_ONWARDS}"
+    raw = Message("%s was pre-trained for %s steps, which are few", _WEIGHTS, begun)
+    if attempt.step < _FEW_STEPS:
+        return Message(
+            "%d steps are few: give more %s or a smaller %s. %s%s",
+            *(attempt.step, Option("num_train_epochs"), Option("train_batch_size")),
+            *(Message("%s, too. ", raw) if is_raw else "", _ONWARDS),
         )
     if is_raw:
-        return (
-            f"--init_checkpoint was pre-trained for {begun} steps, which are few: pre-train it "
-            f"further, or take a released model. {_ANEW}"
-        )
-    if unusual := _describe_rate(settings, hidden_size):
-        return f"{unusual} {_ANEW}"
-    return (
-        "Try another --seed, as some learn nothing on small sets (--num_runs tries several), more "
-        f"--num_train_epochs, or another --learning_rate. {_ANEW}"
+        return Message("%s: pre-train it further, or take a released model. %s", raw, _ANEW)
+    if unusual := _describe_rate(attempt.learning_rate, attempt.hidden_size):
+        return Message("%s %s", unusual, _ANEW)
+    return Message(
+        "Try another %s, as some learn nothing on small sets (%s tries several), more %s, or "
+        "another %s. %s",
+        *map(Option, ("seed", "num_runs", "num_train_epochs", "learning_rate")),
+        _ANEW,
     )
 
 
-def _describe_rate(settings: FineTuningSettings, hidden_size: int) -> str:
-    """Returns what is unusual about the learning rate, if anything is."""
-    rate, is_small = settings.learning_rate, hidden_size < _SMALL
-    # LSTMs on a frozen model learn at rates of their own.
-    if getattr(settings, "feature_based", None):
-        return ""
+def _describe_rate(rate: float | None, hidden_size: int) -> Message | None:
+    """Returns what is unusual about a learning rate, if anything is."""
+    if rate is None:
+        return None
+    is_small = hidden_size < _SMALL
     usual = "up to 1e-3 for so small a model" if is_small else "2e-5 to 5e-5"
+    option = Option("learning_rate", rate)
     if rate > (_HIGH_RATE_OF_SMALL if is_small else _HIGH_RATE):
-        return f"--learning_rate={rate:g} is high; {usual} are usual."
-    return f"--learning_rate={rate:g} is low; {usual} are usual." if rate < _LOW_RATE else ""
+        return Message("%s is high; %s are usual.", option, usual)
+    return Message("%s is low; %s are usual.", option, usual) if rate < _LOW_RATE else None
 
 
-def _steps_of_pretraining(settings: FineTuningSettings) -> int | None:
-    """Returns for how long the model was pre-trained that this began with, None if not known."""
-    path = settings.init_checkpoint or ""
+def _steps_of_pretraining(path: str) -> int | None:
+    """Returns for how many steps weights were pre-trained, None if that is not known."""
     is_folder = bool(path) and file_system().isdir(path)
     folder = path if is_folder else os.path.dirname(path)
-    # What is damaged there is no matter of this training, which has ended.
+    # A damaged folder does not concern this run, which has ended.
     with contextlib.suppress(ValueError, OSError):
         made_of = provenance.read(folder).get("made_of", {})
         # Only of a pre-training that began at random.

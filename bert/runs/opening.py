@@ -15,7 +15,9 @@ from bert.tasks.swag.open import open_swag
 from bert.tasks.swag.options import SwagData
 from bert.tasks.tagging.open import open_tagging
 from bert.tasks.task import Task, TaskContext
+from bert.weights import tokenizers
 from bert.weights.folder import ModelFolder
+from bert.weights.model_files import TOKENIZER
 from modeling import BertConfig
 
 
@@ -67,7 +69,7 @@ def _open(recipe: FineTuning, context: TaskContext, scored: Sequence[str]) -> An
 def _make_context(
     recipe: FineTuning, config: BertConfig, tokenizer: tokenization.FullTokenizer
 ) -> TaskContext:
-    flat, trains = recipe.flat(), recipe.steps.do_train
+    trains = recipe.steps.do_train
     output_dir, overwrites = recipe.output.output_dir, recipe.output.overwrite_output_dir
     return TaskContext(
         config=config,
@@ -77,6 +79,19 @@ def _make_context(
         resumed=ModelFolder.read_resumed_task(output_dir, resumes=trains and not overwrites),
         seed=recipe.seed,
         export_formats=(
-            [export.format for export in read_exports(flat)] if recipe.steps.do_export else []
+            [export.format for export in read_exports(recipe.export)]
+            if recipe.steps.do_export
+            else []
         ),
     )
+
+
+def fixed_options(task: Task, *, is_training: bool) -> dict[str, Any]:
+    """Returns what of `task.json` may not change from one run in a folder to the next."""
+    stored = stored_task(task)
+    return {key: stored[key] for key in (*task.fixed(is_training=is_training), TOKENIZER)}
+
+
+def stored_task(task: Task) -> dict[str, Any]:
+    """Returns what `task.json` holds."""
+    return {**task.stored(), TOKENIZER: tokenizers.options_of(task.tokenizer)}

@@ -1,26 +1,19 @@
-"""Pre-training: planned, tried and run (paper, section 3.1)."""
+"""Pre-training: planned, and tried for a few steps (paper, section 3.1)."""
 
-import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 from absl import logging
 
-import optimization
-from bert.files import fingerprints, owned
+from bert.files import fingerprints
 from bert.files.durations import duration_text
-from bert.files.outputs import make_folder
 from bert.files.paths import match_files
-from bert.files.progress import clock as time_of
-from bert.files.weight_names import step_of
-from bert.options import Message, MessageError, Option, OptionError
-from bert.pretraining import inputs, outcome
-from bert.pretraining.goals import find_learned
+from bert.options import MessageError, Option
+from bert.pretraining import inputs
 from bert.pretraining.masked_batches import MaskedBatches
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import (
@@ -29,35 +22,22 @@ from bert.pretraining.options import (
     count_predictions,
 )
 from bert.pretraining.record_description import RecordDescription
-from bert.reports.pretraining import make_sections
-from bert.reports.sections import Section
 from bert.runs import identity, resources, trial
 from bert.runs.parts import FAILED, Parts
-from bert.runs.plans import Plan, Result
+from bert.runs.plans import Plan
+from bert.runs.pretraining_model import restore, start
 from bert.runs.recipes import PreTraining, PreTrainingSteps
-from bert.runs.report import title_of, write_report
-from bert.runs.resumption import Training, find_weights, plan_training
+from bert.runs.resumption import Training, plan_training
 from bert.runs.state import FolderState
-from bert.runs.training import TrainingRun, log_set_up
 from bert.training import strategies
 from bert.training.batches import Batches
-from bert.training.clock import TrainingClock
-from bert.training.evaluation import evaluate
-from bert.training.loop import Observer
 from bert.training.options import Compute, Output
-from bert.training.scores import save_results, save_scores
-from bert.training.trainer import Trainer, initialize
 from bert.training.validation import check_length
-from bert.weights import checkpoint, model_card, provenance
+from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import make_files
 from bert.weights.options import ModelSource
-from bert.weights.projector import projector_files
 from modeling import BertConfig
-
-KIND = "pre-training"
-_TRAINS = Option("do_train")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -374,200 +354,3 @@ def estimate(plan: PreTrainingPlan, parts: Parts) -> None:
         return trial.time_steps(run, schedule.train_batch_size, few)
 
     trial.add(parts, plan.strategy, plan.training, restore_model, try_steps, plan.has_memory)
-
-
-def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
-    """Trains and evaluates as planned; as `bert.runs.run.run`."""
-    recipe, training, made = plan.recipe, plan.training, plan.made
-    output, schedule, folder = recipe.output, recipe.schedule, recipe.output.output_dir
-    objective = OBJECTIVES[schedule.objective]
-    changed = recipe.changed_options()
-    writes = strategies.is_chief(plan.strategy)
-    make_folder(folder)
-    for batches in filter(None, (plan.train_batches, plan.eval_batches)):
-        batches.records.leave_indexes()
-    held = training is not None and writes
-    with owned.lock(folder) if held else contextlib.nullcontext(), plan.strategy.scope():
-        if writes:
-            plan.state.check(folder)
-        # Variables are made with the others.
-        with strategies.together(plan.strategy):
-            model = objective.make_model(plan.config, dtype=recipe.compute.precision)
-        log_set_up(model, recipe.compute, changed)
-        if training is not None and plan.train_batches is not None:
-            if output.overwrite_output_dir and writes:
-                # They may be what this training run has read.
-                owned.clear(folder, but=make_files(plan.config, made.vocabulary))
-            with strategies.together(plan.strategy):
-                started = start(output, recipe.compute, schedule, recipe.seed, model, training)
-            _log_schedule(schedule, started, len(plan.train_batches.records))
-            if writes:
-                options = {**plan.source.tokenizer_options, **made.cutting}
-                _keep(ModelFolder(folder), plan.config, made, options)
-            environment = identity.describe(recipe.options(), plan.strategy)
-            started.train(plan.train_batches, environment, observers)
-            started.end()
-            step = started.trainer.step
-            _log_end(schedule, started, len(plan.train_batches.records))
-            if writes:
-                counts = {"train": len(plan.train_batches.records)}
-                model_card.record(folder, changed, recipe.model.init_checkpoint, counts=counts)
-        else:
-            step = restore(output, schedule.objective, model, plan.init)
-        results: dict[str, float] = {}
-        if plan.eval_batches is not None:
-            most = recipe.evaluation.max_eval_steps
-            results = _evaluate(schedule.objective, most, model, plan.eval_batches)
-        if writes:
-            _write(plan, model, step, results)
-    return Result(results, step, resources.list_files(folder))
-
-
-def _evaluate(
-    objective: str, max_eval_steps: int, model: keras.Model, batches: Batches
-) -> dict[str, float]:
-    results = evaluate(model, OBJECTIVES[objective].metrics, batches, max_eval_steps)
-    # Departs: the original's `loss` is a mean over batches; this one does not depend on their size.
-    results["loss"] = sum(value for name, value in results.items() if name.endswith("_loss"))
-    return results
-
-
-def _write(
-    plan: PreTrainingPlan, model: keras.Model, step: int, results: Mapping[str, float]
-) -> None:
-    """Writes the scores, the report and the model card, and logs what the figures mean."""
-    recipe, folder, batches = plan.recipe, plan.recipe.output.output_dir, plan.eval_batches
-    objective, evaluation = recipe.schedule.objective, recipe.evaluation
-    sections: list[Section] = []
-    if batches is not None:
-        vocab_file = ModelFolder(folder).find("vocab_file") or plan.source.find("vocab_file")
-        guesses = outcome.guess_first_records(objective, evaluation, vocab_file, model, batches)
-        sections = make_sections(*guesses)
-        save_results(folder, step, results)
-        perplexity = outcome.perplexity_of(objective, results)
-        save_scores(folder, step, {**results, "perplexity": perplexity})
-    metric = OBJECTIVES[objective].accuracy if results else ""
-    shown = recipe.options() if recipe.steps.do_train else {}
-    write_report(folder, shown, title_of(KIND), step, results, sections, metric)
-    model_card.update(folder)
-    if batches is None:
-        return
-    frequent = outcome.explain(objective, evaluation.max_eval_steps, results, batches)
-    if recipe.steps.do_train:
-        outcome.warn_if_not_learned(recipe.schedule, results[metric], *frequent)
-
-
-def start(
-    output: Output,
-    compute: Compute,
-    schedule: PretrainingSchedule,
-    seed: int,
-    model: keras.Model,
-    training: Training,
-) -> TrainingRun:
-    """Returns the training run before its first step, its weights read."""
-    clock = TrainingClock(schedule.seconds) if schedule.seconds else None
-    optimizer = (
-        clock.optimizer(schedule.learning_rate, schedule.warmup_proportion or 0.0)
-        if clock
-        else optimization.bert_optimizer(
-            schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps
-        )
-    )
-    loss = OBJECTIVES[schedule.objective].loss
-    trainer = Trainer.of(compute, model, optimizer, loss, seed=seed)
-    trainer.clock = clock
-    run = TrainingRun(output, trainer, training)
-    if not clock and run.first_step > schedule.num_train_steps:
-        must = Message("be at least %d, where %r is", run.first_step, output.output_dir)
-        remedy = Message("Give more steps or another %s.", Option("output_dir"))
-        raise OptionError("num_train_steps", must, schedule.num_train_steps, remedy)
-    return run
-
-
-def _log_schedule(schedule: PretrainingSchedule, run: TrainingRun, num_records: int) -> None:
-    records = f"{num_records} records in batches of {schedule.train_batch_size}"
-    if clock := run.trainer.clock:
-        logging.info(
-            "Training on %s until %s are spent, from %s on.",
-            records,
-            duration_text(clock.budget),
-            time_of(clock.spent),
-        )
-        return
-    epochs = schedule.num_train_steps * schedule.train_batch_size / num_records
-    logging.info(
-        "Training to step %d, %.1f epochs of %s.", schedule.num_train_steps, epochs, records
-    )
-
-
-def _log_end(schedule: PretrainingSchedule, run: TrainingRun, num_records: int) -> None:
-    if run.trainer.clock:
-        step = run.trainer.step
-        epochs = step * schedule.train_batch_size / num_records
-        logging.info(
-            "In %s, it has made %d steps, %.1f epochs.", schedule.time_budget, step, epochs
-        )
-
-
-def _keep(
-    filled: ModelFolder, config: BertConfig, made: RecordDescription, options: Mapping[str, Any]
-) -> None:
-    """Saves what goes with the weights, and what TensorBoard's projector needs to show words."""
-    casing = made.do_lower_case if made.vocabulary else None
-    filled.save(config, made.vocabulary, do_lower_case=casing, options=options)
-    if made.vocabulary is not None:
-        filled.write(projector_files(made.vocabulary, config.vocab_size))
-
-
-def restore(output: Output, objective: str, model: keras.Model, init: Stored | None) -> int:
-    """Sets the model's weights without training, and returns the step that they are from.
-
-    Raises:
-      ValueError: where there are none, or they have not learned what is to be evaluated.
-    """
-    folder = output.output_dir
-    weights = {variable.path: variable for variable in model.weights}
-    checkpoints = checkpoint.Checkpoints(folder)
-    trained = find_weights(output, init)
-    if trained and init and trained.prefix == init.prefix:
-        _check_learned(objective, folder)
-        return checkpoints.restore(weights, trained.prefix)
-    if latest := checkpoints.latest():
-        step = step_of(latest)
-        provenance.check_trained(folder, step, "output_dir")
-        _check_learned(objective, folder)
-    elif init is not None:
-        _check_learned(objective, init.folder)
-        _check_heads(model, init)
-    else:
-        raise resources.no_weights(folder)
-    return initialize(model, weights, checkpoints, init)
-
-
-def _check_heads(model: keras.Model, init: Stored) -> None:
-    """Checks that the weights to evaluate have all that the figures depend on."""
-    lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
-    if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
-        raise OptionError(
-            init.option,
-            Message("hold the heads of pre-training, cls/*, to be evaluated without %s", _TRAINS),
-            remedy=Message(
-                "%r lacks weights of %s; was it fine-tuned, or stripped of its heads? Without a "
-                "next-sentence head, %s can be evaluated.",
-                *(init.prefix, heads, Option("objective", "masked_lm")),
-            ),
-        )
-
-
-def _check_learned(objective: str, folder: str) -> None:
-    """Checks that no head is evaluated that the training run in a folder left as it was drawn."""
-    learned = find_learned(folder)
-    if OBJECTIVES[objective].has_next_sentence and learned != objective:
-        raise OptionError(
-            "objective",
-            f"be {learned} to evaluate the model in {folder!r}, which was trained with that and "
-            "has learned nothing of next sentences",
-            objective,
-            Message("Give %s.", Option("objective", learned)),
-        )

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import types
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -189,12 +188,6 @@ class Recipe:
         for group in self.groups():
             values |= vars(group)
         return in_order(values)
-
-    def flat(self) -> Any:
-        """Returns all options side by side."""
-        casing = getattr(self.model, "LOWERS_BY_DEFAULT", None)
-        kind = type("Options", (types.SimpleNamespace,), {"LOWERS_BY_DEFAULT": casing})
-        return kind(**self.options())
 
     def shaping_options(self) -> dict[str, Any]:
         """Returns by name the options of which another value makes another model."""

@@ -250,6 +250,24 @@ def describe_init(init: Any) -> str:
     return "of the shape that the configuration asks for" if init else ""
 
 
+def check_weights(
+    source: ModelFolder, config: BertConfig, output_dir: str, *, is_given: bool, is_trained: bool
+) -> None:
+    """Checks that there are weights of this shape to start from, or that none are needed.
+
+    Args:
+      source: The folder of the model to start from.
+      config: The shape of the model.
+      output_dir: The folder that may hold the weights of a run without training.
+      is_given: Whether `init_checkpoint` names weights.
+      is_trained: Whether the model is trained.
+    """
+    if is_given:
+        source.stored.check_fit(config)
+    elif not is_trained and ModelFolder(output_dir).find_weights() is None:
+        raise no_weights(output_dir)
+
+
 def no_weights(folder: str) -> OptionError:
     """Returns the error of a run without training where there are no weights."""
     return OptionError(

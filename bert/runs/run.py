@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bert.runs import exports, finetuning, pretraining, search
+from bert.runs import exports, finetuning, finetuning_run, pretraining, pretraining_run, search
 from bert.runs.plans import Plan, Result
 from bert.training.loop import Observer
 from bert.training.seeds import seeded_with
@@ -26,8 +26,8 @@ def run(plan: Plan, observers: Sequence[Observer] = ()) -> Result:
         return search.run(plan, observers)
     with seeded_with(plan.recipe.seed):
         if isinstance(plan, pretraining.PreTrainingPlan):
-            return pretraining.run(plan, observers)
+            return pretraining_run.run(plan, observers)
         assert isinstance(plan, finetuning.FineTuningPlan)
-        result, exported = finetuning.run(plan, observers)
+        result, exported = finetuning_run.run(plan, observers)
     exports.check_refused(exported)
     return result

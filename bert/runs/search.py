@@ -24,7 +24,7 @@ from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.reports.sections import Table
-from bert.runs import exports, finetuning, identity, resources
+from bert.runs import exports, finetuning, finetuning_run, identity, resources
 from bert.runs.finetuning import FineTuningPlan
 from bert.runs.parts import Parts
 from bert.runs.plans import Plan, Result
@@ -146,7 +146,7 @@ def _run_all(
         scores: Mapping[str, Any] = {}
         try:
             with seeded_with(trial.recipe.seed):
-                result, exported[trial.folder] = finetuning.run(_renewed(planned), observers)
+                result, exported[trial.folder] = finetuning_run.run(_renewed(planned), observers)
             scores, step = result.scores, result.step
         except NonFiniteLossError as error:
             # Other workers may not have come as far.
@@ -225,7 +225,7 @@ def _use_best(
     )
     gc.collect()
     with seeded_with(recipe.seed):
-        result, exported = finetuning.run(finetuning.plan(recipe), first=tables)
+        result, exported = finetuning_run.run(finetuning.plan(recipe), first=tables)
     return result.step, exported
 
 

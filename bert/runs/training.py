@@ -32,6 +32,7 @@ class TrainingRun:
       plan: What is to be done.
 
     Attributes:
+      output: As given.
       trainer: As given.
       plan: As given.
       checkpoints: The checkpoints of the folder.
@@ -39,7 +40,7 @@ class TrainingRun:
     """
 
     def __init__(self, output: Output, trainer: Trainer, plan: Training) -> None:
-        self._output = output
+        self.output = output
         self.plan = plan
         self.trainer = trainer
         self.checkpoints = checkpoint.Checkpoints(output.output_dir, output.keep_checkpoint_max)
@@ -65,7 +66,7 @@ class TrainingRun:
           observers: The user's.
           evaluation: Called before the user's observers.
         """
-        output, num_train_steps = self._output, self.plan.num_train_steps
+        output, num_train_steps = self.output, self.plan.num_train_steps
         writes = strategies.is_chief(self.trainer.strategy)
         reach: Mapping[str, Any]
         reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
@@ -96,7 +97,7 @@ class TrainingRun:
     def end(self) -> None:
         """Records that training has ended, once all its results are written."""
         if strategies.is_chief(self.trainer.strategy):
-            provenance.end(self._output.output_dir)
+            provenance.end(self.output.output_dir)
 
 
 def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any]) -> None:

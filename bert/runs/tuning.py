@@ -1,144 +1,145 @@
-"""How a model is fine-tuned: its steps, what of it learns how fast, and which weights are kept."""
+"""Fine-tuning of a model: its steps, its learning rates, and the weights that are saved."""
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
 import optimization
-from bert.commands.settings import FineTuningSettings
 from bert.files.signals import deferred_stop
 from bert.files.weight_names import WEIGHTS, step_of
-from bert.runs import identity
+from bert.options import Message, Option, OptionError
 from bert.runs.resumption import Training, find_weights
 from bert.runs.training import TrainingRun
+from bert.tasks.options import Schedule
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
 from bert.training.loop import Observer
 from bert.training.objective import Objective
+from bert.training.options import Compute, Output
 from bert.training.trainer import Trainer
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 
 
 def train(
-    settings: FineTuningSettings,
-    plan: Training,
-    model: keras.Model,
-    objective: Objective,
+    run: TrainingRun,
+    schedule: Schedule,
     batches: Batches,
+    environment: Mapping[str, Any],
     evaluation: EarlyStopping | None = None,
-    others: Sequence[Observer] = (),
+    observers: Sequence[Observer] = (),
 ) -> int:
     """Trains the model, saves its weights, and returns the step that they are from.
 
     With early stopping, the weights are the best; else they are the last.
 
     Args:
-      settings: Those of the script.
-      plan: What is to be done.
-      model: As in `bert.network.heads`.
-      objective: What is minimized.
-      batches: Those to train on.
+      run: The training run, as `begin` returns it.
+      schedule: How long the model is trained.
+      batches: The batches to train on.
+      environment: What `run.json` records as `ran_with`.
       evaluation: Called every `save_checkpoints_steps` and at the end, or None.
-      others: Called after every step.
-
-    Raises:
-      ValueError: where the folder is further than `--num_train_epochs` goes.
+      observers: The user's.
     """
-    num_train_steps = plan.last_step
-    with strategies.together(tf.distribute.get_strategy()):
-        run = begin(settings, plan, model, objective, batches)
-    trainer = run.trainer
+    output, trainer, num_train_steps = run.output, run.trainer, run.plan.last_step
     writes = strategies.is_chief(trainer.strategy)
     observer: Observer | None = None
     if evaluation:
-        evaluation.open(settings.output_dir, model, run.first_step, writes=writes)
-        # What is evaluated there may be the best, which all read when the chief has kept it.
+        evaluation.open(output.output_dir, trainer.model, run.first_step, writes=writes)
+        # What is evaluated there may be the best, which all read when the chief has saved it.
         with strategies.together(trainer.strategy):
-            observer = evaluation.at_steps(settings.save_checkpoints_steps, num_train_steps)
+            observer = evaluation.at_steps(output.save_checkpoints_steps, num_train_steps)
     if evaluation and evaluation.is_over:
         logging.warning("Nothing to train: early stopping ended it at step %d.", run.first_step)
     else:
-        _log_plan(settings, len(batches.records), num_train_steps)
+        logging.info(
+            "Training to step %d: %g epochs of %d examples in batches of %d.",
+            num_train_steps,
+            schedule.num_train_epochs,
+            *(len(batches.records), schedule.train_batch_size),
+        )
         if writes and run.first_step < num_train_steps:
-            # They are of an earlier training: a prediction must not take them for this one's.
-            saving.remove(os.path.join(settings.output_dir, WEIGHTS))
-        environment = identity.describe(vars(settings), trainer.strategy)
-        run.train(batches, environment, others, evaluation=observer)
+            # A prediction must not take weights of an earlier run for those of this one.
+            saving.remove(os.path.join(output.output_dir, WEIGHTS))
+        run.train(batches, environment, observers, evaluation=observer)
     with deferred_stop():
-        step = _keep_weights(settings, model, trainer.step, evaluation)
+        step = _save_weights(output.output_dir, trainer.model, trainer.step, evaluation)
         run.end()
     return step
 
 
-def begin(
-    settings: FineTuningSettings,
-    plan: Training,
-    model: keras.Model,
-    objective: Objective,
-    batches: Batches,
-) -> TrainingRun:
-    """Returns the training before its first step, its weights read; as `train`."""
-    freeze(model, settings.freeze_layers)
-    trainer = make_trainer(settings, model, objective, batches, plan.last_step)
-    run = TrainingRun(settings, trainer, plan)
+def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
+    """Returns the training run before its first step, its weights read.
+
+    Raises:
+      OptionError: where the folder is further than `num_train_epochs` goes.
+    """
+    run = TrainingRun(output, trainer, plan)
     if run.first_step > plan.last_step:
-        raise ValueError(
-            f"`--num_train_epochs` must reach step {run.first_step}, where "
-            f"{settings.output_dir!r} is. It gives {plan.last_step} steps; give more epochs "
-            "or `--overwrite_output_dir`."
+        raise OptionError(
+            "num_train_epochs",
+            Message("reach step %d, where %r is", run.first_step, output.output_dir),
+            remedy=Message(
+                "It gives %d steps; give more epochs or %s.",
+                *(plan.last_step, Option("overwrite_output_dir")),
+            ),
         )
     return run
 
 
-def count_steps(settings: FineTuningSettings, num_examples: int) -> int:
-    """Returns the steps of the training (original: run_classifier.py, main).
+def count_steps(schedule: Schedule, num_examples: int) -> int:
+    """Returns the steps of the training run (original: run_classifier.py, main).
 
     Raises:
-      ValueError: where there are none.
+      OptionError: where there are none.
     """
-    steps = int(num_examples / settings.train_batch_size * settings.num_train_epochs)
+    epochs, batch_size = schedule.num_train_epochs, schedule.train_batch_size
+    steps = int(num_examples / batch_size * epochs)
     if steps < 1:
-        raise ValueError(
-            f"`--num_train_epochs` must give at least one step. {settings.num_train_epochs} epochs "
-            f"of {num_examples} examples give none with `--train_batch_size="
-            f"{settings.train_batch_size}`."
+        raise OptionError(
+            "num_train_epochs",
+            "give at least one step",
+            remedy=Message(
+                "%s epochs of %d examples give none with %s.",
+                *(epochs, num_examples, Option("train_batch_size", batch_size)),
+            ),
         )
     return steps
 
 
-def warn_of_patience(settings: FineTuningSettings, steps: int, num_examples: int) -> None:
-    """Warns where a training ends before early stopping could end it."""
-    patience, every = settings.early_stopping_patience, settings.save_checkpoints_steps
+def warn_of_patience(patience: int, every: int, steps: int, steps_per_epoch: int) -> None:
+    """Warns where a training run ends before early stopping could end it.
+
+    Args:
+      patience: `early_stopping_patience`.
+      every: `save_checkpoints_steps`, between two evaluations.
+      steps: The steps of the run.
+      steps_per_epoch: The steps of an epoch.
+    """
     if not patience or (patience + 1) * every < steps:
         return
     # Twice an epoch, or as often as it takes.
-    half_epoch = max(num_examples // settings.train_batch_size // 2, 1)
-    better = min(half_epoch, (steps - 1) // (patience + 1))
-    logging.warning(
-        "--early_stopping_patience=%d cannot end this training of %d steps: it is evaluated every "
-        "--save_checkpoints_steps=%d steps and at the end, %d times in all. %s",
-        patience,
-        steps,
-        every,
-        -(-steps // every),
-        f"Give --save_checkpoints_steps={better}."
-        if better
-        else "Give a smaller --early_stopping_patience or more --num_train_epochs.",
+    better = min(max(steps_per_epoch // 2, 1), (steps - 1) // (patience + 1))
+    remedy = Message(
+        "Give a smaller %s or more %s.",
+        *(Option("early_stopping_patience"), Option("num_train_epochs")),
     )
-
-
-def _log_plan(settings: FineTuningSettings, num_examples: int, num_train_steps: int) -> None:
-    logging.info(
-        "Training to step %d: %g epochs of %d examples in batches of %d.",
-        num_train_steps,
-        settings.num_train_epochs,
-        *(num_examples, settings.train_batch_size),
+    if better:
+        remedy = Message("Give %s.", Option("save_checkpoints_steps", better))
+    logging.warning(
+        "%s cannot end this training of %d steps: it is evaluated every %s steps and at the end, "
+        "%d times in all. %s",
+        Option("early_stopping_patience", patience),
+        steps,
+        Option("save_checkpoints_steps", every),
+        -(-steps // every),
+        remedy,
     )
 
 
@@ -168,57 +169,66 @@ def learning_rate_scales(model: keras.Model, decay: float) -> dict[str, float]:
 
 
 def make_trainer(
-    settings: FineTuningSettings,
     model: keras.Model,
     objective: Objective,
-    batches: Batches,
+    schedule: Schedule,
+    compute: Compute,
+    *,
+    seed: int,
     num_train_steps: int,
+    signature: Mapping[str, tf.TensorSpec] | None = None,
 ) -> Trainer:
-    """Returns a trainer with the optimizer that the settings ask for."""
+    """Returns a trainer of a model, some of whose layers may be frozen, on a schedule."""
+    freeze(model, schedule.freeze_layers)
     optimizer = optimization.bert_optimizer(
-        settings.learning_rate,
+        schedule.learning_rate,
         num_train_steps,
-        int(num_train_steps * settings.warmup_proportion),
+        int(num_train_steps * schedule.warmup_proportion),
     )
-    if settings.layerwise_lr_decay != 1.0:
-        optimizer.learning_rate_scales = learning_rate_scales(model, settings.layerwise_lr_decay)
-    return Trainer.of(
-        settings, model, optimizer, objective, seed=settings.seed, signature=batches.signature
-    )
+    if schedule.layerwise_lr_decay != 1.0:
+        optimizer.learning_rate_scales = learning_rate_scales(model, schedule.layerwise_lr_decay)
+    return Trainer.of(compute, model, optimizer, objective, seed=seed, signature=signature)
 
 
-def _keep_weights(
-    settings: FineTuningSettings, model: keras.Model, step: int, evaluation: EarlyStopping | None
+def _save_weights(
+    output_dir: str, model: keras.Model, step: int, evaluation: EarlyStopping | None
 ) -> int:
-    """Writes the weights-only checkpoint, after going back to the best if that is asked for."""
+    """Writes the weights-only checkpoint, with early stopping of the best evaluation."""
     weights = {variable.path: variable for variable in model.weights}
-    if settings.early_stopping_patience and evaluation and evaluation.best_weights:
-        folder = checkpoint.Checkpoints(settings.output_dir)
-        step = folder.restore(weights, evaluation.best_weights)
+    if evaluation and evaluation.patience and evaluation.best_weights:
+        step = checkpoint.Checkpoints(output_dir).restore(weights, evaluation.best_weights)
         logging.info("The weights are those of step %d, the best.", step)
     if strategies.is_chief(tf.distribute.get_strategy()):
-        prefix = os.path.join(settings.output_dir, WEIGHTS)
+        prefix = os.path.join(output_dir, WEIGHTS)
         checkpoint.save_variables(prefix, weights, step)
         logging.info("Saved the weights without the optimizer's slots to %s.", prefix)
     return step
 
 
-def load(settings: FineTuningSettings, source: ModelFolder, model: keras.Model) -> int:
+def load(output: Output, source: ModelFolder, model: keras.Model, *, is_given: bool) -> int:
     """Sets the model's weights without training, and returns the step that they are from.
 
-    They come from `--output_dir`, as `find_weights` finds them; or else from `--init_checkpoint`,
-    which must hold the head, too.
+    The weights come from the output folder, as `find_weights` finds them; or else from
+    `init_checkpoint`, which must hold the head, too.
+
+    Args:
+      output: The output folder.
+      source: The folder of the model to start from.
+      model: Gets the weights.
+      is_given: Whether `init_checkpoint` names weights.
     """
-    named = source.stored if settings.init_checkpoint else None
-    trained = find_weights(settings, named)
+    named = source.stored if is_given else None
+    trained = find_weights(output, named)
     if trained is None:
         source.stored.assign(model.weights, with_head=True)
         return 0
     is_named = named is not None and named.prefix == trained.prefix
     if not is_named:
-        provenance.check_trained(settings.output_dir, step_of(trained.prefix), "output_dir")
+        provenance.check_trained(output.output_dir, step_of(trained.prefix), "output_dir")
     weights = {variable.path: variable for variable in model.weights}
-    step = checkpoint.Checkpoints(settings.output_dir).restore(weights, trained.prefix)
-    unread = "; --init_checkpoint is not read" if named and not is_named else ""
+    step = checkpoint.Checkpoints(output.output_dir).restore(weights, trained.prefix)
+    unread: str | Message = ""
+    if named and not is_named:
+        unread = Message("; %s is not read", Option("init_checkpoint"))
     logging.info("The weights are those of step %d in %s%s.", step, trained.prefix, unread)
     return step

@@ -34,3 +34,13 @@ def check_batch_size(batch_size: int, num_micro_batches: int, num_replicas: int)
             Message("be a multiple of the %d devices times %s", num_replicas, accumulation),
             Message("%d and %d", batch_size, num_micro_batches),
         )
+
+
+def check_frozen_layers(freeze_layers: int, config: BertConfig) -> None:
+    """Checks that the encoder has as many layers as are not to be trained."""
+    limit = config.num_hidden_layers
+    if freeze_layers > limit:
+        must = Message(
+            "be at most %d, the `num_hidden_layers` in %s", limit, Option("bert_config_file")
+        )
+        raise OptionError("freeze_layers", must, freeze_layers)
