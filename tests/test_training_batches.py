@@ -338,27 +338,27 @@ WRONG_RECORDS = {
     "ids too short": (
         replace("input_ids", np.ones(LENGTH - 1, int)),
         "`input_ids` must have 12 values",
-        "--max_seq_length",
+        "`max_seq_length`",
     ),
     "ids too long": (
         replace("input_ids", np.ones(LENGTH + 1, int)),
         "`input_ids` must have 12 values",
-        "--max_seq_length",
+        "`max_seq_length`",
     ),
     "mask too long": (
         replace("input_mask", np.ones(128, int)),
         "`input_mask` must have 12 values",
-        "--max_seq_length",
+        "`max_seq_length`",
     ),
     "too few predictions": (
         replace("masked_lm_ids", np.ones(PREDICTIONS - 1, int)),
         "`masked_lm_ids` must have 3 values",
-        "--max_predictions_per_seq",
+        "`max_predictions_per_seq`",
     ),
     "too many weights": (
         replace("masked_lm_weights", np.ones(20, float)),
         "`masked_lm_weights` must have 3 values",
-        "--max_predictions_per_seq",
+        "`max_predictions_per_seq`",
     ),
     "no values": (replace("input_ids", np.ones(0, int)), "`input_ids` must have 12", ""),
     "two labels": (
@@ -375,7 +375,7 @@ WRONG_RECORDS = {
     "id of another vocabulary": (
         change_at("input_ids", 3, 29),
         "`input_ids` must be at least 0 and less than 29",
-        "`vocab_size` in --bert_config_file",
+        "`vocab_size` in `bert_config_file`",
     ),
     "negative id": (change_at("input_ids", 3, -1), "It has -1", "`vocab_size`"),
     "id beyond 32 bits": (
@@ -386,18 +386,18 @@ WRONG_RECORDS = {
     "masked id of another vocabulary": (
         change_at("masked_lm_ids", 0, 30000),
         "`masked_lm_ids`",
-        "`vocab_size` in --bert_config_file",
+        "`vocab_size` in `bert_config_file`",
     ),
     "position behind the end": (
         change_at("masked_lm_positions", 0, LENGTH),
         "`masked_lm_positions` must be at least 0 and less than 12",
-        "--max_seq_length",
+        "`max_seq_length`",
     ),
     "negative position": (change_at("masked_lm_positions", 0, -1), "`masked_lm_positions`", ""),
     "unknown segment": (
         change_at("segment_ids", 0, 3),
         "`segment_ids` must be at least 0 and less than 3",
-        "`type_vocab_size` in --bert_config_file",
+        "`type_vocab_size` in `bert_config_file`",
     ),
     "negative weight": (
         change_at("masked_lm_weights", 0, -0.5),

@@ -48,13 +48,16 @@ def test_workers_and_the_number_of_this_one_are_found(environment):
 def test_who_is_told_of_nobody_is_warned_and_trains_alone(environment, log):
     assert find_cluster(environment) is None
     [message] = log.messages
-    assert "none of TF_CONFIG, BERT_WORKERS, SLURM_STEP_NODELIST: THIS PROCESS" in message
+    assert (
+        "none of TF_CONFIG, BERT_WORKERS, SLURM_STEP_NODELIST names others to train with: THIS PROCESS"
+        in message
+    )
 
 
 def test_who_is_told_of_itself_alone_is_warned(log):
     assert find_cluster({"BERT_WORKERS": "host1:2222", "BERT_WORKER": "0"}).index == 0
     [message] = log.messages
-    assert "told by BERT_WORKERS of a single worker: THIS PROCESS TRAINS ALONE" in message
+    assert "BERT_WORKERS names a single worker: THIS PROCESS TRAINS ALONE" in message
 
 
 def test_chief_is_the_first():

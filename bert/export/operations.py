@@ -14,6 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert.files.paths import read_file
 from bert.files.weight_names import SAVED_MODEL_FILE
+from bert.options import Message, Option, OptionError
 
 # Operations of all exports, older ones included.
 _ALLOWED = frozenset(
@@ -42,12 +43,12 @@ _OF_SAVING = frozenset(("MergeV2Checkpoints", "RestoreV2", "SaveV2", "ShardedFil
 _SAVING = re.compile("__inference_(_?traced_(?:save|restore))_[0-9]+")
 
 
-def read_graph(folder: str, flag: str) -> Any:
+def read_graph(folder: str, option: str) -> Any:
     """Returns the graph of a SavedModel, a `MetaGraphDef`, that does what exports do and no more.
 
     Args:
       folder: The folder of the SavedModel.
-      flag: The flag that gave it, for messages.
+      option: The option that named it, for messages.
 
     Raises:
       ValueError: where the file is damaged, or the graph holds what no export holds.
@@ -56,20 +57,21 @@ def read_graph(folder: str, flag: str) -> Any:
     try:
         graphs = saved_model_pb2.SavedModel.FromString(read_file(path)).meta_graphs
     except DecodeError as error:
-        raise ValueError(
-            f"`--{flag}` must be a complete SavedModel. {path!r} cannot be read: {error}."
-        ) from error
+        remedy = Message("%r cannot be read: %s.", path, error)
+        raise OptionError(option, "be a complete SavedModel", remedy=remedy) from error
     if len(graphs) != 1 or not graphs[0].HasField("object_graph_def"):
         foreign = ["graphs in the form of TensorFlow 1"] if graphs else ["no graph"]
     else:
         foreign = sorted(set(_find_foreign(graphs[0])))
     if foreign:
         more = f" and {len(foreign) - 8} more" if len(foreign) > 8 else ""
-        raise ValueError(
-            f"`--{flag}` must be a SavedModel that `--do_export` has written, since a SavedModel "
-            f"is a program. {path!r} has what no export has: {', '.join(foreign[:8])}{more}. "
-            "Nothing of it was run. If you trust it, call `tf.saved_model.load` yourself."
+        must = "be a SavedModel that %s has written, since a SavedModel is a program"
+        remedy = Message(
+            "%r has what no export has: %s%s. Nothing of it was run. If you trust it, call "
+            "`tf.saved_model.load` yourself.",
+            *(path, ", ".join(foreign[:8]), more),
         )
+        raise OptionError(option, Message(must, Option("do_export")), remedy=remedy)
     return graphs[0]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from bert.files.json_text import parse_json
 from bert.files.paths import read_file
+from bert.options import MessageError, Option
 
 CONFIG_FILE = "config.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -164,15 +165,16 @@ def check_known(config: Mapping[str, Any]) -> None:
       ValueError: where it has none.
     """
     if config.get("is_decoder"):
-        raise ValueError(
+        raise MessageError(
             "`is_decoder` must be false for transformers, whose decoders differ. The model is one "
-            "of `--objective=left_to_right`; this project's scripts read it as it is."
+            "of %s; this project's scripts read it as it is.",
+            Option("objective", "left_to_right"),
         )
     if config.get("encoder_type", "transformer") != "transformer":
-        raise ValueError(
+        raise MessageError(
             "`encoder_type` must be 'transformer' for transformers, which has no others. The model "
-            "is one of `--objective=bilstm_lm`, or of word vectors; this project's scripts read it "
-            "as it is."
+            "is one of %s, or of word vectors; this project's scripts read it as it is.",
+            Option("objective", "bilstm_lm"),
         )
 
 

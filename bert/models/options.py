@@ -6,7 +6,7 @@ from typing import Any
 
 from bert.files.huggingface import ARCHITECTURES, FINE_TUNED
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
-from bert.options import REQUIRED, Message, OptionError, option
+from bert.options import REQUIRED, Message, Option, OptionError, option
 from bert.tasks.options import MAX_TOKENS
 from bert.training.options import PRECISION, PRECISIONS
 from bert.weights.options import BESIDE, CHECKPOINT_FORMS, LOWERS
@@ -14,7 +14,7 @@ from bert.weights.options import BESIDE, CHECKPOINT_FORMS, LOWERS
 # Models that this project has not trained, and those whose graph is fixed.
 FROM_ELSEWHERE = (
     "a Hugging Face folder; the name of a model on the Hugging Face hub, owner/model; a checkpoint "
-    "of the original; or a SavedModel of --do_export"
+    "of the original; or an exported SavedModel"
 )
 
 
@@ -120,7 +120,10 @@ class QueriedModel(Overrides):
 
     model_dir: str = option(
         REQUIRED,
-        f"Fine-tuned model: the --output_dir of a fine-tuning script; {FROM_ELSEWHERE}.",
+        Message(
+            f"Fine-tuned model: the %s of a fine-tuning script; {FROM_ELSEWHERE}.",
+            Option("output_dir"),
+        ),
     )
     precision: str = option(
         "float32",
@@ -147,13 +150,19 @@ class ConversionSource(NoAnswer):
 
     input: str = option(
         REQUIRED,
-        f"Model to convert: an --output_dir of this project; a checkpoint: {CHECKPOINT_FORMS}; or "
-        "a .weights.h5 that Keras has saved of a model of make_model, or its folder.",
+        Message(
+            f"Model to convert: an %s of this project; a checkpoint: {CHECKPOINT_FORMS}; or "
+            "a .weights.h5 that Keras has saved of a model of make_model, or its folder.",
+            Option("output_dir"),
+        ),
     )
     architecture: str | None = option(
         None,
-        "Class of the model in transformers. Default: as its files say, or else by its heads. "
-        "With --format=keras, weights that only another class needs are left out.",
+        Message(
+            "Class of the model in transformers. Default: as its files say, or else by its heads. "
+            "With %s, weights that only another class needs are left out.",
+            Option("format", "keras"),
+        ),
         choices=tuple(ARCHITECTURES),
     )
     bert_config_file: str | None = option(

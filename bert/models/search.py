@@ -29,13 +29,19 @@ class Search(TextColumns):
     )
     word_vectors: str | None = option(
         None,
-        "With --word, file of word vectors to use instead of a model: word2vec or GloVe text "
-        "format, such as create_word_vectors.py writes.",
+        Message(
+            "With %s, file of word vectors to use instead of a model: word2vec or GloVe text "
+            "format, such as create_word_vectors.py writes.",
+            Option("word"),
+        ),
     )
     input_file: str | None = option(
         None,
-        f"Sentences to search, one per line or in a table: {PATTERNS}; or one .npz file of "
-        "extract_features.py --pooling. Omit it for a --word without --context.",
+        Message(
+            f"Sentences to search, one per line or in a table: {PATTERNS}; or one .npz file of "
+            "extract_features.py %s. Omit it for a %s without %s.",
+            *(Option("pooling"), Option("word"), Option("context")),
+        ),
         group="data",
     )
     query: str | None = option(
@@ -43,12 +49,16 @@ class Search(TextColumns):
     )
     word: str | None = option(
         None,
-        "Word to look up, instead of a sentence; or several, comma-separated; or one with "
-        "--context.",
+        Message(
+            "Word to look up, instead of a sentence; or several, comma-separated; or one with %s.",
+            Option("context"),
+        ),
         group="steps",
     )
     context: str | None = option(
-        None, "Sentence that contains the --word, to show what it means there.", group="steps"
+        None,
+        Message("Sentence that contains the %s, to show what it means there.", Option("word")),
+        group="steps",
     )
     layer: str = option(
         "last",

@@ -12,7 +12,8 @@ from keras import ops
 import modeling
 from bert.network.heads import cross_entropy
 from bert.network.pooling import num_pooled, pooled_positions
-from bert.training.batches import Feature, encoder_features
+from bert.options import Option
+from bert.training.batches import LENGTH, Feature, encoder_features
 from bert.training.objective import Objective
 
 Tensor = Any
@@ -240,8 +241,8 @@ def pretraining_features(
     *, max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int
 ) -> dict[str, Feature]:
     """Returns the features of a pre-training record (original: create_pretraining_data.py)."""
-    sequence = (max_seq_length, "--max_seq_length")
-    predictions = (max_predictions_per_seq, "--max_predictions_per_seq")
+    sequence = (max_seq_length, LENGTH)
+    predictions = (max_predictions_per_seq, Option("max_predictions_per_seq"))
     encoder = encoder_features(
         max_seq_length=max_seq_length, vocab_size=vocab_size, type_vocab_size=type_vocab_size
     )

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert.pretraining.late_masking import MASKS, Masker
 from bert.pretraining.masking import GOES_ON
-from bert.training.batches import Batches, Feature, Records
+from bert.training.batches import LENGTH, Batches, Feature, Records
 
 Tensor = Any
 
@@ -59,7 +59,7 @@ class MaskedBatches(Batches):
     ) -> None:
         if masker.masking.has_words:
             length = features["input_ids"].length
-            features = {**features, GOES_ON: Feature(length, "--max_seq_length", 2, "a mask")}
+            features = {**features, GOES_ON: Feature(length, LENGTH, 2, "a mask")}
         super().__init__(records, features, batch_size, seed, shuffle_block=shuffle_block)
         self.masker = masker
 

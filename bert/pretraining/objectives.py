@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 import modeling
+from bert.options import Message, Option, OptionError
 from bert.pretraining import heads
 from bert.pretraining.goals import GOALS, Goal
 from bert.pretraining.late_masking import MASKS, Masker
@@ -20,6 +21,8 @@ Tensor = Any
 
 _NEXT_SENTENCE = "next_sentence"
 _MASKED = "masked_lm"
+
+_CONFIG = Option("bert_config_file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,15 +36,13 @@ class PretrainingObjective(Goal):
           ValueError: where it is that of a decoder, or of LSTMs, and this is for others.
         """
         if config.is_decoder and not self.is_decoder:
-            raise ValueError(
-                "`--objective` must be left_to_right for a `--bert_config_file` with `is_decoder`. "
-                f"Received {self.name!r}. Take `is_decoder` out for a model that reads both sides."
-            )
+            must = Message("be left_to_right for a %s with `is_decoder`", _CONFIG)
+            remedy = "Take `is_decoder` out for a model that reads both sides."
+            raise OptionError("objective", must, self.name, remedy)
         if config.is_bilstm and self.encoder_type != config.encoder_type:
-            raise ValueError(
-                "`--objective` must be bilstm_lm for a `--bert_config_file` of the `encoder_type` "
-                f"'bilstm'. Received {self.name!r}. Take `encoder_type` out for a Transformer."
-            )
+            must = Message("be bilstm_lm for a %s of the `encoder_type` 'bilstm'", _CONFIG)
+            remedy = "Take `encoder_type` out for a Transformer."
+            raise OptionError("objective", must, self.name, remedy)
         config = copy.copy(config)
         config.is_decoder = self.is_decoder
         config.encoder_type = self.encoder_type

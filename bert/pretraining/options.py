@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from bert.files.durations import read_duration
-from bert.options import REQUIRED, MessageError, Option, option
+from bert.options import REQUIRED, Message, MessageError, Option, option
 from bert.pretraining import record_description
 from bert.pretraining.goals import BERT, GOALS
 
@@ -38,8 +38,11 @@ class RecordFiles:
     input_file: str = option(REQUIRED, f"TFRecord files to train on: {PATTERNS}.")
     eval_input_file: str | None = option(
         None,
-        f"TFRecord files to evaluate on, best of text that training does not see: {PATTERNS}. "
-        "Default: --input_file, as in the original.",
+        Message(
+            f"TFRecord files to evaluate on, best of text that training does not see: {PATTERNS}. "
+            "Default: %s, as in the original.",
+            Option("input_file"),
+        ),
     )
     shuffle_block: int = option(
         0,
@@ -75,8 +78,11 @@ class PretrainingSchedule:
     # None where a time budget ends the training run, as are the warm-up steps.
     num_train_steps: int = option(
         STEPS["num_train_steps"],
-        "Total number of training steps, including those of earlier runs in --output_dir; the "
-        "learning rate falls to 0 at the end. With --time_budget: as many as it has time for.",
+        Message(
+            "Total number of training steps, including those of earlier runs in %s; the "
+            "learning rate falls to 0 at the end. With %s: as many as it has time for.",
+            *(Option("output_dir"), Option("time_budget")),
+        ),
         low=1,
         shapes_training=True,
     )
@@ -88,14 +94,20 @@ class PretrainingSchedule:
     )
     time_budget: str | None = option(
         None,
-        "Total training time, instead of --num_train_steps, such as 90s, 60m, 1.5h or 1h30m, "
-        "including that of earlier runs in --output_dir; the learning rate falls to 0 at the end. "
-        "Startup, graph building, saving and evaluation take additional time.",
+        Message(
+            "Total training time, instead of %s, such as 90s, 60m, 1.5h or 1h30m, "
+            "including that of earlier runs in %s; the learning rate falls to 0 at the end. "
+            "Startup, graph building, saving and evaluation take additional time.",
+            *(Option("num_train_steps"), Option("output_dir")),
+        ),
     )
     warmup_proportion: float | None = option(
         None,
-        "Fraction of --time_budget over which the learning rate warms up. Default: "
-        f"{WARMUP_PROPORTION:g}.",
+        Message(
+            "Fraction of %s over which the learning rate warms up. Default: "
+            f"{WARMUP_PROPORTION:g}.",
+            Option("time_budget"),
+        ),
         low=0.0,
         high=1.0,
     )

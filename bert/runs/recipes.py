@@ -51,7 +51,7 @@ class PreTrainingSteps(TrainingStep):
 
     GROUP = "steps"
 
-    do_eval: bool = option(False, "Evaluate; with --do_train, after training.")
+    do_eval: bool = option(False, Message("Evaluate; with %s, after training.", Option("do_train")))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,9 @@ class Steps(TrainingStep):
 
     GROUP = "steps"
 
-    do_predict: bool = option(False, "Predict; with --do_train, after training.")
+    do_predict: bool = option(
+        False, Message("Predict; with %s, after training.", Option("do_train"))
+    )
     do_export: bool = option(
         False,
         "Export the model to <output_dir>/<format>, for use without this project. A SavedModel, "
@@ -85,9 +87,12 @@ class EvaluatedSteps(Steps):
     GROUP = "steps"
 
     do_eval: bool = option(
-        False, "Evaluate on the dev set; with --do_train, during and after training."
+        False,
+        Message("Evaluate on the dev set; with %s, during and after training.", Option("do_train")),
     )
-    do_predict: bool = option(False, "Predict the test set; with --do_train, after training.")
+    do_predict: bool = option(
+        False, Message("Predict the test set; with %s, after training.", Option("do_train"))
+    )
 
     @property
     def scores(self) -> bool:

@@ -23,6 +23,7 @@ from bert.files.json_text import finite
 from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
+from bert.options import Option
 from bert.reports.sections import Table
 from bert.runs import exports, finetuning, finetuning_run, identity, resources
 from bert.runs.finetuning import FineTuningPlan
@@ -436,10 +437,11 @@ def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
     baselines = list(filter(math.isfinite, (run["scores"][_BASELINE] for run in runs)))
     logging.warning(
         "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "
-        "A smaller --learning_rate or more --num_train_epochs may help.",
+        "A smaller %s or more %s may help.",
         sum(len(each["failed"]) for each in points),
         len(runs),
         metric,
         statistics.fmean(baselines) if baselines else math.nan,
         failed,
+        *(Option("learning_rate"), Option("num_train_epochs")),
     )

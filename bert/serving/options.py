@@ -25,9 +25,12 @@ class Address:
     )
     allowed_hosts: str | None = option(
         None,
-        "Host names, comma-separated, that requests to a server on a loopback address may use "
-        "besides localhost, such as the name that a proxy passes on. That of --host is always "
-        "allowed.",
+        Message(
+            "Host names, comma-separated, that requests to a server on a loopback address may use "
+            "besides localhost, such as the name that a proxy passes on. That of %s is always "
+            "allowed.",
+            Option("host"),
+        ),
     )
     port: int = option(8501, "Port to listen on; 0 for any free port.", low=0, high=65535)
 

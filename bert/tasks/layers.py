@@ -26,8 +26,8 @@ WEIGHTED = "weighted"
 FEATURE_LAYERS = (*COMBINATIONS, WEIGHTED)
 
 NO_ENCODER = (
-    "The model must have an encoder. It is one of word vectors alone, from `run_ner.py "
-    "--word_vectors`: that script and predict.py take such a model."
+    "The model must have an encoder. It has word vectors alone, which run_ner.py was given: that "
+    "script and predict.py take such a model."
 )
 
 

@@ -19,6 +19,7 @@ from bert.files.machine import allow_open_files
 from bert.files.paths import is_remote
 from bert.files.processes import in_threads
 from bert.files.records import encode_examples, write_records
+from bert.options import Message, MessageError, Option
 from bert.training.blocks import BlockOrder, BlockReader
 from bert.training.lengths import round_up
 from bert.training.record_file import RecordFile
@@ -27,16 +28,20 @@ from bert.training.record_file import RecordFile
 _OTHER_FILES = 256
 
 
+# What sets the length of sequences.
+LENGTH = Option("max_seq_length")
+
+
 @dataclasses.dataclass(frozen=True)
 class Feature:
     """What one feature of every record must be.
 
     Attributes:
       length: Number of values.
-      length_source: What sets the length, for messages, such as "--max_seq_length".
+      length_source: The option or the text that sets the length, for messages.
       limit: Exclusive upper bound of the values, which are integers from 0; None for floats, which
         are finite.
-      limit_source: What sets the limit, for messages.
+      limit_source: The option, message or text that sets the limit, for messages.
       per_token: Whether the values belong to tokens, padding included, so that a batch may be
         trimmed to its longest sequence.
       rows: Into how many equal rows the values are cut, such as one for each choice; 0 for none.
@@ -44,9 +49,9 @@ class Feature:
     """
 
     length: int
-    length_source: str
+    length_source: Option | str
     limit: int | None = None
-    limit_source: str = ""
+    limit_source: Option | Message | str = ""
     per_token: bool = False
     rows: int = 0
     is_weight: bool = False
@@ -56,11 +61,11 @@ class Feature:
         return "float32" if self.limit is None else "int64"
 
     @property
-    def range(self) -> str:
+    def range(self) -> Message:
         """What the values must be, for messages."""
         if self.limit is None:
-            return "finite" + " and at least 0" * self.is_weight
-        return f"at least 0 and less than {self.limit}, as {self.limit_source} says"
+            return Message("finite" + " and at least 0" * self.is_weight)
+        return Message("at least 0 and less than %d, as %s says", self.limit, self.limit_source)
 
     def allows(self, values: Any) -> Any:
         """Returns which of the values, a tensor or an array, may be."""
@@ -75,14 +80,17 @@ def encoder_features(
 ) -> dict[str, Feature]:
     """Returns the features that the encoder reads; `rows` sequences each, unless 0."""
 
-    def feature(limit: int, limit_source: str) -> Feature:
+    def feature(limit: int, limit_source: Message | str) -> Feature:
         length = max_seq_length * max(rows, 1)
-        return Feature(length, "--max_seq_length", limit, limit_source, per_token=True, rows=rows)
+        return Feature(length, LENGTH, limit, limit_source, per_token=True, rows=rows)
+
+    def size(name: str) -> Message:
+        return Message("`%s` in %s", name, Option("bert_config_file"))
 
     return {
-        "input_ids": feature(vocab_size, "`vocab_size` in --bert_config_file"),
+        "input_ids": feature(vocab_size, size("vocab_size")),
         "input_mask": feature(2, "a mask"),
-        "segment_ids": feature(type_vocab_size, "`type_vocab_size` in --bert_config_file"),
+        "segment_ids": feature(type_vocab_size, size("type_vocab_size")),
     }
 
 
@@ -104,16 +112,18 @@ def check_record(serialized: bytes, features: Mapping[str, Feature], place: str)
         kind = "float_list" if feature.limit is None else "int64_list"
         values = getattr(stored[name], kind).value
         if len(values) != feature.length:
-            raise ValueError(
-                f"{place}: `{name}` must have {feature.length} values of {kind}, as "
-                f"{feature.length_source} says. It has {len(values)}; make the data and run with "
-                "the same flags."
+            raise MessageError(
+                "%s: `%s` must have %d values of %s, as %s says. It has %d; make the data and run "
+                "with the same options.",
+                *(place, name, feature.length, kind, feature.length_source, len(values)),
             )
         array = np.asarray(values)
         wrong = array[~np.asarray(feature.allows(array))]
         if len(wrong):
             hint = "; was the data made for another model?" if feature.limit is not None else "."
-            raise ValueError(f"{place}: `{name}` must be {feature.range}. It has {wrong[0]}{hint}")
+            raise MessageError(
+                "%s: `%s` must be %s. It has %s%s", place, name, feature.range, wrong[0], hint
+            )
 
 
 def _read_range(of: tuple[RecordFile, int, int]) -> list[bytes]:

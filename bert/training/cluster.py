@@ -23,6 +23,8 @@ from typing import Any
 
 from absl import logging
 
+from bert.options import MessageError, Option
+
 Environment = Mapping[str, str]
 
 # Under SLURM, jobs that share a machine must not share ports: each has as many as may be workers
@@ -32,6 +34,7 @@ _FIRST_PORT, _END_PORT, _PORTS_OF_A_JOB = 10000, 32000, 64
 # The most workers that a list may stand for.
 _MOST_WORKERS = 1 << 14
 
+_MULTI_WORKER = Option("strategy", "multi_worker")
 _REMEDY = (
     "On one machine, `bert launch --workers=2` starts all workers; on several, set BERT_WORKERS "
     "and BERT_WORKER, or TF_CONFIG, on each, or start them by `srun`: docs/distributed.md."
@@ -108,22 +111,21 @@ def find_cluster(environment: Environment) -> Cluster | None:
                 raise ValueError(f"{name}: {error}") from error
             if len(cluster.workers) == 1:
                 logging.warning(
-                    "`--strategy=multi_worker` is told by %s of a single worker: THIS PROCESS "
-                    "TRAINS ALONE. %s",
-                    name,
+                    "%s: %s names a single worker: THIS PROCESS TRAINS ALONE. %s",
+                    *(_MULTI_WORKER, name),
                     _REMEDY,
                 )
             return cluster
     if "SLURM_JOB_ID" in environment:
-        raise ValueError(
-            "`--strategy=multi_worker` in a job of SLURM must be started by `srun`, once on each "
-            "machine. Received a job without a step: write `srun` before the command."
+        raise MessageError(
+            "%s in a job of SLURM must be started by `srun`, once on each machine. Received a job "
+            "without a step: write `srun` before the command.",
+            _MULTI_WORKER,
         )
     # As TensorFlow does.
     logging.warning(
-        "`--strategy=multi_worker` is told of nobody to train with, by none of %s: THIS PROCESS "
-        "TRAINS ALONE. %s",
-        ", ".join(sources),
+        "%s: none of %s names others to train with: THIS PROCESS TRAINS ALONE. %s",
+        *(_MULTI_WORKER, ", ".join(sources)),
         _REMEDY,
     )
     return None

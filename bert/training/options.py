@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert.options import REQUIRED, option
+from bert.options import REQUIRED, Message, Option, option
 
 PRECISION = "Numeric precision of the network's computations."
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -10,7 +10,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 AUTO = "auto"
 # Files of a training run: a JSON object on each line, with its `step`.
 TRAIN_LOG, EVALUATIONS = "train_log.jsonl", "evaluations.jsonl"
-OVERWRITE = "Delete what an earlier run left in --output_dir, and start over."
+OVERWRITE = Message("Delete what an earlier run left in %s, and start over.", Option("output_dir"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Compute:
         "started, so that a GPU does not wait for the host. The results are the same.",
         low=1,
     )
-    use_tpu: bool = option(False, "Train on the TPU given by --tpu_name.")
+    use_tpu: bool = option(False, Message("Train on the TPU given by %s.", Option("tpu_name")))
     tpu_name: str | None = option(None, "Name or grpc:// address of the TPU.")
 
 
@@ -84,7 +84,10 @@ class Output:
     overwrite_output_dir: bool = option(False, OVERWRITE)
     resume_with_changes: bool = option(
         False,
-        "Continue the training in --output_dir even if it began with other flags, data or weights.",
+        Message(
+            "Continue the training in %s even if it began with other flags, data or weights.",
+            Option("output_dir"),
+        ),
         group="training",
     )
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from bert.options import option
+from bert.options import Message, Option, option
 
 # What the help of several options has in common.
 BESIDE = " Default: the one next to the checkpoint."
@@ -48,7 +48,10 @@ class ModelSource(ConfigSource):
 
     init_checkpoint: str | None = option(
         None,
-        f"Checkpoint to start from: {CHECKPOINT_FORMS}. Not used if --output_dir already holds a "
-        "checkpoint of this run: leave it out if it is no longer there. Without --do_train, one in "
-        "--output_dir is used as named.",
+        Message(
+            f"Checkpoint to start from: {CHECKPOINT_FORMS}. Not used if %s already holds a "
+            "checkpoint of this run: leave it out if it is no longer there. Without %s, one in "
+            "%s is used as named.",
+            *(Option("output_dir"), Option("do_train"), Option("output_dir")),
+        ),
     )

@@ -33,7 +33,7 @@ from bert.tasks.task import (
     Row,
     stored_field,
 )
-from bert.training.batches import Batches, Feature, Records, encoder_features
+from bert.training.batches import LENGTH, Batches, Feature, Records, encoder_features
 from bert.training.objective import Objective
 from bert.training.scores import save_scores
 
@@ -230,7 +230,7 @@ class QuestionAnswering:
             type_vocab_size=self.config.type_vocab_size,
         )
         if inputs.part.split == "train":
-            place = Feature(1, "the task", self.max_seq_length, "--max_seq_length")
+            place = Feature(1, "the task", self.max_seq_length, LENGTH)
             features |= {"start_positions": place, "end_positions": place}
             batches = file.open(features, table.lengths())
             return dataclasses.replace(inputs, batches=batches)

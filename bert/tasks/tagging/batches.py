@@ -95,8 +95,8 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
         features = np.concatenate(rows)
         if not np.isfinite(features).all():
             raise ArithmeticError(
-                "Features must be finite. The encoder gives others; look at the weights in "
-                "`--init_checkpoint`."
+                "Features must be finite. The encoder gives others; look at the weights of "
+                "`init_checkpoint`."
             )
         yield features
         progress(part[-1] + 1)

@@ -43,7 +43,7 @@ from bert.tasks.task import (
     collect_padded,
     stored_field,
 )
-from bert.training.batches import Feature, encoder_features
+from bert.training.batches import LENGTH, Feature, encoder_features
 from bert.training.objective import Objective
 from bert.training.scores import save_results, save_scores
 
@@ -245,9 +245,9 @@ class Tagging:
         return dataclasses.replace(inputs, batches=file.open(features, lengths))
 
     def _record_features(self) -> dict[str, Feature]:
-        def per_token(limit: int, limit_source: str) -> Feature:
+        def per_token(limit: int, limit_source: Any) -> Feature:
             length = self.max_seq_length
-            return Feature(length, "--max_seq_length", limit, limit_source, per_token=True)
+            return Feature(length, LENGTH, limit, limit_source, per_token=True)
 
         return {
             **encoder_features(

@@ -12,7 +12,7 @@ from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Layers, Tensor, 
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.windows import NO_WORD, Task
 from bert.tasks.task import Arrays
-from bert.training.batches import Feature
+from bert.training.batches import LENGTH, Feature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Teacher:
 
     def features(self, num_labels: int, max_seq_length: int) -> dict[str, Feature]:
         """Returns the features that training needs beyond those of the task."""
-        source = "--max_seq_length"
+        source = LENGTH
         length = num_labels * max_seq_length
         return {
             TEACHER_LOGITS: Feature(length, source, per_token=True, rows=num_labels),
