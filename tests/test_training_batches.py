@@ -1,3 +1,4 @@
+import contextlib
 import gzip
 import os
 import resource
@@ -201,12 +202,14 @@ def test_more_files_may_be_given_than_may_be_open(tmp_path, examples):
         for example in split_examples(examples):
             writer.write(serialize(example))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    open_files = max(map(int, os.listdir("/dev/fd"))) + 1
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files + 40, limits[1]))
-    try:
+    with contextlib.ExitStack() as stack:
+        # What a program has open already leaves no fewer for the records.
+        for _ in range(400):
+            stack.enter_context(open(file, "rb"))
+        open_files = max(map(int, os.listdir("/dev/fd"))) + 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files + 40, limits[1]))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         records = Records([file] * 80)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert len(records) == 800
     assert records.read([799, 12, 13, 12, 0]) == [
         serialize(split_examples(examples)[number]) for number in (9, 2, 3, 2, 0)

@@ -48,10 +48,8 @@ def test_workers_and_the_number_of_this_one_are_found(environment):
 def test_who_is_told_of_nobody_is_warned_and_trains_alone(environment, log):
     assert find_cluster(environment) is None
     [message] = log.messages
-    assert (
-        "none of TF_CONFIG, BERT_WORKERS, SLURM_STEP_NODELIST names others to train with: THIS PROCESS"
-        in message
-    )
+    sources = "TF_CONFIG, BERT_WORKERS, SLURM_STEP_NODELIST"
+    assert f"none of {sources} names others to train with: THIS PROCESS" in message
 
 
 def test_who_is_told_of_itself_alone_is_warned(log):

@@ -1,5 +1,6 @@
 """The memory of this machine and of its GPUs, and the room on its disks."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -127,15 +128,18 @@ def free_disk(folder: str) -> int | None:
 
 
 def allow_open_files(count: int) -> int | None:
-    """Lets this process have so many files open at once, as far as the system does.
+    """Raises the limit on open files for `count` more of them, as far as the system allows.
 
     Returns:
-      How many it lets, where these are fewer.
+      The limit, where it does not allow so many.
     """
     try:
         import resource  # noqa: PLC0415 (not everywhere)
     except ImportError:
         return None
+    # Where the system does not list open files, `count` leaves room for some.
+    with contextlib.suppress(OSError):
+        count += len(os.listdir("/dev/fd"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft in (-1, resource.RLIM_INFINITY) or soft >= count:
         return None
