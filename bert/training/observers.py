@@ -126,6 +126,7 @@ class Saving(Observer):
     Args:
       trainer: What is saved.
       checkpoints: Where to save; None in workers that do not.
+      first_step: The step that training starts after.
       every: Steps between checkpoints.
       num_train_steps: The last step; None where there is a clock.
       log: Written before the checkpoint of the same step, so that none is without it.
@@ -136,6 +137,7 @@ class Saving(Observer):
         trainer: Trainer,
         checkpoints: Checkpoints | None,
         *,
+        first_step: int,
         every: int,
         num_train_steps: int | None,
         log: TrainLog | None,
@@ -145,7 +147,7 @@ class Saving(Observer):
         self._every = every
         self._num_train_steps = num_train_steps
         self._log = log
-        self._saved = trainer.reached = trainer.step
+        self._saved = trainer.reached = first_step
 
     def needs_results(self, step: int) -> bool:
         return step % self._every == 0 or step == self._num_train_steps
@@ -246,6 +248,7 @@ def train_and_save(
         Saving(
             trainer,
             checkpoints if saves else None,
+            first_step=start,
             every=save_checkpoints_steps,
             num_train_steps=num_train_steps,
             log=log,
