@@ -113,11 +113,13 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
-        line = explain(error)
-        if line is None:
+        # A plan may have several faults.
+        lines = [explain(fault) for fault in getattr(error, "faults", [error])]
+        if None in lines:
             raise
         logging.debug("The error arose here:", exc_info=True)
-        logging.error("%s", line)
+        for line in lines:
+            logging.error("%s", line)
         _let_go(error)
         sys.exit(getattr(error, "exit_status", 1))
 

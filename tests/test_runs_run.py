@@ -1,0 +1,118 @@
+import dataclasses
+import logging
+
+import pytest
+from conftest import run_python
+from helpers import classifier_runs
+
+import run_classifier
+from bert.options import Option
+from bert.runs.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
+from bert.runs.plan import plan
+from bert.runs.run import run
+from bert.training.loop import Observer
+
+
+@pytest.fixture
+def make_recipe(tmp_path):
+    """Makes recipes of a classifier that learns from a few texts, with its own output folder."""
+    make_settings = classifier_runs.settings_in(tmp_path)
+    classifier_runs.write_task(tmp_path, lambda color: color, count=16)
+
+    def make(name="out", **changes):
+        given = {"do_train": True, "do_eval": True, "output_dir": str(tmp_path / name), **changes}
+        return run_classifier.make_recipe(make_settings(**given))
+
+    return make
+
+
+class Losses(Observer):
+    def __init__(self):
+        self.seen = []
+
+    def after_step(self, step, results):
+        self.seen.append((step, results["loss"]))
+
+
+def weights_in(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("bert_model.ckpt*")}
+
+
+def test_a_plan_writes_nothing_and_a_run_does_what_the_command_does(make_recipe, tmp_path):
+    planned = plan(make_recipe())
+    assert not (tmp_path / "out").exists()
+    names = [line.name for line in planned.lines]
+    assert names.index("devices") < names.index("configuration") < names.index("train set")
+    assert all(f" {name} " in planned.describe() for name in names)
+    losses = Losses()
+    result = run(planned, observers=[losses])
+    assert [step for step, _ in losses.seen] == [*range(1, result.step + 1)]
+    assert all(loss > 0 for _, loss in losses.seen)
+    assert str(tmp_path / "out/bert_model.ckpt.index") in result.files
+    settings = classifier_runs.settings_in(tmp_path)(
+        do_train=True, do_eval=True, output_dir=str(tmp_path / "command")
+    )
+    assert run_classifier.run(settings) == result.scores
+    assert weights_in(tmp_path / "command") == weights_in(tmp_path / "out") != {}
+
+
+def test_a_plan_of_some_examples_cannot_be_run(make_recipe, tmp_path):
+    planned = plan(make_recipe(), limit=3)
+    assert "of which 3 are looked at" in planned.describe()
+    with pytest.raises(ValueError, match="without a limit"):
+        run(planned)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_changes_after_the_plan_is_left_alone(make_recipe, tmp_path):
+    late = plan(make_recipe())
+    run(plan(make_recipe()))
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="`output_dir` must be as it was when"):
+        run(late)
+    after = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_all_faults_are_named_before_data_are_read(make_recipe, tmp_path):
+    recipe = make_recipe(max_seq_length=99, freeze_layers=7, train_file="nowhere.tsv")
+    with pytest.raises(PlanError) as caught:
+        plan(recipe)
+    assert [fault.option for fault in caught.value.faults] == ["max_seq_length", "freeze_layers"]
+    assert str(caught.value) == "\n".join(map(str, caught.value.faults))
+    values = dataclasses.asdict(
+        classifier_runs.settings_in(tmp_path)(max_seq_length=99, freeze_layers=7, do_train=True)
+    )
+    flags = [f"--{name}={value}" for name, value in values.items() if value not in (None, "")]
+    flags = [flag for flag in flags if "do_lower_case" not in flag]
+    ended = run_python("run_classifier.py", *flags, check=False)
+    errors = [line for line in ended.stderr.splitlines() if " Error: " in line]
+    assert [error.split()[2] for error in errors] == ["`--max_seq_length`", "`--freeze_layers`"]
+    assert ended.returncode == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_parts_that_need_a_wrong_part_are_not_looked_at():
+    parts = Parts(is_muted=True)
+
+    def refuse():
+        raise ValueError("`a` must be b.")
+
+    def warn(value):
+        logging.getLogger("absl").warning("%s is odd.", Option("c"))
+        return value + 1
+
+    assert parts("first", refuse) is FAILED
+    assert parts("second", warn, FAILED) is FAILED
+    assert parts("third", warn, 1, shows=str) == 2
+    assert [(line.mark, line.name) for line in parts.lines[:2]] == [
+        (WRONG, "first"),
+        (UNCHECKED, "second"),
+    ]
+    assert parts.lines[2].spell(Option.as_flag) == "2. `--c` is odd"
+    # An error is the text of a fault alone.
+    with pytest.raises(PlanError, match=r"^`a` must be b\.$"):
+        parts.check()
+    # A bug is none.
+    with pytest.raises(KeyError):
+        parts("fourth", {}.__getitem__, "x")
