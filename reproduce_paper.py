@@ -130,8 +130,8 @@ def _keys(only: str | None) -> list[str]:
 
 def check(settings: Settings, checks: Checks) -> None:
     """Checks what `run` needs."""
-    order = checks("flags", _order, settings, tells=lambda _: f"a budget of {settings.budget}")
-    prepared = checks("plan", reproduction.prepare, order, tells=reproduction.tell_total)
+    order = checks("flags", _order, settings, shows=lambda _: f"a budget of {settings.budget}")
+    prepared = checks("plan", reproduction.prepare, order, shows=reproduction.tell_total)
     checks("output folder", reproduction.check_folder, order, prepared)
 
 

@@ -5,7 +5,7 @@ import pytest
 from absl import logging
 from conftest import run_python
 
-from bert.commands.checks import FAILED, Checks, Line, checking, is_checking
+from bert.commands.checks import FAILED, Checks, Line
 
 
 def fail():
@@ -20,7 +20,7 @@ def warn(value):
 
 def test_all_that_is_wrong_is_shown_and_what_needs_it_is_not_checked():
     checks = Checks()
-    good = checks("one", lambda: 3, tells=lambda value: f"{value} things")
+    good = checks("one", lambda: 3, shows=lambda value: f"{value} things")
     assert checks("two", fail) is FAILED
     assert checks("three", warn, FAILED) is FAILED
     assert checks("four", fail) is FAILED
@@ -32,7 +32,8 @@ def test_all_that_is_wrong_is_shown_and_what_needs_it_is_not_checked():
         Line("✗", "four", "`--x` must be 1. Received 2."),
         Line("!", "five", "Read 3. 3 is much"),
     ]
-    assert checks.num_wrong == 2
+    with pytest.raises(SystemExit, match="2 of 5 would end the run"):
+        checks.end()
 
 
 def test_a_bug_is_not_taken_for_a_wrong_input():
@@ -52,20 +53,11 @@ def test_terminals_that_cannot_show_the_marks_get_words(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
     checks = Checks()
     checks("one", fail)
-    checks("two", lambda: 1, tells=lambda _: "é")
+    checks("two", lambda: 1, shows=lambda _: "é")
     sys.stdout.flush()
     one, two = written.getvalue().decode().splitlines()
     assert one.split() == ["NO", "one", "`--x`", "must", "be", "1.", "Received", "2."]
     assert two.split() == ["OK", "two", "\\xe9"]
-
-
-def test_the_mode_ends_with_its_block():
-    with checking():
-        assert is_checking()
-    assert not is_checking()
-    with pytest.raises(ValueError, match="--x"), checking():
-        fail()
-    assert not is_checking()
 
 
 def test_the_exit_status_tells_whether_the_run_would_fail(tmp_path):

@@ -7,7 +7,7 @@ from helpers import classifier_runs
 
 import run_classifier
 from bert.options import Option
-from bert.runs.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
+from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
 from bert.runs.plan import plan
 from bert.runs.run import run
 from bert.training.loop import Observer

@@ -20,16 +20,16 @@ def check(settings: Settings, checks: Checks) -> None:
     from bert.models import conversion
     from bert.models.kinds import find_architecture
 
-    place = checks("output", conversion.split_output, settings, tells=lambda place: place[0])
+    place = checks("output", conversion.split_output, settings, shows=lambda place: place[0])
     open_source = functools.partial(conversion.open_source, fetches=False)
     arguments = (settings, settings.format)
-    folder = checks("input", open_source, *arguments, tells=lambda found: found.stored.prefix)
+    folder = checks("input", open_source, *arguments, shows=lambda found: found.stored.prefix)
     given = settings.architecture
-    architecture = checks("architecture", find_architecture, folder, given, tells=str)
+    architecture = checks("architecture", find_architecture, folder, given, shows=str)
     if place is not FAILED:
         checks(
             "files to write",
             conversion.plan_conversion,
             *(settings, settings, folder, architecture),
-            tells=lambda plan: ", ".join([plan.name, *plan.files]),
+            shows=lambda plan: ", ".join([plan.name, *plan.files]),
         )

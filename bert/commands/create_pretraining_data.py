@@ -74,14 +74,14 @@ def check(settings: Settings, step: Any = call) -> tuple[NewRecords, int | None]
       ValueError: where files or numbers are not as they must be.
     """
     shown = ", ".join(f"--{name}={getattr(settings, name)}" for name in _SHOWN)
-    step("flags", _check_draws, settings, tells=lambda _: shown)
+    step("flags", _check_draws, settings, shows=lambda _: shown)
     step(
-        "runner", check_beam, take(BeamOptions, settings), tells=lambda _: settings.runner or "none"
+        "runner", check_beam, take(BeamOptions, settings), shows=lambda _: settings.runner or "none"
     )
-    files = step("text", _find_texts, settings, tells=describe_files)
-    tokenizer = step("vocabulary", _open_tokenizer, settings, tells=_describe_vocabulary)
+    files = step("text", _find_texts, settings, shows=describe_files)
+    tokenizer = step("vocabulary", _open_tokenizer, settings, shows=_describe_vocabulary)
     records = step(
-        "output files", _open_records, settings, files, tokenizer, tells=_describe_outputs
+        "output files", _open_records, settings, files, tokenizer, shows=_describe_outputs
     )
     if settings.streaming:
         step("disk", log_disk, records)

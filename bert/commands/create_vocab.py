@@ -63,7 +63,7 @@ def check(settings: Settings, step: Any = call) -> list[str]:
     """
     size = settings.vocab_size
     arguments = (size, settings.num_unused)
-    step("size", check_room, *arguments, tells=lambda _: f"{size:,} entries at most")
+    step("size", check_room, *arguments, shows=lambda _: f"{size:,} entries at most")
     return check_files(settings, step)
 
 

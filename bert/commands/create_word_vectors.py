@@ -33,5 +33,5 @@ def check(settings: Settings, step: Any = call) -> list[str]:
       settings: The flags.
       step: As for `check_files`.
     """
-    step("gensim", check_installed, tells=lambda _: "is installed")
+    step("gensim", check_installed, shows=lambda _: "is installed")
     return check_files(settings, step)

@@ -51,25 +51,25 @@ def check(settings: Settings, step: Any = call) -> "Extension":
     from bert.weights.folder import ModelFolder
 
     folder, config = check_model(step, settings)
-    step("casing", ModelFolder.check_casing, folder, tells=lambda _: _describe_casing(folder))
+    step("casing", ModelFolder.check_casing, folder, shows=lambda _: _describe_casing(folder))
     vocab = step(
         "vocabulary",
         lambda folder, config: extension.load_vocab(folder, config.vocab_size),
         *(folder, config),
-        tells=lambda vocab: f"{len(vocab):,} entries",
+        shows=lambda vocab: f"{len(vocab):,} entries",
     )
     shape = "of the shape that the configuration asks for"
-    step("weights", extension.check_embeddings, folder, config, tells=lambda _: shape)
+    step("weights", extension.check_embeddings, folder, config, shows=lambda _: shape)
     words = step(
         "words",
         lambda folder, vocab: extension.check_words(
             settings.new_words, vocab, extension.basic_tokenizer(folder)
         ),
         *(folder, vocab),
-        tells=", ".join,
+        shows=", ".join,
     )
     arguments = (settings.output_dir, folder)
-    step("output folder", extension.check_output, *arguments, tells=lambda _: "is free")
+    step("output folder", extension.check_output, *arguments, shows=lambda _: "is free")
     return extension.Extension(folder=folder, vocab=vocab, words=words)
 
 

@@ -67,15 +67,15 @@ def _fit(settings: Settings, folder: Any, config: Any, step: Any) -> tuple[Setti
     from bert.scale.batches import check_machines
     from bert.scale.features import find_texts_of
 
-    found = step("layers", _complete, settings, folder, config, tells=Extraction.written_layers)
+    found = step("layers", _complete, settings, folder, config, shows=Extraction.written_layers)
     settings = settings if found is FAILED else found
     fits = "of the shape that the configuration asks for"
-    step("weights", _check_weights, folder, config, tells=lambda _: fits)
+    step("weights", _check_weights, folder, config, shows=lambda _: fits)
     arguments = (take(BeamOptions, settings), settings.part)
-    step("runner", check_machines, *arguments, tells=lambda _: settings.runner or "none")
-    texts = step("text", find_texts_of, settings, tells=lambda found: describe_files(found.files))
+    step("runner", check_machines, *arguments, shows=lambda _: settings.runner or "none")
+    texts = step("text", find_texts_of, settings, shows=lambda found: describe_files(found.files))
     output = repr(settings.output_file)
-    step("output file", _check_output, settings, texts, folder, tells=lambda _: output)
+    step("output file", _check_output, settings, texts, folder, shows=lambda _: output)
     return settings, texts
 
 

@@ -93,10 +93,10 @@ def prepare(
       The path of the texts, - for standard input, and the folder of the model.
     """
     import_tensorflow()
-    path = step("text", _find_input, settings, texts, tells=str)
-    folder = step("checkpoint", _open_folder, settings, tells=lambda found: found.stored.prefix)
+    path = step("text", _find_input, settings, texts, shows=str)
+    folder = step("checkpoint", _open_folder, settings, shows=lambda found: found.stored.prefix)
     output = settings.output_file
-    step("output file", _check_output, settings, path, folder, tells=lambda _: output)
+    step("output file", _check_output, settings, path, folder, shows=lambda _: output)
     return path, folder
 
 
@@ -115,9 +115,9 @@ def load_model(
     from bert.models import pretrained
 
     size = settings.batch_size
-    model: MaskedModel = step("model", pretrained.load, folder, size, tells=lambda _: "fills masks")
+    model: MaskedModel = step("model", pretrained.load, folder, size, shows=lambda _: "fills masks")
     if path != "-" and not texts:
-        step("texts", _check_lines, settings, path, model, tells=lambda _: "can all be answered")
+        step("texts", _check_lines, settings, path, model, shows=lambda _: "can all be answered")
     return model
 
 

@@ -65,16 +65,16 @@ def prepare(settings: Settings, texts: Sequence[str]) -> str:
 
 def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
     """Shows the text, the output and the model, and whether they fit."""
-    text = checks("text", _find_text, texts, tells=lambda found: found or "standard input")
+    text = checks("text", _find_text, texts, shows=lambda found: found or "standard input")
     output = settings.output_file
-    checks("output file", _check_output, settings, tells=lambda _: output or "none")
-    model = checks("model", load_model, settings, tells=lambda _: settings.model_dir)
+    checks("output file", _check_output, settings, shows=lambda _: output or "none")
+    model = checks("model", load_model, settings, shows=lambda _: settings.model_dir)
     if text is None:
         second = settings.text_b or "none"
-        checks("second text", _check_second, settings, model, tells=lambda _: second)
+        checks("second text", _check_second, settings, model, shows=lambda _: second)
         checks.add(UNCHECKED, "tokens", "not counted, for standard input is left to the run")
     else:
-        checks("tokens", read, settings, text, model, tells=lambda found: str(len(found.tokens)))
+        checks("tokens", read, settings, text, model, shows=lambda found: str(len(found.tokens)))
 
 
 def load_model(settings: Settings) -> "LoadedModel | PretrainedModel":

@@ -51,7 +51,7 @@ def prepare(settings: Settings, step: Any = call) -> list[str]:
     output = settings.output_file
     arguments = (settings.input_file, output, settings.num_parts)
     is_verified = not settings.unverified
-    paths = step("parts", find_parts, *arguments, is_verified, tells=describe_files)
+    paths = step("parts", find_parts, *arguments, is_verified, shows=describe_files)
     outputs = ([output], paths, "output_file", settings.may_replace)
-    step("output file", check_outputs, *outputs, tells=lambda _: output)
+    step("output file", check_outputs, *outputs, shows=lambda _: output)
     return paths

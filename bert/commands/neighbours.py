@@ -61,16 +61,16 @@ def check(settings: Settings, checks: Checks) -> None:
     import_tensorflow()
     from bert.models.neighbours import read_vectors
 
-    files = checks("text", settings.find_files, tells=_describe)
+    files = checks("text", settings.find_files, shows=_describe)
     output = settings.output_file
     if settings.word_vectors:
-        checks("output file", _check_output, settings, files, None, tells=lambda _: output)
-        checks("word vectors", read_vectors, settings, tells=_describe_vectors)
+        checks("output file", _check_output, settings, files, None, shows=lambda _: output)
+        checks("word vectors", read_vectors, settings, shows=_describe_vectors)
         return
     folder, config = check_model(checks, settings)
     check_vocabulary(checks, settings, folder, config)
-    checks("weights", _check_all, settings, folder, files, tells=lambda _: "fit the configuration")
-    checks("output file", _check_output, settings, files, folder, tells=lambda _: output)
+    checks("weights", _check_all, settings, folder, files, shows=lambda _: "fit the configuration")
+    checks("output file", _check_output, settings, files, folder, shows=lambda _: output)
 
 
 def _check_all(settings: Settings, folder: "ModelFolder", files: Sequence[str]) -> Settings:

@@ -1,13 +1,10 @@
 """Plans as the commands run them, or show them with `--check`."""
 
-import sys
 from typing import Any
 
-from bert.commands.checks import checking, print_line
-from bert.commands.console import explain
+from bert.commands.checks import Checks
 from bert.commands.lines import show_lines
-from bert.options import Option
-from bert.runs.parts import WRONG, Line, PlanError
+from bert.parts import PlanError
 from bert.runs.plan import estimate, plan
 from bert.runs.recipes import FineTuning, PreTraining, Search
 from bert.runs.run import run
@@ -24,25 +21,17 @@ def run_recipe(recipe: PreTraining | FineTuning | Search) -> dict[str, Any]:
 
 def check_recipe(recipe: PreTraining | FineTuning | Search) -> None:
     """Shows a line for each part of a run, and exits with 1 if the run would fail."""
-    lines = find_lines(recipe)
+    show_parts(recipe).end()
+
+
+def show_parts(recipe: PreTraining | FineTuning | Search) -> Checks:
+    """Shows a line for each part of a run; returns them."""
+    checks = Checks()
+    try:
+        planned = plan(recipe, limit=_MOST_EXAMPLES)
+        lines = [*planned.lines, *estimate(planned)]
+    except PlanError as error:
+        lines = [*error.lines]
     for line in lines:
-        print_line(line.mark, line.name, line_text(line))
-    if num_wrong := sum(line.mark == WRONG for line in lines):
-        sys.exit(f"{num_wrong} of {len(lines)} would end the run.")
-
-
-def find_lines(recipe: PreTraining | FineTuning | Search) -> list[Line]:
-    """Returns a line for each part of a run."""
-    with checking():
-        try:
-            planned = plan(recipe, limit=_MOST_EXAMPLES)
-        except PlanError as error:
-            return list(error.lines)
-        return [*planned.lines, *estimate(planned)]
-
-
-def line_text(line: Line) -> str:
-    """Returns the text of a line, with options as flags."""
-    if line.mark == WRONG:
-        return str(explain(line.text))
-    return line.spell(Option.as_flag)
+        checks.record(line)
+    return checks

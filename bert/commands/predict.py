@@ -34,12 +34,12 @@ def prepare(settings: Settings, step: Any = call) -> tuple[Settings, Any]:
     import_tensorflow()
     from bert.models.open import find_answering
 
-    found = step("input file", _find_input, settings, tells=lambda found: found.input_file)
+    found = step("input file", _find_input, settings, shows=lambda found: found.input_file)
     settings = settings if found is FAILED else found
     find = functools.partial(find_answering, fetches=not settings.check)
-    folder = step("folder", find, settings, tells=lambda found: found.path)
+    folder = step("folder", find, settings, shows=lambda found: found.path)
     output = settings.output_file
-    step("output file", _check_output, settings, folder, tells=lambda _: output)
+    step("output file", _check_output, settings, folder, shows=lambda _: output)
     return settings, folder
 
 
@@ -56,13 +56,13 @@ def check(settings: Settings, checks: Checks) -> None:
     """Shows the steps of a run, and whether the first input can be answered."""
     settings, folder = prepare(settings, checks)
     load = functools.partial(load_model, runs=False)
-    model = checks("model", load, settings, folder, tells=_describe_model)
+    model = checks("model", load, settings, folder, shows=_describe_model)
     if settings.input_file != "-":
         from bert.scale.predictions import check_first
 
         given = take(Answering, settings)
         on_error = settings.on_error
-        checks("first input", check_first, given, model, on_error, tells=lambda _: "can be asked")
+        checks("first input", check_first, given, model, on_error, shows=lambda _: "can be asked")
 
 
 def _describe_model(model: "Model") -> str:

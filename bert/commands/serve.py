@@ -52,11 +52,11 @@ def bind_address(settings: Settings, step: Any = call) -> Any:
       settings: The flags.
       step: `call` to run the script, `Checks` to show each step.
     """
-    step("server library", _check_installed, tells=lambda _: "aiohttp and prometheus_client")
+    step("server library", _check_installed, shows=lambda _: "aiohttp and prometheus_client")
     name = settings.model_name or "of the folder"
-    step("name", _check_names, settings, tells=lambda _: name)
-    step("limits", Limits.check_inputs, settings, tells=lambda _: f"{settings.max_inputs} inputs")
-    return step("address", _bind, settings, tells=_describe)
+    step("name", _check_names, settings, shows=lambda _: name)
+    step("limits", Limits.check_inputs, settings, shows=lambda _: f"{settings.max_inputs} inputs")
+    return step("address", _bind, settings, shows=_describe)
 
 
 def load_model(settings: Settings) -> "Served":
@@ -76,7 +76,7 @@ def load_model(settings: Settings) -> "Served":
 def check(settings: Settings, checks: Checks) -> None:
     """Shows the options, the address and the model."""
     bound = bind_address(settings, checks)
-    checks("model", load_model, settings, tells=lambda served: f"{served.name}: {served.kind}")
+    checks("model", load_model, settings, shows=lambda served: f"{served.name}: {served.kind}")
     if isinstance(bound, socket.socket):
         bound.close()
 

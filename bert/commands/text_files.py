@@ -31,8 +31,8 @@ def check_files(settings: TextFileSettings, step: Any = call) -> list[str]:
     Raises:
       ValueError: where there is no text, or the output file must not be written.
     """
-    files = step("text", find_texts, settings.input_file, tells=describe_files)
+    files = step("text", find_texts, settings.input_file, shows=describe_files)
     output = settings.output_file
     arguments = ([output], files, "output_file", settings.may_replace)
-    step("output file", check_outputs, *arguments, tells=lambda _: repr(output))
+    step("output file", check_outputs, *arguments, shows=lambda _: repr(output))
     return files

@@ -12,17 +12,8 @@ import keras
 from bert.export.formats import MODEL_FILES, check_installed
 from bert.export.graph import Runtime
 from bert.files.durable import make_folders, replace_files
-from bert.files.paths import find_file
 
 FILES = {form: name for form, name in MODEL_FILES.items() if form != "saved_model"}
-
-
-def find_format(folder: str) -> str | None:
-    """Returns the format of the model in a folder, None where there is none of these."""
-    for form, name in FILES.items():
-        if find_file(folder, [name]) is not None:
-            return form
-    return None
 
 
 def write(

@@ -20,9 +20,9 @@ from bert.export.formats import check_exports, read_exports
 from bert.files import fingerprints
 from bert.files.outputs import check_saved_model
 from bert.options import MessageError, Option, joined
+from bert.parts import FAILED, UNCHECKED, Parts, recorded_messages
 from bert.runs import identity, resources, trial, tuning
 from bert.runs.opening import fixed_options, open_task
-from bert.runs.parts import FAILED, UNCHECKED, Parts, recorded_messages
 from bert.runs.plans import Plan
 from bert.runs.recipes import EvaluatedSteps, FineTuning, Steps
 from bert.runs.resumption import Training, find_weights, plan_training

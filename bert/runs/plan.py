@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from bert.options import check_bounds
+from bert.parts import Line, Parts
 from bert.runs import finetuning, pretraining, search
-from bert.runs.parts import Line, Parts
 from bert.runs.plans import Plan
 from bert.runs.recipes import FineTuning, PreTraining, Search
 

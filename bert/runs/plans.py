@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.runs.parts import Line
+from bert.parts import Line
 from bert.runs.state import FolderState
 
 

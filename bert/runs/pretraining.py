@@ -13,6 +13,7 @@ from bert.files import fingerprints
 from bert.files.durations import duration_text
 from bert.files.paths import match_files
 from bert.options import MessageError, Option
+from bert.parts import FAILED, Parts
 from bert.pretraining import inputs
 from bert.pretraining.masked_batches import MaskedBatches
 from bert.pretraining.objectives import OBJECTIVES
@@ -23,7 +24,6 @@ from bert.pretraining.options import (
 )
 from bert.pretraining.record_description import RecordDescription
 from bert.runs import identity, resources, trial
-from bert.runs.parts import FAILED, Parts
 from bert.runs.plans import Plan
 from bert.runs.pretraining_model import restore, start
 from bert.runs.recipes import PreTraining, PreTrainingSteps

@@ -12,8 +12,8 @@ from absl import logging
 from bert.files import owned
 from bert.files.outputs import check_folder
 from bert.options import Message, Option, OptionError
+from bert.parts import FAILED, Parts
 from bert.runs import identity, precision
-from bert.runs.parts import FAILED, Parts
 from bert.training import memory, strategies
 from bert.training.cluster import find_cluster
 from bert.training.options import AUTO, Compute, Output

@@ -24,10 +24,10 @@ from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.options import Option
+from bert.parts import Parts
 from bert.reports.sections import Table
 from bert.runs import exports, finetuning, finetuning_run, identity, resources
 from bert.runs.finetuning import FineTuningPlan
-from bert.runs.parts import Parts
 from bert.runs.plans import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
 from bert.runs.report import make_runs_tables, write_runs_report

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert.files.progress import clock as time_of
-from bert.runs.parts import UNCHECKED, Parts
+from bert.parts import UNCHECKED, Parts
 from bert.runs.training import TrainingRun
 from bert.training.batches import Batches
 from bert.training.options import Compute

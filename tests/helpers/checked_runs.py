@@ -2,23 +2,18 @@
 
 import run_pretraining
 from bert.commands import plans
-from bert.commands.checks import WRONG, Checks, Line, checking
+from bert.commands import run_pretraining as pretraining_command
+from bert.commands.checks import WRONG, Checks
 from bert.commands.console import explain
-from bert.commands.plans import line_text
-from bert.commands.run_pretraining import make_recipe
 
 
 def check(script, settings):
     """Returns the lines of `--check`."""
-    if script is run_pretraining:
-        found = plans.find_lines(make_recipe(settings))
-        return [Line(line.mark, line.name, " ".join(line_text(line).split())) for line in found]
-    if hasattr(script, "make_recipe"):
-        found = plans.find_lines(script.make_recipe(settings))
-        return [Line(line.mark, line.name, " ".join(line_text(line).split())) for line in found]
+    if hasattr(script, "make_recipe") or script is run_pretraining:
+        maker = script if hasattr(script, "make_recipe") else pretraining_command
+        return plans.show_parts(maker.make_recipe(settings)).lines
     checks = Checks()
-    with checking():
-        script.check(settings, checks)
+    script.check(settings, checks)
     return checks.lines
 
 

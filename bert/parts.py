@@ -1,12 +1,12 @@
-"""The named parts of a plan: each is opened, and a line records what it is or what is wrong."""
+"""Named parts of what is to be done: each is opened, and a line records it or what is wrong."""
 
 import contextlib
 import dataclasses
 import logging as standard_logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
 from bert.options import Message, MessageError, Spelling, joined, spell
@@ -15,11 +15,14 @@ GOOD, WARNED, WRONG, UNCHECKED = "✓", "!", "✗", "–"  # noqa: RUF001
 
 _NEEDS_OTHERS = "not checked, for it needs what is wrong above"
 
-# What a user can cause; all else is a bug.
-_FAULTS = (
-    *(ValueError, ArithmeticError, OSError, MemoryError, RecursionError),
-    tf.errors.OpError,
-)
+# What a user can cause, beside the errors of TensorFlow; all else is a bug.
+_FAULTS = (ValueError, ArithmeticError, OSError, MemoryError, RecursionError)
+
+
+def is_fault(error: Exception) -> bool:
+    """Returns whether a user can cause an error, so that it is no bug."""
+    tf = sys.modules.get("tensorflow")
+    return isinstance(error, _FAULTS) or bool(tf and isinstance(error, tf.errors.OpError))
 
 
 class _Failed:
@@ -110,7 +113,7 @@ def recorded_messages(*, is_muted: bool = True) -> Iterator[_Messages]:
 
 
 class Parts:
-    """Opens parts of a plan by name.
+    """Opens parts by name.
 
     Args:
       is_muted: Whether the lines alone show what is logged meanwhile.
@@ -150,20 +153,24 @@ class Parts:
             with recorded_messages(is_muted=self._is_muted) as messages:
                 value = function(*arguments)
             text = shows(value) if shows else joined(messages.infos, " ")
-        except _FAULTS as error:
+        except Exception as error:
             # Where other workers are lost, nothing is wrong here.
-            if hasattr(error, "exit_status"):
+            if hasattr(error, "exit_status") or not is_fault(error):
                 raise
             self.faults.append(error)
-            self.lines.append(Line(WRONG, name, error))
+            self.record(Line(WRONG, name, error))
             return FAILED
         mark = WARNED if messages.warnings else GOOD
-        self.lines.append(Line(mark, name, text, tuple(messages.warnings)))
+        self.record(Line(mark, name, text, tuple(messages.warnings)))
         return value
 
     def add(self, mark: str, name: str, text: str) -> None:
+        """Records a line that no function is called for."""
+        self.record(Line(mark, name, text))
+
+    def record(self, line: Line) -> None:
         """Records a line."""
-        self.lines.append(Line(mark, name, text))
+        self.lines.append(line)
 
     def check(self, later: str = "") -> None:
         """Raises `PlanError` if anything is wrong.
