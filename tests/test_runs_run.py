@@ -6,6 +6,7 @@ from conftest import run_python
 from helpers import classifier_runs
 
 import run_classifier
+from bert.commands import run_pretraining
 from bert.options import Option
 from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
 from bert.runs.plan import plan
@@ -116,3 +117,11 @@ def test_parts_that_need_a_wrong_part_are_not_looked_at():
     # A bug is none.
     with pytest.raises(KeyError):
         parts("fourth", {}.__getitem__, "x")
+
+
+def test_records_that_are_missing_are_no_fault_of_the_lengths(pretraining_run):
+    """By default, the index beside the records says how long they are."""
+    settings = pretraining_run(input_file="missing", max_seq_length=None)
+    with pytest.raises(PlanError) as caught:
+        plan(run_pretraining.make_recipe(settings))
+    assert [fault.option for fault in caught.value.faults] == ["input_file"]

@@ -92,8 +92,9 @@ def plan(
     config, init = _check_model(parts, recipe.model, schedule.objective, made, source, config)
     parts(
         "lengths",
-        check_length,
-        *(data.max_seq_length, config),
+        # A wrong index beside the records does not say how long they are.
+        lambda length, config, _: check_length(length, config),
+        *(data.max_seq_length, config, made),
         shows=lambda _: f"up to {data.max_seq_length} tokens",
     )
     sizes = (
