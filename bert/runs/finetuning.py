@@ -166,7 +166,11 @@ def plan_all(
     has_memory = True
     if steps.do_train:
         trainings = parts(
-            "steps", _plan_all_training, recipes, source, made, flags, shows=_describe_trainings
+            "steps",
+            # The flags must be right.
+            lambda source, made, _: [_plan_training(each, source, made) for each in recipes],
+            *(source, made, flags),
+            shows=_describe_trainings,
         )
         has_memory = _add_needs(parts, recipes, config, num_replicas, made, trainings)
     parts.check(later="time" if steps.do_train else "model")
@@ -325,13 +329,6 @@ def _check_same(
     labels = fixed.get("task", {}).get("labels")
     if not find_weights(output, source.stored) and labels:
         source.check_labels(labels)
-
-
-def _plan_all_training(
-    recipes: Sequence[FineTuning], source: ModelFolder, made: Sequence[Made], flags: None
-) -> list[Training]:
-    del flags  # They must be right.
-    return [_plan_training(each, source, made) for each in recipes]
 
 
 def _plan_training(recipe: FineTuning, source: ModelFolder, made: Sequence[Made]) -> Training:
