@@ -6,14 +6,9 @@ from typing import Any
 import tokenization
 from bert.export.formats import read_exports
 from bert.runs.recipes import FineTuning
-from bert.runs.teachers import teach
-from bert.tasks.classification.open import open_classification
 from bert.tasks.classification.options import ClassificationData
-from bert.tasks.squad.open import open_squad
 from bert.tasks.squad.options import SquadData
-from bert.tasks.swag.open import open_swag
 from bert.tasks.swag.options import SwagData
-from bert.tasks.tagging.open import open_tagging
 from bert.tasks.task import Task, TaskContext
 from bert.weights import tokenizers
 from bert.weights.folder import ModelFolder
@@ -42,8 +37,10 @@ def open_task(
     del files
     context = _make_context(recipe, config, tokenizer)
     task = _open(recipe, context, scored)
-    if not recipe.steps.do_train or recipe.teacher is None:
+    if not recipe.steps.do_train or recipe.teacher is None or not recipe.teacher.teacher:
         return task
+    from bert.runs.teachers import teach  # noqa: PLC0415 (few runs open another model)
+
     batch_size = recipe.evaluation.predict_batch_size
     folder = recipe.output.output_dir
     return teach(task, recipe.teacher, folder, batch_size, fetches=fetches)
@@ -51,15 +48,24 @@ def open_task(
 
 def _open(recipe: FineTuning, context: TaskContext, scored: Sequence[str]) -> Any:
     lengths, encoder, data = recipe.lengths, recipe.encoder, recipe.data
+    # A run loads the task of its own kind alone.
     if isinstance(data, ClassificationData):
+        from bert.tasks.classification.open import open_classification  # noqa: PLC0415
+
         return open_classification(context, data, lengths, encoder)
     if isinstance(data, SwagData):
+        from bert.tasks.swag.open import open_swag  # noqa: PLC0415
+
         return open_swag(context, data, lengths, encoder)
     if isinstance(data, SquadData):
+        from bert.tasks.squad.open import open_squad  # noqa: PLC0415
+
         assert recipe.decoding
         patience = ["early_stopping_patience"] * (recipe.evaluation.early_stopping_patience > 0)
         scored = [*patience, *scored]
         return open_squad(context, data, recipe.decoding, lengths, encoder, scored_options=scored)
+    from bert.tasks.tagging.open import open_tagging  # noqa: PLC0415
+
     assert recipe.tags and recipe.features
     return open_tagging(
         context, data, recipe.tags, recipe.features, lengths, encoder, recipe.schedule

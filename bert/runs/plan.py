@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from bert.options import check_bounds
 from bert.parts import Line, Parts
-from bert.runs import finetuning, pretraining, search
 from bert.runs.plans import Plan
 from bert.runs.recipes import FineTuning, PreTraining, Search
 
@@ -28,19 +27,35 @@ def plan(
     """
     for group in (recipe.shared if isinstance(recipe, Search) else recipe).groups():
         check_bounds(group)
+    # A run loads what its own kind needs.
     if isinstance(recipe, PreTraining):
+        from bert.runs import pretraining  # noqa: PLC0415
+
         return pretraining.plan(recipe, limit, strategy)
     if isinstance(recipe, Search):
+        from bert.runs import search  # noqa: PLC0415
+
         return search.plan(recipe, limit, strategy)
+    from bert.runs import finetuning  # noqa: PLC0415
+
     return finetuning.plan(recipe, limit, strategy)
 
 
 def estimate(plan: Plan) -> list[Line]:
     """Tries a plan with a limit: returns how long training takes, or which weights there are."""
     parts = Parts(is_muted=True)
-    if isinstance(plan, pretraining.PreTrainingPlan):
+    if isinstance(plan.recipe, PreTraining):
+        from bert.runs import pretraining  # noqa: PLC0415
+
+        assert isinstance(plan, pretraining.PreTrainingPlan)
         pretraining.estimate(plan, parts)
-    elif isinstance(plan, search.SearchPlan):
+        return parts.lines
+    from bert.runs import finetuning  # noqa: PLC0415
+
+    if isinstance(plan.recipe, Search):
+        from bert.runs import search  # noqa: PLC0415
+
+        assert isinstance(plan, search.SearchPlan)
         finetuning.estimate(plan.plans[0], parts, plan.plans)
     else:
         assert isinstance(plan, finetuning.FineTuningPlan)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from bert.runs import exports, finetuning, finetuning_run, pretraining, pretraining_run, search
 from bert.runs.plans import Plan, Result
+from bert.runs.recipes import PreTraining, Search
 from bert.training.loop import Observer
 from bert.training.seeds import seeded_with
 
@@ -22,11 +22,20 @@ def run(plan: Plan, observers: Sequence[Observer] = ()) -> Result:
         raise ValueError(
             f"`plan` must be one without a limit to be run. It is of {plan.limit} examples at most."
         )
-    if isinstance(plan, search.SearchPlan):
+    # A run loads what its own kind needs.
+    if isinstance(plan.recipe, Search):
+        from bert.runs import search
+
+        assert isinstance(plan, search.SearchPlan)
         return search.run(plan, observers)
     with seeded_with(plan.recipe.seed):
-        if isinstance(plan, pretraining.PreTrainingPlan):
+        if isinstance(plan.recipe, PreTraining):
+            from bert.runs import pretraining, pretraining_run
+
+            assert isinstance(plan, pretraining.PreTrainingPlan)
             return pretraining_run.run(plan, observers)
+        from bert.runs import exports, finetuning, finetuning_run
+
         assert isinstance(plan, finetuning.FineTuningPlan)
         result, exported = finetuning_run.run(plan, observers)
     exports.check_refused(exported)

@@ -127,14 +127,14 @@ WRONG = {
         "`eval_input_file`.*missing.tfrecord",
     ),
     "sequence longer than positions": (same(max_seq_length=17), "`max_seq_length` must be at mo"),
-    "sequence length of other data": (same(max_seq_length=16), "`input_ids`.*--max_seq_length"),
+    "sequence length of other data": (same(max_seq_length=16), "`input_ids`.*`max_seq_length`"),
     "predictions of other data": (
         same(max_predictions_per_seq=4),
-        "`masked_lm_positions`.*--max_predictions_per_seq",
+        "`masked_lm_positions`.*`max_predictions_per_seq`",
     ),
     "vocabulary of other data": (
         other_config(vocab_size=5),
-        "`input_ids`.*less than 5.*`vocab_size` in --bert_config_file",
+        "`input_ids`.*less than 5.*`vocab_size` in `bert_config_file`",
     ),
     "segments of other data": (other_config(type_vocab_size=1), "`segment_ids`.*`type_vocab_size`"),
     "batch cannot be cut": (
