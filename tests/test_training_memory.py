@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import modeling
 import run_pretraining
-from bert.runs.finetuning import _evaluates
+from bert.runs.finetuning import evaluates
 from bert.runs.recipes import EvaluatedSteps, Steps
 from bert.tasks.options import Prediction
 from bert.training.memory import (
@@ -178,10 +178,10 @@ def test_disk_is_for_what_is_saved_at_once(changes, num_steps, resumable, others
 def test_the_dev_set_is_scored_on_the_way_where_it_is_evaluated_or_may_end_training():
     """Then there are the best weights and the next best on the disk."""
     never, early = Prediction(), Prediction(early_stopping_patience=2)
-    assert not _evaluates(EvaluatedSteps(do_train=True), never)
-    assert _evaluates(EvaluatedSteps(do_train=True, do_eval=True), never)
-    assert not _evaluates(Steps(do_train=True), never)
-    assert _evaluates(Steps(do_train=True), early)
+    assert not evaluates(EvaluatedSteps(do_train=True), never)
+    assert evaluates(EvaluatedSteps(do_train=True, do_eval=True), never)
+    assert not evaluates(Steps(do_train=True), never)
+    assert evaluates(Steps(do_train=True), early)
 
 
 def test_estimate_of_disk_is_what_a_checkpoint_takes(tmp_path, pretraining_run, tiny_config):
