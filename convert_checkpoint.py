@@ -34,7 +34,7 @@ def make_model(
     """Returns a model with the variables of an architecture; Keras' load_weights fits it.
 
     Args:
-      architecture: One of `bert.files.huggingface.ARCHITECTURES`.
+      architecture: One of `bert.weights.huggingface_files.ARCHITECTURES`.
       config: The shape of the encoder.
       num_labels: Outputs of a classifier or tagger.
     """

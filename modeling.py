@@ -26,7 +26,7 @@ import keras
 from keras import ops
 
 from bert import names
-from bert.files import huggingface as huggingface_files
+from bert.files import huggingface_config
 from bert.files.json_text import read_json_object
 
 Tensor = Any
@@ -105,8 +105,8 @@ class BertConfig:
         Raises:
           ValueError: where transformers does not describe a BERT, or a key is a method's name.
         """
-        if huggingface_files.is_config(json_object):
-            json_object = huggingface_files.to_bert(json_object)
+        if huggingface_config.is_config(json_object):
+            json_object = huggingface_config.to_bert(json_object)
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(json_object.keys() - known - UNUSED_KEYS):
             logging.getLogger(__name__).warning(

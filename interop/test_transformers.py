@@ -13,9 +13,8 @@ import pytest
 import convert_checkpoint
 import modeling
 import tokenization
-from bert.files import huggingface as huggingface_files
 from bert.models import kinds
-from bert.weights import checkpoint, tokenizers
+from bert.weights import checkpoint, huggingface_files, tokenizers
 from bert.weights.folder import ModelFolder
 
 ROOT = Path(__file__).parents[1]

@@ -10,9 +10,9 @@ from conftest import LENGTH, batches_in, change, spread, to_numpy
 
 import modeling
 import run_pretraining
-from bert.files import huggingface as huggingface_files
 from bert.pretraining import objectives
 from bert.training.memory import estimate_memory
+from bert.weights import huggingface_files
 from bert.weights.variables import count_parameters, encoder_shapes
 
 BILSTM_LM = objectives.OBJECTIVES["bilstm_lm"]

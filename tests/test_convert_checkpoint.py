@@ -6,6 +6,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs
 from helpers.forks import fork_python
@@ -18,7 +19,8 @@ import modeling
 from bert.models import conversion
 from bert.models.open import load
 from bert.network.heads import classifier_model, tagging_model
-from bert.weights import checkpoint, huggingface, saving
+from bert.weights import checkpoint, huggingface_weights, saving
+from bert.weights.huggingface_files import ARCHITECTURES
 from bert.weights.variables import all_variables
 
 # The index of a real release, and its configuration; its weights are not there.
@@ -241,7 +243,7 @@ def test_keras_weights_come_back(tmp_path, still_config, architecture):
 
 
 @ignore_array_warning
-@pytest.mark.parametrize("architecture", huggingface.ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["huggingface", *exhaustive("keras")])
 def test_every_architecture_is_verified(tmp_path, still_config, architecture, kind):
     keras.utils.clear_session()
@@ -338,7 +340,7 @@ def test_sharded_models_without_vocab_txt_are_converted(tmp_path, tensors):
     files = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(names)}
     for file in ("part-0.safetensors", "part-1.safetensors"):
         part = {name: stored[name] for name in names if files[name] == file}
-        huggingface.safetensors.numpy.save_file(part, hf / file)
+        safetensors.numpy.save_file(part, hf / file)
     (hf / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
     vocab = {"[UNK]": 0, **{f"t{number}": number for number in range(1, 29)}}
     model = {"type": "WordPiece", "vocab": vocab}
@@ -371,7 +373,7 @@ def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_pat
         tf.compat.v1.train.Saver(variables).restore(session, str(tmp_path / "tf/bert_model.ckpt"))
         assert_same_bytes(session.run(variables), tensors)
     config = modeling.BertConfig.from_json_file(str(RELEASE / "bert_config.json"))
-    known, unknown = huggingface.split(list(shapes))
+    known, unknown = huggingface_weights.split(list(shapes))
     assert unknown == []
     assert len(known) == len(shapes)
     # The same names lead back.

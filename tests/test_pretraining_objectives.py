@@ -15,8 +15,8 @@ import bert
 import extract_features
 import modeling
 import run_pretraining
-from bert.files import huggingface as huggingface_files
 from bert.pretraining import objectives
+from bert.weights import huggingface_files
 
 MASKED_LM = objectives.OBJECTIVES["masked_lm"]
 LEFT_TO_RIGHT = objectives.OBJECTIVES["left_to_right"]

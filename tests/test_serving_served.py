@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 import bert
 import tokenization
-from bert.files.sentence_transformers import TextVectors
 from bert.models.exported import ExportedModel
 from bert.models.pretrained import PretrainedModel
 from bert.serving.batching import AbandonedError
@@ -28,6 +27,7 @@ from bert.text.added_tokens import AddedToken
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.sentence_transformers import TextVectors
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a[]b,e", "un", "##aff", "##able", "##a"]
 VOCAB += ["\u4e00", "\u03c3", "\u03c2", "##\u03c3", "##\u03c2", "##b", "##e", "\u0130", "##'", "'"]

@@ -3,7 +3,7 @@
 import dataclasses
 
 from bert.export.formats import ExportOptions
-from bert.files import paths, sentence_transformers
+from bert.files import paths
 from bert.options import Message, Option, option
 from bert.runs.recipes import EvaluatedSteps, Steps
 from bert.tasks.options import (
@@ -16,6 +16,7 @@ from bert.tasks.options import (
     Teacher,
 )
 from bert.training.options import Compute, Output, Seed
+from bert.weights import sentence_transformers
 from bert.weights.options import (
     ModelSource,
     VocabularySource,

@@ -21,22 +21,29 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(str(error)) from error
 
 
-def read_json_object(path: str, option: str) -> dict[str, Any]:
+def read_json_object(path: str, option: str = "") -> dict[str, Any]:
     """Returns the JSON object in a file.
 
     Raises:
-      OptionError: naming the option, where there is no file.
+      OptionError: naming the option that gave the path, if any, where there is no file.
       ValueError: where the file is not JSON, or not an object.
     """
     try:
         values = parse_json(read_file(path))
     except FileNotFoundError as error:
+        if not option:
+            raise
         raise OptionError(option, "exist", path) from error
     except ValueError as error:
         raise ValueError(f"{path!r} must be JSON: {error}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path!r} must hold a JSON object. Received {values!r:.80}.")
     return values
+
+
+def to_json(values: Mapping[str, Any]) -> bytes:
+    """Returns the text of a JSON file."""
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def finite(value: Any) -> Any:

@@ -11,9 +11,8 @@ import numpy as np
 from absl import logging
 
 import modeling
-from bert.files import huggingface as huggingface_files
-from bert.files import sentence_transformers
 from bert.files.durable import rename, sync, sync_tree
+from bert.files.json_text import to_json
 from bert.files.outputs import check_folder, make_folder
 from bert.files.paths import find_file, is_remote, read_file
 from bert.models.kinds import (
@@ -29,7 +28,16 @@ from bert.network.heads import choice_model, classifier_model, span_model, taggi
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.goals import find_untrained
 from bert.pretraining.heads import pretraining_model
-from bert.weights import checkpoint, huggingface, keras_weights, model_card, saving, tokenizers
+from bert.weights import (
+    checkpoint,
+    huggingface_files,
+    huggingface_weights,
+    keras_weights,
+    model_card,
+    saving,
+    sentence_transformers,
+    tokenizers,
+)
 from bert.weights.comparison import find_difference
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, make_files
@@ -44,7 +52,7 @@ def make_model(architecture: str, config: modeling.BertConfig, num_outputs: int 
     """Returns a model with the variables of an architecture; Keras' load_weights fits it.
 
     Args:
-      architecture: One of `bert.files.huggingface.ARCHITECTURES`.
+      architecture: One of `bert.weights.huggingface_files.ARCHITECTURES`.
       config: The shape of the encoder.
       num_outputs: The outputs of a classifier or tagger.
     """
@@ -110,7 +118,7 @@ class Conversion:
 
     Attributes:
       source: The folder of the model.
-      architecture: One of `bert.files.huggingface.ARCHITECTURES`.
+      architecture: One of `bert.weights.huggingface_files.ARCHITECTURES`.
       output: The options of the output.
       folder: The folder to write to.
       name: The name of the weights there.
@@ -167,10 +175,10 @@ class Conversion:
             converted = [variable.path for variable in model.weights if variable.path in names]
             model.save_weights(path)
         elif self.output.format == "huggingface":
-            known, _ = huggingface.split(trained)
+            known, _ = huggingface_weights.split(trained)
             converted = [name for name in trained if name in known or name == saving.GLOBAL_STEP]
             with open(path, "wb") as file:
-                huggingface.write(file, stored.read(converted), self.architecture)
+                huggingface_weights.write(file, stored.read(converted), self.architecture)
         else:
             is_left_out = checkpoint.is_slot if self.output.weights_only else lambda _: False
             converted = [name for name in trained if not is_left_out(name)]
@@ -330,7 +338,7 @@ def _make_files(
     if output.format == "huggingface":
         del files[CONFIG_FILE]
         values = _huggingface_config(folder, architecture)
-        files[huggingface_files.CONFIG_FILE] = huggingface_files.json_text(values)
+        files[huggingface_files.CONFIG_FILE] = to_json(values)
     if not os.path.lexists(os.path.join(output.output, model_card.CARD_FILE)):
         # A card that is there already may be a user's.
         card = model_card.make(folder.path, library=_LIBRARIES[output.format], files=files)

@@ -11,15 +11,14 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files import huggingface as huggingface_files
-from bert.files.huggingface import ARCHITECTURES, FINE_TUNED
 from bert.files.weight_names import TASK_FILE
 from bert.models.options import OVERRIDES, Overrides
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.pretraining.goals import find_untrained
 from bert.tasks.task import Task
-from bert.weights import huggingface
+from bert.weights import huggingface_files, huggingface_weights
 from bert.weights.folder import ModelFolder
+from bert.weights.huggingface_files import ARCHITECTURES, FINE_TUNED
 
 if TYPE_CHECKING:
     from bert.tasks.classification.examples import Task as ClassificationTask
@@ -77,7 +76,7 @@ KINDS: Mapping[str, Opener] = {
 
 
 def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
-    """Returns the class of a model, one of `bert.files.huggingface.ARCHITECTURES`.
+    """Returns the class of a model, one of `bert.weights.huggingface_files.ARCHITECTURES`.
 
     Args:
       folder: The folder of the model.
@@ -94,7 +93,7 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
     if architecture is None and isinstance(named, str) and named in ARCHITECTURES:
         architecture = named
     if architecture is None:
-        architecture = huggingface.architecture_of(heads)
+        architecture = huggingface_weights.architecture_of(heads)
         if _HEAD in shapes:
             logging.warning(
                 "No file says what the head `output_weights` is for: a classifier is assumed. "
@@ -107,7 +106,7 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
             "be a class whose head the model has",
             architecture,
             f"It needs {missing}, which {folder.stored.path!r} lacks or has not trained. By its "
-            f"heads, the model is a {huggingface.architecture_of(heads)}.",
+            f"heads, the model is a {huggingface_weights.architecture_of(heads)}.",
         )
     return architecture
 

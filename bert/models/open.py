@@ -12,16 +12,16 @@ from absl import logging
 
 import tokenization
 from bert.export.formats import MODEL_FILES
-from bert.files.huggingface import FINE_TUNED
 from bert.files.paths import find_file, paths_from
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, SAVED_MODEL_FILE
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned
 from bert.models.kinds import check_no_overrides, find_architecture, read_task
 from bert.models.options import OVERRIDES, Overrides, QueriedModel, check_absent
 from bert.options import Message, Option, OptionError
-from bert.weights import huggingface
+from bert.weights import huggingface_weights
 from bert.weights.checkpoint import weight_files
 from bert.weights.folder import ModelFolder
+from bert.weights.huggingface_files import FINE_TUNED
 
 if TYPE_CHECKING:
     from bert.models.exported import ExportedModel
@@ -280,7 +280,7 @@ def find_folder(
         return folder
     if folder.task:
         _check_not_portable(model, option)
-    if folder.task and not huggingface.find(model, option):
+    if folder.task and not huggingface_weights.find(model, option):
         return folder
     return ModelFolder.open(model, option, fetches=fetches, **overrides.files)
 

@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from bert.files.huggingface import ARCHITECTURES, FINE_TUNED
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.options import REQUIRED, Message, Option, OptionError, option
 from bert.tasks.options import MAX_TOKENS
 from bert.training.options import PRECISION, PRECISIONS
+from bert.weights.huggingface_files import ARCHITECTURES, FINE_TUNED
 from bert.weights.options import BESIDE, CHECKPOINT_FORMS, LOWERS
 
 # Models that this project has not trained, and those whose graph is fixed.

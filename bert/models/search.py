@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bert.files.paths import PATTERNS
 from bert.files.rows import stdin_lines
-from bert.files.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, follow
 from bert.files.texts import TextColumns, Texts, clean_line, find_texts
 from bert.options import Message, MessageError, Option, OptionError, option
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
 from bert.weights.options import CHECKPOINT_FORMS
+from bert.weights.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, follow
 
 if TYPE_CHECKING:
     from bert.weights.folder import ModelFolder

@@ -10,12 +10,12 @@ import numpy as np
 
 import modeling
 import tokenization
-from bert.files.sentence_transformers import TextVectors
 from bert.options import OptionError
 from bert.tasks.layers import NO_ENCODER, parse_layers, width
 from bert.tasks.task import is_list
 from bert.training.lengths import cut_by_size, pad_sequences
 from bert.weights.folder import ModelFolder
+from bert.weights.sentence_transformers import TextVectors
 from bert.weights.variables import require_segments
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.files.huggingface import vocab_text
 from bert.files.outputs import check_folder, check_outputs
 from bert.files.paths import is_file, read_lines
 from bert.files.rows import decode_line
 from bert.files.weight_names import WEIGHTS
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.goals import find_untrained
+from bert.text.tokenizer_json import vocab_text
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE

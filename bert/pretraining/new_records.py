@@ -8,7 +8,6 @@ from typing import Any
 from absl import logging
 
 import tokenization
-from bert.files import huggingface
 from bert.files.fingerprints import WatchedFiles
 from bert.files.outputs import check_outputs
 from bert.files.paths import read_file
@@ -16,6 +15,7 @@ from bert.pretraining.draws import Draws, check_vocabulary
 from bert.pretraining.masking import SPACES
 from bert.pretraining.record_description import describe, holds_same_records
 from bert.pretraining.spaced_words import SpacedTokenizer
+from bert.text import tokenizer_json
 from bert.text.casing import warn_of_casing
 from bert.weights.tokenizers import options_of, read_splitting_options, splitting_options
 
@@ -76,8 +76,8 @@ class NewRecords:
         }
         vocab = self.tokenizer.vocab
         vocabulary = read_file(self.vocab_file)
-        if huggingface.is_tokenizer(self.vocab_file):
-            vocabulary = huggingface.vocab_text(vocab)
+        if tokenizer_json.is_tokenizer(self.vocab_file):
+            vocabulary = tokenizer_json.vocab_text(vocab)
         return describe(
             values,
             vocabulary,

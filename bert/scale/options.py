@@ -6,13 +6,13 @@ from typing import Any, Self
 
 from bert.files.paths import PATTERNS
 from bert.files.rows import FORMATS, SEPARATORS
-from bert.files.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, TextVectors, follow
 from bert.files.texts import TextColumns
 from bert.models.options import QueriedModel
 from bert.options import REQUIRED, Message, Option, OptionError, option
 from bert.scale.parts import Part
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
+from bert.weights.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, TextVectors, follow
 
 RUNNERS = (
     *("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"),

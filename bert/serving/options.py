@@ -4,8 +4,8 @@ import dataclasses
 import re
 from urllib.parse import urlsplit
 
-from bert.files.sentence_transformers import AS_IN_FOLDER
 from bert.options import Message, Option, OptionError, option
+from bert.weights.sentence_transformers import AS_IN_FOLDER
 
 # Characters of a name in URLs.
 NAME = r"[^/:]+"

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert.files import huggingface as huggingface_files
 from bert.files.paths import read_file
 from bert.options import Message, MessageError, Option
+from bert.text import tokenizer_json
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,8 +32,8 @@ def load_vocab(vocab_file: str | bytes | os.PathLike[str] | Iterable[bytes]) -> 
                 f"`vocab_file` must be a readable file. Received {path!r} "
                 f"({error.strerror or error})."
             ) from error
-        if huggingface_files.is_tokenizer(path):
-            return huggingface_files.read_vocab(content, path)
+        if tokenizer_json.is_tokenizer(path):
+            return tokenizer_json.read_vocab(content, path)
         return _number_tokens(io.BytesIO(content), path)
     return _number_tokens(vocab_file, str(getattr(vocab_file, "name", "vocabulary")))
 

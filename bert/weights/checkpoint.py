@@ -29,7 +29,7 @@ from bert.files.weight_names import (
     step_of,
 )
 from bert.options import Message, MessageError, Option, OptionError
-from bert.weights import hub, huggingface, provenance, version1
+from bert.weights import hub, huggingface_weights, provenance, version1
 from bert.weights.saving import (
     GLOBAL_STEP,
     UnsoundError,
@@ -89,7 +89,7 @@ class Stored:
     @functools.cached_property
     def _reader(self) -> Any:
         if self.is_huggingface:
-            return huggingface.Reader(self.prefix, self.option)
+            return huggingface_weights.Reader(self.prefix, self.option)
         try:
             # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
             reader = tf.compat.v1.train.NewCheckpointReader(self._readable_prefix())
@@ -281,7 +281,7 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
         return _only_checkpoint(path, option)
     if version1.is_checkpoint(path):
         return path
-    if found := huggingface.find(path, option):
+    if found := huggingface_weights.find(path, option):
         return found
     if hub.is_name(path):
         return _only_checkpoint(hub.fetch(path, option, fetches=fetches), option)
@@ -316,7 +316,7 @@ def _only_checkpoint(folder: str, option: str) -> str:
     if trained:
         provenance.check_trained(folder, step_of(trained), option)
         return trained
-    if not indices and (weights_file := huggingface.find(folder, option)):
+    if not indices and (weights_file := huggingface_weights.find(folder, option)):
         return weights_file
     if len(found) != 1:
         names = [os.path.basename(name) for name in found]

@@ -12,15 +12,22 @@ from typing import Any
 from absl import logging
 
 import tokenization
-from bert.files import huggingface as huggingface_files
-from bert.files import owned, sentence_transformers
+from bert.files import huggingface_config, owned
 from bert.files.durable import replace_files
+from bert.files.json_text import read_json_object
 from bert.files.paths import find_file, is_file, read_file
 from bert.files.weight_names import step_of
 from bert.options import Message, MessageError, Option, OptionError, joined
+from bert.text import tokenizer_json
 from bert.text.casing import warn_of_casing
 from bert.text.vocabulary import check_same
-from bert.weights import checkpoint, provenance, tokenizers
+from bert.weights import (
+    checkpoint,
+    huggingface_files,
+    provenance,
+    sentence_transformers,
+    tokenizers,
+)
 from bert.weights.checkpoint import Stored
 from bert.weights.model_files import (
     CONFIG_FILE,
@@ -230,15 +237,15 @@ class ModelFolder:
         """
         config = BertConfig.from_json_file(self.bert_config_file)
         check_size(config, self.bert_config_file)
-        values = huggingface_files.read_json(self.bert_config_file)
+        values = read_json_object(self.bert_config_file)
         if values.get("hidden_act", "gelu") != "gelu":
             return config
-        is_theirs = huggingface_files.is_config(values)
+        is_theirs = huggingface_config.is_config(values)
         name = os.path.basename(self.bert_config_file)
         if self._stored and not self._is_huggingface and is_theirs:
             meant = "gelu"
         elif self._is_huggingface and not is_theirs and name == huggingface_files.CONFIG_FILE:
-            meant = huggingface_files.to_bert(values)["hidden_act"]
+            meant = huggingface_config.to_bert(values)["hidden_act"]
         else:
             return config
         return BertConfig.from_dict({**config.to_dict(), "hidden_act": meant})
@@ -250,16 +257,16 @@ class ModelFolder:
 
     def _read_object(self, name: str) -> dict[str, Any]:
         path = os.path.join(self.path, name)
-        return huggingface_files.read_json(path) if is_file(path) else {}
+        return read_json_object(path) if is_file(path) else {}
 
     @functools.cached_property
     def vocabulary(self) -> bytes:
         """The text of a `vocab.txt` with the word pieces; added tokens are not among them."""
         text = read_file(self.vocab_file)
-        if not huggingface_files.is_tokenizer(self.vocab_file):
+        if not tokenizer_json.is_tokenizer(self.vocab_file):
             return text
-        vocab = huggingface_files.read_vocab(text, self.vocab_file, with_added=False)
-        return huggingface_files.vocab_text(vocab)
+        vocab = tokenizer_json.read_vocab(text, self.vocab_file, with_added=False)
+        return tokenizer_json.vocab_text(vocab)
 
     def load_tokenizer(
         self, special_tokens: Sequence[str] = ("[CLS]", "[SEP]")

@@ -11,10 +11,10 @@ import re
 
 from absl import logging
 
-from bert.files import sentence_transformers
 from bert.files.paths import is_remote
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
 from bert.options import Message, Option, OptionError
+from bert.weights import sentence_transformers
 
 # The files of a model, as patterns.
 FILES = (

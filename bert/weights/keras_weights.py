@@ -11,12 +11,12 @@ import h5py
 import keras
 import numpy as np
 
-from bert.files.huggingface import FINE_TUNED
 from bert.files.paths import is_file
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, WEIGHTS
 from bert.options import Message, Option, OptionError
 from bert.weights.checkpoint import Stored, weight_files
 from bert.weights.folder import ModelFolder
+from bert.weights.huggingface_files import FINE_TUNED
 from bert.weights.saving import save_tensors
 
 # From an architecture, a configuration and a number of outputs to a model.
@@ -40,7 +40,7 @@ def open_folder(file: str, make: Maker, architecture: str | None, **given: Any) 
     Args:
       file: The weights.
       make: Makes models.
-      architecture: One of `bert.files.huggingface.ARCHITECTURES`; None for the first that fits.
+      architecture: One of `ARCHITECTURES`; None for the first that fits.
       **given: Keyword arguments of `ModelFolder`.
 
     Raises:

@@ -13,14 +13,13 @@ from typing import Any
 
 from absl import logging
 
-from bert.files import huggingface as huggingface_files
 from bert.files import owned
 from bert.files.durable import write_text
-from bert.files.json_text import parse_json
+from bert.files.json_text import parse_json, read_json_object
 from bert.files.owned import is_of_model_folder
 from bert.files.paths import is_file, read_file
 from bert.options import typed_flags
-from bert.weights import hub, provenance
+from bert.weights import hub, huggingface_files, provenance
 from bert.weights.model_files import CONFIG_FILE, TASK_FILE
 
 CARD_FILE = "README.md"
@@ -189,7 +188,7 @@ def make(
         path = os.path.join(folder, name)
         if files and name in files:
             return dict(parse_json(files[name]))
-        return huggingface_files.read_json(path) if is_file(path) else {}
+        return read_json_object(path) if is_file(path) else {}
 
     task = read(TASK_FILE)
     run = provenance.read(folder)

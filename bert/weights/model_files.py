@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert.files import fingerprints
-from bert.files import huggingface as huggingface_files
+from bert.files.json_text import to_json
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import TASK_FILE
 from bert.options import Message, Option
+from bert.weights import huggingface_files
 from bert.weights.tokenizers import TOKENIZER, check_stored_options
 from modeling import BertConfig
 
@@ -46,12 +47,12 @@ def make_files(
             name: {"bytes": len(text), "sha256": fingerprints.of_bytes(text)}
             for name, text in files.items()
         }
-        files[TASK_FILE] = huggingface_files.json_text({**task, FILES_KEY: saved})
+        files[TASK_FILE] = to_json({**task, FILES_KEY: saved})
     if do_lower_case is not None:
         values = huggingface_files.tokenizer_config(
             do_lower_case, config.max_position_embeddings, options
         )
-        files[huggingface_files.TOKENIZER_CONFIG_FILE] = huggingface_files.json_text(values)
+        files[huggingface_files.TOKENIZER_CONFIG_FILE] = to_json(values)
     return files
 
 

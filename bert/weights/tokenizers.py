@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tokenization
-from bert.files import huggingface as huggingface_files
+from bert.files.json_text import read_json_object
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import TASK_FILE
 from bert.options import Option, OptionError
+from bert.text import tokenizer_json
 from bert.text.vocabulary import check_size
+from bert.weights import huggingface_files
 
 # The key in `task.json` of how the tokenizer differs from the original's.
 TOKENIZER = "tokenizer"
@@ -96,7 +98,7 @@ def read_splitting_options(vocab_file: str, do_lower_case: bool) -> dict[str, bo
 
     def read_object(name: str) -> dict[str, Any]:
         path = os.path.join(folder, name)
-        return huggingface_files.read_json(path) if is_file(path) else {}
+        return read_json_object(path) if is_file(path) else {}
 
     options = read_object(TASK_FILE).get(TOKENIZER)
     if options is None:
@@ -118,7 +120,7 @@ def read_casing(
         if isinstance(casing, bool):
             return casing, os.path.join(folder, name)
     path = os.path.join(folder, huggingface_files.TOKENIZER_FILE)
-    casing = huggingface_files.read_casing(read_file(path), path) if is_file(path) else None
+    casing = tokenizer_json.read_casing(read_file(path), path) if is_file(path) else None
     return None if casing is None else (casing, path)
 
 
@@ -135,9 +137,9 @@ def make(
     """
     if whole_words:
         return WordTokenizer.from_vocab(tokenization.load_vocab(vocab_file), do_lower_case=False)
-    if huggingface_files.is_tokenizer(vocab_file):
+    if tokenizer_json.is_tokenizer(vocab_file):
         text = read_file(vocab_file)
-        vocab = huggingface_files.read_vocab(text, vocab_file, with_added=False)
+        vocab = tokenizer_json.read_vocab(text, vocab_file, with_added=False)
     else:
         vocab = tokenization.load_vocab(vocab_file)
     added = options.get("added_tokens", ())

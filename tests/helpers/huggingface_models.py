@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy
 
 from bert.pretraining import heads as pretraining_heads
-from bert.weights import huggingface
+from bert.weights import huggingface_weights
 from helpers.tokenizer_files import CONFIG
 
 
@@ -24,7 +24,7 @@ def write(folder, tensors, architecture="BertForPreTraining", config=CONFIG):
     """Writes a folder as transformers does."""
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "model.safetensors"), "wb") as file:
-        huggingface.write(file, tensors, architecture)
+        huggingface_weights.write(file, tensors, architecture)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
     return str(folder)

@@ -1,4 +1,4 @@
-"""What tests of several modules share of `files_huggingface`."""
+"""What tests of several modules share of the JSON files of Hugging Face models."""
 
 import json
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from absl import logging
 
-from bert.files.huggingface import TOKENIZER_CONFIG_FILE, read_json
-from bert.files.json_text import parse_json
+from bert.files.json_text import parse_json, read_json_object
 from bert.files.paths import is_file, read_file
 from bert.options import OptionError
+from bert.weights.huggingface_files import TOKENIZER_CONFIG_FILE
 
 # Tokens of a text at most, by default (original: extract_features.py).
 DEFAULT_LENGTH = 128
@@ -146,7 +146,7 @@ def read(folder: str, limit: int) -> TextVectors | None:
 
 
 def _read_object(path: str) -> dict[str, Any]:
-    return read_json(path) if is_file(path) else {}
+    return read_json_object(path) if is_file(path) else {}
 
 
 def _read_modules(path: str) -> list[tuple[str, str]]:

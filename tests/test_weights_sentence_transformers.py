@@ -14,8 +14,7 @@ import modeling
 import neighbours
 import serve
 from bert.commands.checks import WRONG, Checks
-from bert.files import sentence_transformers
-from bert.weights import checkpoint
+from bert.weights import checkpoint, sentence_transformers
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "red", "blue", "green", "gold", "gray"]
 TEXTS = ["red blue", "green", "gold gray red blue green gold", "blue blue red"]

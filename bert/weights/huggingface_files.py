@@ -1,16 +1,14 @@
-"""The JSON files of a Hugging Face model, and what they say in the original's terms.
+"""Reads and writes the JSON files of a Hugging Face model in the original's terms.
 
-`config.json` has the shape, which is a `bert_config.json` under other names; `tokenizer.json` the
-vocabulary, which some models have in place of a `vocab.txt`; `tokenizer_config.json` the casing.
+`config.json` has the shape and the labels; the files of the tokenizer have its options and added
+tokens.
 """
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert.files.json_text import parse_json
-from bert.files.paths import read_file
+from bert.files.huggingface_config import FIXED
 from bert.options import MessageError, Option
 
 CONFIG_FILE = "config.json"
@@ -40,17 +38,6 @@ FINE_TUNED = {
     "multiple_choice": "BertForMultipleChoice",
 }
 
-# Their "gelu" is the error-function form; Google's, and so this project's, is the tanh form.
-_ACTIVATIONS = {
-    "gelu": "gelu_erf",
-    "gelu_python": "gelu_erf",
-    "gelu_new": "gelu",
-    "gelu_fast": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
 _THEIR_ACTIVATIONS = {
     "gelu_erf": "gelu",
     "gelu": "gelu_new",
@@ -60,70 +47,12 @@ _THEIR_ACTIVATIONS = {
     "": "linear",
 }
 
-# The keys of `bert_config.json`, with what transformers takes where they are absent.
-_SHAPE = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "initializer_range": 0.02,
-}
-
-# What this project computes; another value would give other numbers.
-_ONLY = {
-    "model_type": "bert",
-    "position_embedding_type": "absolute",
-    "layer_norm_eps": 1e-12,
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "is_encoder_decoder": False,
-    "pruned_heads": {},
-    "quantization_config": None,
-    "auto_map": None,
-}
-
 # By `task_type` in a `task.json`.
 _PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
-
-# None of these is a key of `bert_config.json`.
-_MARKS = ("model_type", "architectures", "transformers_version", "layer_norm_eps")
-
-
-def is_config(values: Mapping[str, Any]) -> bool:
-    """Returns whether a parsed configuration is one of transformers."""
-    return any(mark in values for mark in _MARKS)
-
-
-def to_bert(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the keys and values of a `bert_config.json` for the same model.
-
-    Args:
-      values: A parsed `config.json`.
-
-    Raises:
-      ValueError: where it describes what this project does not compute, naming key and value.
-    """
-    for key, only in _ONLY.items():
-        value = values.get(key, only)
-        if value != only and not (value is None and not only):
-            raise ValueError(f"`{key}` must be {only!r}, or absent. Received {value!r}.")
-    shape = {key: values.get(key, default) for key, default in _SHAPE.items()}
-    activation = shape["hidden_act"]
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise ValueError(
-            f"`hidden_act` must be among {sorted(_ACTIVATIONS)}. Received {activation!r}."
-        )
-    return {**shape, "hidden_act": _ACTIVATIONS[activation]}
 
 
 def from_bert(
@@ -147,8 +76,8 @@ def from_bert(
     problem_type = _PROBLEM_TYPES.get(task_type or "")
     return {
         **config,
-        "model_type": _ONLY["model_type"],
-        "layer_norm_eps": _ONLY["layer_norm_eps"],
+        "model_type": FIXED["model_type"],
+        "layer_norm_eps": FIXED["layer_norm_eps"],
         "architectures": [architecture],
         "hidden_act": _THEIR_ACTIVATIONS[config["hidden_act"].lower()],
         "dtype": "float32",
@@ -208,97 +137,6 @@ def label_keys(names: Sequence[str]) -> dict[str, Any]:
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
     }
-
-
-def is_tokenizer(path: str) -> bool:
-    """Returns whether a vocabulary of that name is read as JSON."""
-    return path.endswith(".json")
-
-
-def read_vocab(text: bytes, name: str, *, with_added: bool = True) -> dict[str, int]:
-    """Returns the id of every token, in the order of the ids.
-
-    Args:
-      text: Of the file.
-      name: Its name, for messages.
-      with_added: Whether added tokens count whose ids follow those of the word pieces; those
-        between them always do.
-
-    Raises:
-      ValueError: where it does not hold the vocabulary of a WordPiece tokenizer.
-    """
-    values = _parse_tokenizer(text, name)
-    model = values["model"]
-    for key, only in (("type", "WordPiece"), ("continuing_subword_prefix", "##")):
-        if model.get(key, only) != only:
-            raise ValueError(
-                f"`{key}` of the tokenizer in {name!r} must be {only!r}. Received {model[key]!r}."
-            )
-    ids = dict(model["vocab"])
-    added = {token["content"]: token["id"] for token in values.get("added_tokens") or []}
-    if with_added or sorted(ids.values()) != list(range(len(ids))):
-        ids |= added
-    ordered = sorted(ids.items(), key=lambda item: item[1])
-    if [number for _, number in ordered] != list(range(len(ordered))):
-        raise ValueError(f"The ids of the tokens in {name!r} must be 0, 1, 2 and so on.")
-    return dict(ordered)
-
-
-def read_casing(text: bytes, name: str) -> bool | None:
-    """Returns whether the tokenizer lower-cases, where it says so."""
-    lowercase = (_parse_tokenizer(text, name).get("normalizer") or {}).get("lowercase")
-    return lowercase if isinstance(lowercase, bool) else None
-
-
-def _parse_tokenizer(text: bytes, name: str) -> dict[str, Any]:
-    try:
-        values = parse_json(text)
-        vocab = values["model"]["vocab"]
-    except (ValueError, KeyError, TypeError):
-        vocab = None
-    if not isinstance(vocab, dict):
-        raise ValueError(
-            f"`vocab_file` must be a text of one token a line, or the `tokenizer.json` of a BERT "
-            f"model. Received {name!r}, whose `model` has no `vocab`."
-        )
-    added = values.get("added_tokens") or []
-    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise ValueError(f"`added_tokens` in {name!r} must be a list of objects.")
-    tokens = [*vocab.items(), *((token.get("content"), token.get("id")) for token in added)]
-    for token, number in tokens:
-        if not isinstance(token, str) or type(number) is not int:
-            raise ValueError(
-                f"Every token in {name!r} must have a text and a number. Received {token!r:.80} "
-                f"with {number!r:.80}."
-            )
-    if not isinstance(values.get("normalizer") or {}, dict):
-        raise ValueError(f"`normalizer` in {name!r} must be an object.")
-    return dict(values)
-
-
-def vocab_text(tokens: Iterable[str]) -> bytes:
-    """Returns a `vocab.txt` of these tokens."""
-    return "".join(f"{token}\n" for token in tokens).encode()
-
-
-def read_json(path: str) -> dict[str, Any]:
-    """Returns the object in a JSON file.
-
-    Raises:
-      ValueError: where it is none.
-    """
-    try:
-        values = parse_json(read_file(path))
-    except ValueError as error:
-        raise ValueError(f"{path!r} must be JSON: {error}.") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path!r} must hold a JSON object. Received {values!r:.80}.")
-    return values
-
-
-def json_text(values: Mapping[str, Any]) -> bytes:
-    """Returns the text of a JSON file."""
-    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

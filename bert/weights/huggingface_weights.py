@@ -13,9 +13,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from bert.files import huggingface as huggingface_files
-from bert.files.huggingface import ARCHITECTURES
-from bert.files.json_text import parse_json
+from bert.files.json_text import parse_json, read_json_object
 from bert.files.paths import open_file
 from bert.files.weight_names import (
     KERAS_ENDING,
@@ -25,6 +23,7 @@ from bert.files.weight_names import (
 )
 from bert.options import Message, Option, OptionError
 from bert.weights import version1
+from bert.weights.huggingface_files import ARCHITECTURES
 from bert.weights.saving import GLOBAL_STEP
 from bert.weights.variables import Table, find_variables
 
@@ -118,7 +117,7 @@ class Reader:
 
     def _shards(self) -> list[str]:
         """Returns the files that an index lists."""
-        listed = huggingface_files.read_json(self._path).get("weight_map")
+        listed = read_json_object(self._path).get("weight_map")
         if not isinstance(listed, dict) or not all(isinstance(v, str) for v in listed.values()):
             raise ValueError(f"{self._path!r} must have a `weight_map` from names to files.")
         folder = os.path.dirname(self._path)

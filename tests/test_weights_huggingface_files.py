@@ -6,11 +6,14 @@ from helpers.tokenizer_files import CONFIG, VOCAB, write
 
 import modeling
 import tokenization
-from bert.files import huggingface as huggingface_files
+from bert.files import huggingface_config
+from bert.files.json_text import read_json_object
+from bert.text import tokenizer_json
+from bert.weights import huggingface_files
 
 
 def test_vocabulary_is_that_of_the_text_file(tmp_path):
-    (tmp_path / "vocab.txt").write_bytes(huggingface_files.vocab_text(VOCAB))
+    (tmp_path / "vocab.txt").write_bytes(tokenizer_json.vocab_text(VOCAB))
     expected = tokenization.load_vocab(str(tmp_path / "vocab.txt"))
     vocab = tokenization.load_vocab(write(tmp_path / "tokenizer.json"))
     assert vocab == expected
@@ -32,7 +35,7 @@ def test_added_tokens_follow_the_vocabulary(tmp_path):
 def test_casing_is_that_of_the_normalizer(tmp_path, normalizer, casing):
     path = tmp_path / "tokenizer.json"
     write(path, normalizer=normalizer)
-    assert huggingface_files.read_casing(path.read_bytes(), str(path)) is casing
+    assert tokenizer_json.read_casing(path.read_bytes(), str(path)) is casing
 
 
 @pytest.mark.parametrize(
@@ -122,14 +125,14 @@ def test_labels_without_their_numbers_are_refused(id2label):
 
 def test_what_is_not_there_elsewhere_is_told_as_of_a_local_file():
     with pytest.raises(FileNotFoundError):
-        huggingface_files.read_json("ram://test_files_huggingface/none.json")
+        read_json_object("ram://test_files_huggingface/none.json")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, "9" * 5000])
 def test_what_is_no_object_is_told_in_a_line(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json' must (be JSON|hold a JSON object)"):
-        huggingface_files.read_json(str(tmp_path / "config.json"))
+        read_json_object(str(tmp_path / "config.json"))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,7 @@ def test_what_is_no_object_is_told_in_a_line(tmp_path, text):
 def test_a_tokenizer_of_odd_types_is_told_in_a_line(changes):
     whole = {"model": {"type": "WordPiece", "vocab": {"[UNK]": 0}}}
     text = json.dumps({**whole, **changes}).encode()
-    for read in (huggingface_files.read_vocab, huggingface_files.read_casing):
+    for read in (tokenizer_json.read_vocab, tokenizer_json.read_casing):
         with pytest.raises(ValueError, match=r"tokenizer\.json"):
             read(text, "tokenizer.json")
 
@@ -157,7 +160,7 @@ def test_a_tokenizer_of_odd_types_is_told_in_a_line(changes):
 @pytest.mark.parametrize("value", [[1], {"a": 1}, 1.5, 7])
 def test_a_configuration_of_odd_types_is_told_in_a_line(value):
     with pytest.raises(ValueError, match="`hidden_act` must be among"):
-        huggingface_files.to_bert({**CONFIG, "hidden_act": value})
+        huggingface_config.to_bert({**CONFIG, "hidden_act": value})
     with pytest.raises(ValueError, match="`id2label` must number the labels"):
         huggingface_files.labels({"id2label": value})
     assert huggingface_files.task_type({"problem_type": value}) is None

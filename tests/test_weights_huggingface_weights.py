@@ -16,7 +16,7 @@ from helpers.tokenizer_files import CONFIG
 import modeling
 from bert.network.heads import choice_model, classifier_model, span_model
 from bert.pretraining import heads as pretraining_heads
-from bert.weights import checkpoint, huggingface
+from bert.weights import checkpoint, huggingface_weights
 from bert.weights.folder import ModelFolder
 
 # Some of the names in its files, and those of the same tensors in a TF1 checkpoint.
@@ -335,7 +335,9 @@ def test_the_same_weights_make_the_same_file(tensors):
     written = set()
     for _ in range(20):
         file = io.BytesIO()
-        huggingface.write(file, {**tensors, "global_step": np.int64(7)}, "BertForPreTraining")
+        huggingface_weights.write(
+            file, {**tensors, "global_step": np.int64(7)}, "BertForPreTraining"
+        )
         written.add(file.getvalue())
     assert len(written) == 1
     table = safetensors.numpy.load(*written)
