@@ -16,15 +16,12 @@ from bert.tasks.options import (
     Teacher,
 )
 from bert.training.options import Compute, Output, Seed
-from bert.weights import sentence_transformers
 from bert.weights.options import (
     ModelSource,
     VocabularySource,
 )
 
 PATTERNS = paths.PATTERNS
-DEFAULT_LENGTH = sentence_transformers.DEFAULT_LENGTH
-AS_IN_FOLDER = sentence_transformers.AS_IN_FOLDER
 WHOLE_FILE = "File to write, which appears only when it is complete"
 
 
