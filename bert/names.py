@@ -68,7 +68,7 @@ def serve_root(
       root: Names of modules of the root.
       modules: As for `serve`.
     """
-    sys.meta_path.append(RootFinder(root))
+    sys.meta_path.append(RootFinder(root, namespace))
     get, names, _ = serve(namespace, modules)
     return (
         lambda name: _load_root(name) if name in root else get(name),
@@ -98,18 +98,20 @@ class RootFinder(MetaPathFinder, Loader):
 
     Args:
       names: The modules.
+      namespace: The globals of the package.
     """
 
-    def __init__(self, names: Collection[str]) -> None:
+    def __init__(self, names: Collection[str], namespace: Mapping[str, Any]) -> None:
         self._names = names
+        self._namespace = namespace
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, name = fullname.rpartition(".")
-        # In a clone within a package, the package `bert` has another name, too.
-        is_in_bert = sys.modules.get(package) is sys.modules["bert"]
-        return ModuleSpec(fullname, self) if is_in_bert and name in self._names else None
+        # In a clone within a package, the package has another name, too.
+        is_inside = getattr(sys.modules.get(package), "__dict__", None) is self._namespace
+        return ModuleSpec(fullname, self) if is_inside and name in self._names else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = _load_root(spec.name.rpartition(".")[2])

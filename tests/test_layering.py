@@ -38,7 +38,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 731,
+    "bert": 734,
     "bert.commands": 3081,
     "bert.export": 1459,
     "bert.files": 5010,
