@@ -43,7 +43,7 @@ BUDGETS = {
     "bert.export": 1459,
     "bert.files": 5010,
     "bert.inspection": 509,
-    "bert.models": 3244,
+    "bert.models": 3173,
     "bert.network": 929,
     "bert.original": 2469,
     "bert.pretraining": 4797,

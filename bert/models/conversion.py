@@ -245,15 +245,10 @@ def open_source(source: ConversionSource, form: str, *, fetches: bool = True) ->
     Raises:
       ValueError: where its parts are missing or do not fit.
     """
-    given: dict[str, Any] = {
-        "bert_config_file": source.bert_config_file,
-        "vocab_file": source.vocab_file,
-        "do_lower_case": source.do_lower_case,
-    }
     if file := keras_weights.find(source.input):
-        folder = keras_weights.open_folder(file, make_model, source.architecture, **given)
+        folder = keras_weights.open_folder(file, make_model, source.architecture, **source.files)
     else:
-        folder = ModelFolder.open(source.input, "input", fetches=fetches, **given)
+        folder = ModelFolder.open(source.input, "input", fetches=fetches, **source.files)
     folder.stored.check_fit(folder.config)
     if form == "huggingface":
         huggingface_files.check_known(folder.config.to_dict())

@@ -1,9 +1,8 @@
 """Nearest neighbours: of sentences, of words in the embedding table, and of words in context."""
 
 import dataclasses
-import itertools
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,26 +48,24 @@ class Space:
       texts: The sentences or words.
       ids: Their ids in a table, where they have one.
       index: Their vectors, in the same order.
-      vector: Returns the vector of a query, [1, W].
-      places: Returns the numbers of the texts that are the query itself, or pieces of it, which
-        are no neighbours.
+      look_up: Returns the vector of a query, [1, W], and the numbers of the texts that are the
+        query itself, or pieces of it, which are no neighbours.
     """
 
     texts: Sequence[str]
     ids: Sequence[str | None]
     index: Index
-    vector: Callable[[str], np.ndarray]
-    places: Callable[[str], Collection[int]] = lambda _: ()
+    look_up: Callable[[str], tuple[np.ndarray, Collection[int]]]
 
     def nearest(self, query: str, top_k: int) -> list[Neighbour]:
         """Returns the nearest texts except the query itself, nearest first.
 
         Args:
-          query: As for `vector`.
+          query: As for `look_up`.
           top_k: Maximum number of neighbours.
         """
-        own = self.places(query)
-        scores, numbers = self.index.nearest(self.vector(query), top_k + len(own))
+        vector, own = self.look_up(query)
+        scores, numbers = self.index.nearest(vector, top_k + len(own))
         found = [
             Neighbour(float(score), self.texts[number], self.ids[number])
             for score, number in zip(scores[0], numbers[0], strict=True)
@@ -117,21 +114,23 @@ def find_neighbours(
     return ((query, space.nearest(query, top_k)) for query in search.queries())
 
 
-def _gather(parts: Iterable[np.ndarray], width: int) -> np.ndarray:
-    """Returns the rows of all parts, float32 [N, W], stored in a file instead of memory."""
+def _gather(parts: Iterable[np.ndarray], texts: Texts, what: str) -> np.ndarray:
+    """Returns the rows of all parts, float32 [N, W], stored in a file instead of memory.
+
+    Raises:
+      OptionError: where there is no part, since `texts` have no `what`.
+    """
+    count, width = 0, None
     with tempfile.TemporaryFile() as file:
-        count = 0
         for part in parts:
             file.write(np.ascontiguousarray(part, np.float32).data.cast("B"))
-            count += len(part)
+            count, width = count + len(part), part.shape[1]
+        if width is None:
+            raise OptionError("input_file", f"have {what}", texts.files)
         file.flush()
         if not count:
             return np.zeros((0, width), np.float32)
         return np.memmap(file, np.float32, "r", shape=(count, width))
-
-
-def _none_left(texts: Texts, what: str) -> OptionError:
-    return OptionError("input_file", f"have {what}", texts.files)
 
 
 def _text_of(pair: tuple[str, str]) -> Text:
@@ -164,18 +163,12 @@ def sentence_space(
             [*map(_text_of, pairs)], layer, pooling, max_seq_length=max_seq_length
         )
 
-    kept = [given for given in texts if given.text.strip()]
-    if not kept:
-        raise _none_left(texts, "sentences")
-    pairs = [given.texts for given in kept]
+    rows = [row for row in texts if row.text.strip()]
+    pairs = [row.texts for row in rows]
     parts = (encode(pairs[start : start + _CHUNK]) for start in range(0, len(pairs), _CHUNK))
-    first = next(parts)
-    vectors = _gather(itertools.chain([first], parts), first.shape[1])
-    index = Index(vectors, center=center)
-    names = [given.text for given in kept]
-    return Space(
-        names, [given.id for given in kept], index, lambda text: encode([split_pair(text)])
-    )
+    index = Index(_gather(parts, texts, "sentences"), center=center)
+    names, ids = [row.text for row in rows], [row.id for row in rows]
+    return Space(names, ids, index, lambda text: (encode([split_pair(text)]), ()))
 
 
 def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center: bool) -> Space:
@@ -212,7 +205,7 @@ def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center
             f"{path!r} must hold vectors of the model, of {width} values. It has "
             f"{vectors.shape[1]} of each text; are they of another model?"
         )
-    return Space(texts, ids, Index(vectors, center=center), encode)
+    return Space(texts, ids, Index(vectors, center=center), lambda text: (encode(text), ()))
 
 
 def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center: bool) -> Space:
@@ -226,32 +219,39 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
       tokenizer: The tokenizer of the model.
       center: As `Index`.
     """
-    table = stored.read([WORD_TABLE])[WORD_TABLE]
-    rows = [row for row, token in sorted(tokenizer.inv_vocab.items()) if _is_word(token)]
-
-    places = {row: place for place, row in enumerate(rows)}
 
     def find(word: str) -> list[int]:
         pieces = [word] if word in tokenizer.vocab else tokenizer.tokenize(word)
         if not pieces or "[UNK]" in pieces:
             received = Message("%r, which is %s", word, pieces)
             raise OptionError("word", "consist of pieces of the vocabulary", received)
-        return tokenizer.convert_tokens_to_ids(pieces)
-
-    def vector(word: str) -> np.ndarray:
-        found = find(word)
-        if len(found) > 1:
-            pieces = tokenizer.convert_ids_to_tokens(found)
+        if len(pieces) > 1:
             logging.info(
                 "%r is no word of the vocabulary; its vector is the mean of %s.", word, pieces
             )
-        return table[found].mean(axis=0, keepdims=True)
+        return tokenizer.convert_tokens_to_ids(pieces)
 
-    def own(word: str) -> set[int]:
-        return {places[row] for row in find(word) if row in places}
+    words = {row: token for row, token in sorted(tokenizer.inv_vocab.items()) if _is_word(token)}
+    return _word_space(words, stored.read([WORD_TABLE])[WORD_TABLE], find, center=center)
 
-    words = [tokenizer.inv_vocab[row] for row in rows]
-    return Space(words, [None] * len(words), Index(table[rows], center=center), vector, own)
+
+def _word_space(
+    words: Mapping[int, str],
+    vectors: np.ndarray,
+    find: Callable[[str], list[int]],
+    *,
+    center: bool,
+) -> Space:
+    """Returns the space of words by their rows; a query is the mean of the rows of its pieces."""
+    numbers = {row: number for number, row in enumerate(words)}
+
+    def look_up(word: str) -> tuple[np.ndarray, set[int]]:
+        rows = find(word)
+        own = {numbers[row] for row in rows if row in numbers}
+        return vectors[rows].mean(axis=0, keepdims=True), own
+
+    index = Index(vectors[[*words]], center=center)
+    return Space([*words.values()], [None] * len(words), index, look_up)
 
 
 def check_words(vectors: WordVectors, words: Sequence[str]) -> None:
@@ -260,7 +260,7 @@ def check_words(vectors: WordVectors, words: Sequence[str]) -> None:
     Raises:
       ValueError: where they have none, naming them.
     """
-    if not _rows_of_words(vectors):
+    if not any(map(_has_letters, vectors.words)):
         shown = f"{', '.join(map(repr, vectors.words[:3]))}{', …' * (len(vectors.words) > 3)}"
         raise OptionError("word_vectors", "have words, of letters or digits", Message("%s", shown))
     if missing := [word for word in words if vectors.find(word) is None]:
@@ -268,10 +268,6 @@ def check_words(vectors: WordVectors, words: Sequence[str]) -> None:
         verb = "have" if missing[1:] else "has"
         received = Message("%s, which %s no vector", ", ".join(map(repr, missing)), verb)
         raise OptionError("word", must, received)
-
-
-def _rows_of_words(vectors: WordVectors) -> list[int]:
-    return [row for row, word in enumerate(vectors.words) if any(map(str.isalnum, word))]
 
 
 def vectors_space(vectors: WordVectors, *, center: bool) -> Space:
@@ -282,26 +278,23 @@ def vectors_space(vectors: WordVectors, *, center: bool) -> Space:
       center: As `Index`.
     """
 
-    def find(word: str) -> int:
+    def find(word: str) -> list[int]:
         row = vectors.find(word)
         assert row is not None
-        return row
+        return [row]
 
-    rows = _rows_of_words(vectors)
-    places = {row: place for place, row in enumerate(rows)}
-    words = [vectors.words[row] for row in rows]
-    return Space(
-        words,
-        [None] * len(words),
-        Index(vectors.values[rows], center=center),
-        lambda word: vectors.values[[find(word)]],
-        lambda word: {places[row] for row in [find(word)] if row in places},
-    )
+    words = {row: word for row, word in enumerate(vectors.words) if _has_letters(word)}
+    return _word_space(words, vectors.values, find, center=center)
+
+
+def _has_letters(word: str) -> bool:
+    """Returns whether a word has a letter or a digit."""
+    return any(map(str.isalnum, word))
 
 
 def _is_word(token: str) -> bool:
     is_special = token.startswith("[") and token.endswith("]")
-    return not is_special and not token.startswith("##") and any(map(str.isalnum, token))
+    return not is_special and not token.startswith("##") and _has_letters(token)
 
 
 def context_space(
@@ -326,37 +319,33 @@ def context_space(
       center: As `Index`.
     """
     shown: list[str] = []
-    lines = [_text_of(given.texts) for given in texts if given.text]
+    lines = [_text_of(row.texts) for row in texts if row.text]
     encoded = encoder.encode_words(lines, layer, max_seq_length)
 
     def parts() -> Iterable[np.ndarray]:
         for words, vectors in encoded:
-            places = [place for place, each in enumerate(words) if any(map(str.isalnum, each))]
-            shown.extend(_in_context(words, place) for place in places)
-            yield vectors[places]
+            positions = [position for position, found in enumerate(words) if _has_letters(found)]
+            shown.extend(_in_context(words, position) for position in positions)
+            yield vectors[positions]
 
-    def vector_of(sentence: str) -> np.ndarray:
+    def look_up(sentence: str) -> tuple[np.ndarray, tuple[()]]:
         query = [_text_of(split_pair(sentence))]
         ((words, vectors),) = encoder.encode_words(query, layer, max_seq_length)
-        return vectors[[_find_word(word, words, encoder.tokenizer)]]
+        return vectors[[_find_word(word, words, encoder.tokenizer)]], ()
 
-    rows = parts()
-    first = next(iter(rows), None)
-    if first is None:
-        raise _none_left(texts, "text")
-    vectors = _gather(itertools.chain([first], rows), first.shape[1])
-    return Space(shown, [None] * len(shown), Index(vectors, center=center), vector_of)
+    index = Index(_gather(parts(), texts, "text"), center=center)
+    return Space(shown, [None] * len(shown), index, look_up)
 
 
-def _in_context(words: Sequence[str], place: int) -> str:
-    before = words[max(place - _WORDS_SHOWN, 0) : place]
-    after = words[place + 1 : place + 1 + _WORDS_SHOWN]
-    return " ".join([*before, f"[{words[place]}]", *after])
+def _in_context(words: Sequence[str], position: int) -> str:
+    before = words[max(position - _WORDS_SHOWN, 0) : position]
+    after = words[position + 1 : position + 1 + _WORDS_SHOWN]
+    return " ".join([*before, f"[{words[position]}]", *after])
 
 
 def _find_word(word: str, words: Sequence[str], tokenizer: tokenization.FullTokenizer) -> int:
     """Returns the position of a word among the words of a sentence."""
-    wanted = [each for each, _ in group_words(tokenizer.tokenize(word))]
+    wanted = [found for found, _ in group_words(tokenizer.tokenize(word))]
     if len(wanted) != 1 or wanted[0] not in words:
         must = Message("be a word of the %s", Option("context"))
         raise OptionError("word", must, word, f"The context has {[*words]}.")

@@ -114,43 +114,26 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     )
 
 
-def load_fine_tuned(  # noqa: PLR0913 (what a folder may not say)
+def load_fine_tuned(
     model_dir: str | os.PathLike[str],
     *,
     batch_size: int = 32,
     precision: str = "float32",
-    bert_config_file: str | os.PathLike[str] | None = None,
-    vocab_file: str | os.PathLike[str] | None = None,
-    do_lower_case: bool | None = None,
-    architecture: str | None = None,
-    task_name: str | None = None,
-    labels: str | Sequence[str] | None = None,
-    is_pair: bool | None = None,
-    max_seq_length: int | None = None,
-    version_2_with_negative: bool | None = None,
-    null_score_diff_threshold: float | None = None,
+    **overrides: Any,
 ) -> LoadedModel:
-    """Returns a fine-tuned model, as `load` does; other models are refused."""
-    overrides = _make_overrides(
-        bert_config_file=bert_config_file,
-        vocab_file=vocab_file,
-        do_lower_case=do_lower_case,
-        architecture=architecture,
-        task_name=task_name,
-        labels=labels,
-        is_pair=is_pair,
-        max_seq_length=max_seq_length,
-        version_2_with_negative=version_2_with_negative,
-        null_score_diff_threshold=null_score_diff_threshold,
-    )
-    folder = find_folder(os.fspath(model_dir), "model_dir", overrides)
-    return open_fine_tuned(folder, overrides, batch_size=batch_size, precision=precision)
+    """Returns a fine-tuned model, with the arguments of `load`; other models are refused."""
+    if unknown := sorted(overrides.keys() - {*OVERRIDES}):
+        raise TypeError(f"load_fine_tuned() got an unexpected keyword argument {unknown[0]!r}")
+    given = _make_overrides(**overrides)
+    folder = find_folder(os.fspath(model_dir), "model_dir", given)
+    return open_fine_tuned(folder, given, batch_size=batch_size, precision=precision)
 
 
 def _make_overrides(**given: Any) -> Overrides:
-    for name in ("bert_config_file", "vocab_file"):
-        given[name] = given[name] and os.fspath(given[name])
-    return Overrides(**given)
+    paths = {name: given.get(name) for name in ("bert_config_file", "vocab_file")}
+    return Overrides(
+        **{**given, **{name: path and os.fspath(path) for name, path in paths.items()}}
+    )
 
 
 def is_export(path: str) -> bool:

@@ -19,11 +19,19 @@ FROM_ELSEWHERE = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoAnswer:
-    """Whether a model finds that a question has no answer, which its weights do not say."""
+class FolderOptions:
+    """Options in place of what the folder of a model says, or says nothing of; None by default."""
 
     GROUP = "model"
 
+    bert_config_file: str | None = option(
+        None, f"The model's configuration, bert_config.json.{BESIDE}"
+    )
+    vocab_file: str | None = option(None, f"WordPiece vocabulary, one entry per line.{BESIDE}")
+    do_lower_case: bool | None = option(None, f"{LOWERS} Default: as the model's folder says.")
+    is_pair: bool | None = option(
+        None, "Whether a classifier without task.json takes pairs of texts."
+    )
     version_2_with_negative: bool | None = option(
         None,
         "Whether a model may find that a question has no answer, as in SQuAD 2.0. Default: as "
@@ -35,18 +43,19 @@ class NoAnswer:
         "by more than this. Default: as task.json says, or else 0.",
     )
 
+    @property
+    def files(self) -> dict[str, Any]:
+        """The options that `ModelFolder` takes."""
+        names = ("bert_config_file", "vocab_file", "do_lower_case")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Overrides(NoAnswer):
-    """What overrides or completes the files of a model's folder; None for what they say."""
+class Overrides(FolderOptions):
+    """Options of a model that is queried, in place of what its folder says."""
 
     GROUP = "model"
 
-    bert_config_file: str | None = option(
-        None, f"The model's configuration, bert_config.json.{BESIDE}"
-    )
-    vocab_file: str | None = option(None, f"WordPiece vocabulary, one entry per line.{BESIDE}")
-    do_lower_case: bool | None = option(None, f"{LOWERS} Default: as the model's folder says.")
     architecture: str | None = option(
         None,
         "Class of the model in transformers, for a model without task.json. Default: as its files "
@@ -64,20 +73,11 @@ class Overrides(NoAnswer):
         "Labels of a model without task.json, comma-separated, in the order of its outputs. "
         "Default: those in config.json.",
     )
-    is_pair: bool | None = option(
-        None, "Whether a classifier without task.json takes pairs of texts."
-    )
     max_seq_length: int | None = option(
         None,
         f"{MAX_TOKENS}. Default: as the model was trained, or else the most that it accepts.",
         low=5,
     )
-
-    @property
-    def files(self) -> dict[str, Any]:
-        """The options that `ModelFolder` takes."""
-        names = ("bert_config_file", "vocab_file", "do_lower_case")
-        return {name: getattr(self, name) for name in names}
 
     @property
     def label_names(self) -> list[str]:
@@ -143,7 +143,7 @@ FORMATS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConversionSource(NoAnswer):
+class ConversionSource(FolderOptions):
     """The model to convert."""
 
     GROUP = "model"
@@ -164,16 +164,6 @@ class ConversionSource(NoAnswer):
             Option("format", "keras"),
         ),
         choices=tuple(ARCHITECTURES),
-    )
-    bert_config_file: str | None = option(
-        None, f"The model's configuration, bert_config.json.{BESIDE}"
-    )
-    vocab_file: str | None = option(None, f"WordPiece vocabulary, one entry per line.{BESIDE}")
-    do_lower_case: bool | None = option(
-        None, "Whether the model is uncased. Default: as the model's folder says."
-    )
-    is_pair: bool | None = option(
-        None, "The Hugging Face classifier takes pairs of texts, which none of its files says."
     )
 
 

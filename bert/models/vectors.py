@@ -208,16 +208,7 @@ class TextEncoder:
         return self._extractors[layer, pooling]
 
     def read(self, texts: Sequence[Text], max_seq_length: int | None = None) -> "list[Line]":
-        """Returns texts as inputs of the model; longer texts are truncated.
-
-        Args:
-          texts: The texts.
-          max_seq_length: Maximum tokens, including [CLS] and [SEP]; None for all that the model
-            takes.
-
-        Raises:
-          ValueError: where an input is no text, or the length does not fit the model.
-        """
+        """Returns texts, truncated to `max_seq_length` or to all that the model takes."""
         from bert.tasks.features import read_line  # noqa: PLC0415
 
         limit = self.config.max_position_embeddings
@@ -233,12 +224,7 @@ class TextEncoder:
     def inputs(
         self, texts: Sequence[Text], max_seq_length: int | None = None
     ) -> dict[str, np.ndarray]:
-        """Returns texts as arrays, int32 [N, S], for the inputs of a Keras model of the encoder.
-
-        Args:
-          texts: As `read`.
-          max_seq_length: As `read`; the arrays are as wide as the longest text needs.
-        """
+        """Returns texts as arrays, int32 [N, S], as wide as the longest text needs."""
         lines = self.read(texts, max_seq_length)
         ids = [line.input_ids for line in lines]
         segment_ids = [line.segment_ids for line in lines]
@@ -258,18 +244,8 @@ class TextEncoder:
     ) -> np.ndarray:
         """Returns a vector for each text, float32 [N, W], in their order.
 
-        Texts of similar lengths go through the model together, whatever their order.
-
-        Args:
-          texts: As `read`.
-          layer: As `extractor`.
-          pooling: One of `POOLINGS`.
-          normalize: Whether to scale each vector to length 1.
-          max_seq_length: As `read`.
-          between: Called after each batch; an exception of it ends the work.
-
-        Raises:
-          ValueError: where the layer or pooling does not exist, or an input is no text.
+        Texts of similar lengths go through the model together, whatever their order. Arguments are
+        those of `Encoding.encode`, with the defaults of an encoder without a folder.
         """
         if pooling not in POOLINGS:
             raise OptionError("pooling", "be mean, max or cls", pooling)
@@ -289,18 +265,14 @@ class TextEncoder:
     ) -> Iterator[tuple[list[str], np.ndarray]]:
         """Yields the words of each text, and a vector for each word, float32 [words, W].
 
-        The vector of a word is the mean of the vectors of its pieces in this text.
-
-        Args:
-          texts: As `read`.
-          layer: As `extractor`.
-          max_seq_length: As `read`.
+        The vector of a word is the mean of the vectors of its pieces in this text. Arguments are as
+        for `encode`.
         """
         lines = self.read(texts, max_seq_length)
         for chunk in self._extract(self.extractor(layer, "none"), lines, max_seq_length):
             for line, (values,) in chunk:
                 words = group_words(line.tokens)
-                means = [values[places].mean(axis=0) for _, places in words]
+                means = [values[positions].mean(axis=0) for _, positions in words]
                 found = np.stack(means) if means else np.zeros((0, values.shape[-1]), np.float32)
                 yield [word for word, _ in words], found
 
@@ -330,14 +302,14 @@ def find_encoder(model: keras.Model) -> modeling.BertModel | None:
 def group_words(tokens: Sequence[str]) -> list[tuple[str, list[int]]]:
     """Returns the words of `[CLS] a [SEP] (b [SEP])`, each with the positions of its pieces."""
     words: list[tuple[str, list[int]]] = []
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         if token in ("[CLS]", "[SEP]"):
             continue
-        if token.startswith("##") and words and words[-1][1][-1] == place - 1:
-            word, places = words[-1]
-            words[-1] = (word + token.removeprefix("##"), [*places, place])
+        if token.startswith("##") and words and words[-1][1][-1] == position - 1:
+            word, positions = words[-1]
+            words[-1] = (word + token.removeprefix("##"), [*positions, position])
         else:
-            words.append((token, [place]))
+            words.append((token, [position]))
     return words
 
 
