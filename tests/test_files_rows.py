@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.files.row_writer import write_tsv
-from bert.files.rows import Row, check_width, name_cells, read_objects, read_table
+from bert.files.rows import read_objects, read_table
 from bert.files.texts import clean_line, find_texts, split_pair
 
 READERS = {"tsv": read_table, "csv": read_table, "jsonl": read_objects}
@@ -202,16 +202,6 @@ def test_lines_that_end_as_on_old_macs_are_named(tmp_path, name):
         read(tmp_path / f"t.{name}", "a\rb\rc")
 
 
-def test_a_row_with_too_few_columns_is_named_with_both_numbers():
-    with pytest.raises(ValueError, match=r"^t.tsv:7: has 1 column, needs 3. Received \['a b'\]\.$"):
-        check_width("t.tsv", Row(7, ["a b"]), 3)
-    with pytest.raises(
-        ValueError, match=r"^t.tsv:7: has 2 columns, needs 3, as I say. Received \['a', 'b'\]\.$"
-    ):
-        check_width("t.tsv", Row(7, ["a", "b"]), 3, ", as I say")
-    check_width("t.tsv", Row(7, ["a", "b", "c"]), 3)
-
-
 @pytest.mark.parametrize(
     ("line", "pair"),
     [
@@ -225,17 +215,6 @@ def test_a_row_with_too_few_columns_is_named_with_both_numbers():
 )
 def test_the_last_mark_between_spaces_separates_a_pair(line, pair):
     assert split_pair(line) == pair
-
-
-def test_rows_are_as_wide_as_the_header_but_for_blank_cells():
-    assert name_cells("x:2", ["a", "b"], ["1", "2"]) == {"a": "1", "b": "2"}
-    assert name_cells("x:2", ["a", "b"], ["1", "2", "", ""]) == {"a": "1", "b": "2"}
-    with pytest.raises(ValueError, match=r"^x:3: has 1 column, but the first line has 2\..*quotes"):
-        name_cells("x:3", ["a", "b"], ["1"])
-    with pytest.raises(
-        ValueError, match=r"^x:3: has 3 columns, but the first line has 2\..*quotes"
-    ):
-        name_cells("x:3", ["a", "b"], ["1", "", "3"])
 
 
 def test_lines_lose_their_ends_and_carriage_returns():

@@ -41,7 +41,7 @@ BUDGETS = {
     "bert": 734,
     "bert.commands": 3081,
     "bert.export": 1459,
-    "bert.files": 5010,
+    "bert.files": 5004,
     "bert.inspection": 509,
     "bert.models": 3173,
     "bert.network": 929,

@@ -2,13 +2,13 @@
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
-from bert.files.rows import Row, RowReader, format_of, name_cells, suggest_separator
-from bert.options import Message, MessageError, Option, OptionError
+from bert.files.rows import Row, RowReader, format_of
+from bert.files.tables import Table, is_number
+from bert.options import Message, Option, OptionError
 
 
 class Input(NamedTuple):
@@ -110,7 +110,7 @@ def read_inputs(
         names, _ = parquet.describe_parquet(path)
         return Inputs(names, Rows(reader, iter(reader), _object_parser(columns)))
     if kind == "jsonl":
-        return Inputs([], Rows(reader, iter(reader), _json_parser(columns)))
+        return Inputs([], Rows(reader, iter(reader), _object_parser(columns)))
     fields = columns.fields
     return Inputs(list(fields), Rows(reader, iter(reader), _line_parser(fields)))
 
@@ -172,22 +172,12 @@ def _line_parser(fields: tuple[str, ...]) -> Parser:
     return parse
 
 
-def _json_parser(columns: Columns) -> Parser:
-    parse_object = _object_parser(columns)
+def _object_parser(columns: Columns) -> Parser:
     default = columns.choices[-1]
 
     def parse(place: str, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if isinstance(value, str) and len(default) == 1:
             value = {default[0]: value}
-        return parse_object(place, value)
-
-    return parse
-
-
-def _object_parser(columns: Columns) -> Parser:
-    default = columns.choices[-1]
-
-    def parse(place: str, value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         names = columns.find(list(value)) if isinstance(value, Mapping) else None
         if names is None and columns.derive and isinstance(value, Mapping):
             return dict(value), columns.derive(place, value)
@@ -202,63 +192,53 @@ def _object_parser(columns: Columns) -> Parser:
 
 
 def _read_table(reader: RowReader, columns: Columns) -> Inputs:
-    rows = iter(reader)
     # A header may be blank, which is then the error.
     reader.keeps_blank = reader.is_plain_tsv
-    first = next(rows, None)
-    if first is None:
-        raise ValueError(
-            f"{reader.path!r} must hold a header and the rows of a table. It is empty."
-        )
-    if isinstance(first.cells, ValueError):
-        raise first.cells
+    table = Table(reader)
     # In a single column of TSV, a blank line is a row with a blank text.
-    reader.keeps_blank = reader.is_plain_tsv and len(first.cells) == 1
-    if columns.derive and not columns.given and not columns.find(first.cells):
-        header = _unique([cell.strip() for cell in first.cells])
-        return Inputs(header, Rows(reader, rows, _row_parser(header, columns)), reader.separator)
-    names, places = _locate(reader, first.cells, columns)
-    if names is None:
-        # The first row is an input as all others.
-        names = [f"column_{place}" for place in range(len(first.cells))]
-        rows = itertools.chain([first], rows)
-    parse = _cells_parser(names, places, columns.fields)
+    reader.keeps_blank = reader.is_plain_tsv and len(table.names) == 1
+    names, rows = _unique(table.names), table.rows
+    likeliest = columns.choices[0]
+    positions: list[int] | None = None
+    if found := columns.find(table.names):
+        positions = [table.names.index(name) for name in found if table.find(name) is not None]
+    elif columns.derive and not columns.given:
+        pass
+    elif all(map(is_number, likeliest)):
+        positions = list(map(int, likeliest))
+        if not columns.known.get("has_header"):
+            # The first row is an input as all others.
+            names = [f"column_{position}" for position in range(len(names))]
+            rows = itertools.chain([table.first], rows)
+    else:
+        trained = f" (or {likeliest}, as in training)" if len(columns.choices) > 1 else ""
+        usual = "Name the columns of the texts with %s, or give %s if there is no header."
+        raise table.error(
+            f"the header must name {columns.choices[-1]}{trained}",
+            lambda cells: columns.find(cells) is not None,
+            Message(usual, Option("columns"), Option("input_format", "lines")),
+        )
+    parse_object = _object_parser(columns)
+
+    def parse(place: str, cells: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        table.check_width(place, cells)
+        named = dict(zip(names, cells, strict=False))
+        if positions is None:
+            return parse_object(place, named)
+        if len(cells) <= max(positions):
+            raise ValueError(
+                f"{place}: has {len(cells)} columns, needs {max(positions) + 1}. Received {cells}."
+            )
+        return named, {
+            field: cells[position]
+            for field, position in zip(columns.fields, positions, strict=True)
+        }
+
     return Inputs(names, Rows(reader, rows, parse), reader.separator)
 
 
-def _locate(
-    reader: RowReader, first: list[str], columns: Columns
-) -> tuple[list[str] | None, list[int]]:
-    """Returns the names in the header, None where there is none, and the places of the fields."""
-    path, separator = reader.path, reader.separator
-    header = [cell.strip() for cell in first]
-    if names := columns.find(header):
-        if again := [name for name in names if header.count(name) > 1]:
-            raise ValueError(
-                f"{path}:1: the header must have {again[0]!r} once, for the text is in that "
-                f"column. Received {header}."
-            )
-        return _unique(header), [header.index(name) for name in names]
-    likeliest = columns.choices[0]
-    if all(re.fullmatch("[0-9]+", name) for name in likeliest):
-        places = [int(name) for name in likeliest]
-        return _unique(header) if columns.known.get("has_header") else None, places
-    missing = [name for name in columns.choices[-1] if name not in header]
-    trained = f" (or {likeliest}, as in training)" if len(columns.choices) > 1 else ""
-    hint = suggest_separator(
-        separator.join(first), separator, lambda cells: columns.find(cells) is not None
-    )
-    usual = Message(
-        " Name the columns of the texts with %s, or give %s if there is no header.",
-        Option("columns"),
-        Option("input_format", "lines"),
-    )
-    text = "%s:1: the header must name %s%s. Received %s.%s"
-    raise MessageError(text, path, missing, trained, header, hint or usual)
-
-
 def _unique(header: Sequence[str]) -> list[str]:
-    """Returns the names, where one is there again with a number behind it that is free."""
+    """Returns the names, with a free number after a name that is there already."""
     names: list[str] = []
     for name in header:
         count = header[: len(names)].count(name)
@@ -266,28 +246,3 @@ def _unique(header: Sequence[str]) -> list[str]:
         taken = {*header, *names}
         names.append(next(each for each in numbered if each not in taken) if count else name)
     return names
-
-
-def _row_parser(names: list[str], columns: Columns) -> Parser:
-    """Returns a parser of rows below a header in which other columns are named."""
-    parse_object = _object_parser(columns)
-
-    def parse(place: str, cells: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        return parse_object(place, name_cells(place, names, cells))
-
-    return parse
-
-
-def _cells_parser(names: list[str], places: list[int], fields: tuple[str, ...]) -> Parser:
-    """Returns a parser of rows below a header that names the columns of the task."""
-
-    def parse(place: str, cells: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        named = name_cells(place, names, cells)
-        if len(cells) <= max(places):
-            raise ValueError(
-                f"{place}: has {len(cells)} columns, needs {max(places) + 1}. Received {cells}."
-            )
-        row = zip(fields, places, strict=True)
-        return named, {field: cells[index] for field, index in row}
-
-    return parse

@@ -360,7 +360,6 @@ def try_csv_rows(
     A cell within double quotes may hold separators, line breaks, and doubled quotes for single
     ones.
     """
-    header = ""
     # Lines that a quote without an end has taken, which may be rows of their own.
     waiting: collections.deque[tuple[int, str]] = collections.deque()
 
@@ -369,7 +368,6 @@ def try_csv_rows(
 
     while first := take():
         number, line = first
-        header = header or line
         taken: list[tuple[int, str]] = []
         texts = itertools.chain([line], (text for _, text in _noted(iter(take, None), taken)))
         # A reader for each row, which takes as many lines as the row has.
@@ -382,10 +380,7 @@ def try_csv_rows(
             with _any_size():
                 cells = next(reader)
         except csv.Error as error:
-            hint: str | Message = ""
-            # A header of a single column speaks of another separator.
-            if number == 1 or separator not in header:
-                hint = suggest_separator(header, separator, lambda _: True)
+            hint = suggest_separator(line, separator, lambda _: True) if number == 1 else ""
             reason = MessageError(
                 "%s:%s: a cell that begins with a quote must end with one, and quotes within it "
                 "must be doubled. Received %s (%s, on line %s).%s",
@@ -413,56 +408,6 @@ def _noted(
 def is_table(path: str) -> bool:
     """Returns whether a file has rows of cells, rather than objects."""
     return ending_of(path) not in (".jsonl", ".json", parquet.ENDING)
-
-
-def check_width(
-    path: str, row: Row, needed: int, reason: str = "", hint: str | Message = ""
-) -> None:
-    """Raises `ValueError` if a row has fewer columns than `needed`."""
-    count = len(row.cells)
-    if count < needed:
-        raise MessageError(
-            "%s:%s: has %s column%s, needs %s%s. Received %s.%s",
-            path,
-            row.line,
-            count,
-            "s" * (count != 1),
-            needed,
-            reason,
-            row.cells if len(str(row.cells)) <= 80 else str(row.cells)[:80] + "...",
-            hint,
-        )
-
-
-def why_width(is_narrow: bool) -> str:
-    """Returns why a row may have fewer cells than there are columns, or more, and what to do."""
-    if is_narrow:
-        return (
-            "A text with a line break must be within quotes, in a .csv. If empty columns at the "
-            "end are left off, as Excel does, remove them from all rows."
-        )
-    return "A text with a separator in it must be within quotes, in a .csv."
-
-
-def name_cells(place: str, names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
-    """Returns the cells of a row by the names of the columns.
-
-    Args:
-      place: The file and the line, for messages.
-      names: The columns.
-      cells: As many; blank ones may follow.
-
-    Raises:
-      ValueError: where there are fewer or more, as where a line break or a separator cuts a text.
-    """
-    count = len(cells)
-    if count < len(names) or any(cells[len(names) :]):
-        reason = why_width(count < len(names))
-        raise ValueError(
-            f"{place}: has {count} column{'s' * (count != 1)}, but the first line has "
-            f"{len(names)}. Received {cells!r:.200}. {reason}"
-        )
-    return dict(zip(names, cells, strict=False))
 
 
 def shorten(text: str) -> str:

@@ -9,16 +9,8 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert.files.paths import match_files, read_lines
-from bert.files.rows import (
-    FORMATS,
-    SEPARATORS,
-    Row,
-    RowReader,
-    checked,
-    format_of,
-    name_cells,
-    suggest_separator,
-)
+from bert.files.rows import FORMATS, SEPARATORS, RowReader, format_of
+from bert.files.tables import Table
 from bert.options import Message, MessageError, Option, OptionError, option
 
 # The columns that hold texts where nobody says which.
@@ -199,8 +191,12 @@ class _Source:
                 Option("input_format"),
             )
 
+    def _open(self) -> Table:
+        return Table(RowReader(self.path, self.form, self._separator), strict=True)
+
     def _find_columns(self, text_column: str | None) -> None:
-        names = self._names()
+        table = self._open()
+        names = table.names
         if text_column:
             self._text_columns = text_column.split(",")
         elif len(names) == 1:
@@ -214,65 +210,17 @@ class _Source:
                 f"name the column of the texts in {self.path!r}, or two for pairs",
                 Message("%r; the columns are %s", text_column, names),
             )
-        wanted = [*self._text_columns, *([self._id_column] if self._id_column else [])]
-        if not text_column and len(names) == 1 and (hint := self._suggest(names, [])):
-            raise MessageError(
-                "The header of %r must name its columns. It is a single one, %r.%s If it is one, "
-                "name it with %s.",
-                self.path,
-                names[0],
-                hint,
-                Option("text_column"),
+        if not text_column and len(names) == 1 and table.suggest_separator(lambda _: True):
+            must = Message("its columns must be named, a single one with %s", Option("text_column"))
+            raise table.error(must, lambda _: True)
+        wanted = self._text_columns + ([self._id_column] if self._id_column else [])
+        if None in map(table.find, wanted):
+            options = Option("text_column"), Option("id_column")
+            raise table.error(
+                Message("it must have the columns %s, those of %s and %s", wanted, *options),
+                lambda cells: {*wanted} <= {*cells},
+                Message("%s reads lines of text instead.", Option("input_format", "lines")),
             )
-        if missing := [name for name in wanted if name not in names]:
-            raise MessageError(
-                "%r must have the columns %s. It lacks %s and has %s. Name those of the texts and "
-                "their ids with %s and %s; %s reads lines of text instead.%s",
-                self.path,
-                wanted,
-                missing,
-                names,
-                Option("text_column"),
-                Option("id_column"),
-                Option("input_format", "lines"),
-                self._suggest(names, wanted),
-            )
-
-    def _reader(self) -> RowReader:
-        return RowReader(self.path, self.form, self._separator)
-
-    def _names(self) -> list[str]:
-        rows = checked(self._reader())
-        if self.form in ("jsonl", "parquet"):
-            first = next(rows, None)
-            return list(first.cells) if first else []
-        return self._header(rows)
-
-    def _header(self, rows: Iterator[Row]) -> list[str]:
-        """Returns the names in the first row, which it takes."""
-        first = next(rows, None)
-        if first is None:
-            raise ValueError(
-                f"{self.path!r} must hold a header and the rows of a table. It holds blank lines."
-            )
-        return [cell.strip() for cell in first.cells]
-
-    def _suggest(self, names: list[str], wanted: list[str]) -> str | Message:
-        """Returns a remedy where another separator would give the wanted columns."""
-        if self.form not in ("tsv", "csv"):
-            return ""
-        separator = self._reader().separator
-        return suggest_separator(
-            separator.join(names), separator, lambda cells: {*wanted} <= {*cells}
-        )
-
-    def _records(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields the place of each row and its cells by the names of their columns."""
-        rows = checked(self._reader())
-        header = self._header(rows) if self.form in ("tsv", "csv") else []
-        for row in rows:
-            place = f"{self.path}:{row.line}"
-            yield place, name_cells(place, header, row.cells) if header else row.cells
 
     def read(self) -> Iterator[GivenText]:
         """Yields the texts."""
@@ -284,7 +232,10 @@ class _Source:
                 warn_of_damaged(damaged)
                 self._has_warned = True
             return
-        for place, cells in self._records():
+        table = self._open()
+        for row in table.rows:
+            place = f"{self.path}:{row.line}"
+            cells = table.name_cells(place, row.cells)
             texts = [self._cell(place, cells, name) for name in self._text_columns]
             name = self._id_column
             given = None if name is None else str(self._cell(place, cells, name, is_text=False))

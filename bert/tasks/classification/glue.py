@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from absl import logging
 
 from bert.files.paths import describe_folder, find_file, list_folder
-from bert.files.rows import Row, check_width, read_table
+from bert.files.rows import Row, read_table
+from bert.files.tables import shorten
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 
 _NLI = ("contradiction", "entailment", "neutral")
@@ -268,7 +269,11 @@ class GlueDataSet(DataSet):
         tolerated = max(1, _TOLERATED_PART * len(rows)) if self.task.name == "qqp" else 0
         # Without labels, rows have their places in a submission, which must not shift.
         if columns.label is None or len(short) > tolerated:
-            check_width(path, short[0], columns.needed, f" for task {self.task.name!r}")
+            count = len(short[0].cells)
+            raise ValueError(
+                f"{path}:{short[0].line}: has {count} column{'s' * (count != 1)}, needs "
+                f"{columns.needed} for task {self.task.name!r}. Received {shorten(short[0].cells)}."
+            )
         logging.warning(
             "%s: skipped %d rows with too few columns, the first on line %d.",
             path,

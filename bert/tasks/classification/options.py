@@ -1,9 +1,9 @@
 """Options of classification: the data set, what is predicted, and which columns hold it."""
 
 import dataclasses
-import re
 
 from bert.files.rows import SEPARATORS, find_separator
+from bert.files.tables import is_number
 from bert.options import Message, MessageError, Option, OptionError, option
 from bert.tasks.classification.examples import METRICS
 from bert.tasks.classification.glue import TASK_NAMES
@@ -94,7 +94,7 @@ class ClassificationData(DataFiles):
     def expects_header(self) -> bool:
         """Whether the first row of a table names the columns."""
         if self.has_header is None:
-            return not all(map(is_index, self.columns.values()))
+            return not all(map(is_number, self.columns.values()))
         return self.has_header
 
     def check_columns(self) -> None:
@@ -108,7 +108,7 @@ class ClassificationData(DataFiles):
             raise ValueError(
                 f"Columns must be names or numbers, each with one use. Received {columns}."
             )
-        if self.has_header is False and not all(map(is_index, columns.values())):
+        if self.has_header is False and not all(map(is_number, columns.values())):
             raise MessageError(
                 "Columns must be numbers, counted from 0, where %s is false. Received %s.",
                 *(Option("has_header"), columns),
@@ -147,8 +147,3 @@ class ClassificationData(DataFiles):
 _OF_CUSTOM = (
     *("metric", "task_type", "labels", *_COLUMNS, "separator", "label_separator", "has_header"),
 )
-
-
-def is_index(column: str) -> bool:
-    """Returns whether a column is given by its number."""
-    return re.fullmatch("[0-9]+", column) is not None

@@ -14,11 +14,12 @@ from typing import Any
 from absl import logging
 
 from bert.files.paths import describe_folder, is_file, list_folder
-from bert.files.rows import format_of, is_table
+from bert.files.rows import Row, format_of, is_table
+from bert.files.tables import shorten
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 from bert.tasks.classification.options import ClassificationData
-from bert.tasks.classification.rows import File, Record, is_not_finite, read_file, shorten
+from bert.tasks.classification.rows import File, is_not_finite, read_file
 from bert.tasks.split import DevSplit, find_in_folder
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tsv.gz", ".csv.gz", ".jsonl.gz")
@@ -162,21 +163,21 @@ class CustomDataSet(DataSet):
         labels = self.task.labels
         _check_header(file, self._data, labels)
         examples = []
-        unknown: list[Record] = []
+        unknown: list[Row] = []
         # Of several labels, a blank cell says that there are none; but a column of blank ones, that
         # nobody knows them.
-        is_labelled = not all(map(_is_blank, file.records))
-        for number, record in enumerate(file.records, start=1):
-            cells = record.cells
+        is_labelled = not all(map(_is_blank, file.rows))
+        for number, row in enumerate(file.rows, start=1):
+            cells = row.cells
             label = None
             if split != "test":
-                label = _read_label(file, record, self._data, labels)
+                label = _read_label(file, row, self._data, labels)
             elif "label_column" in cells and is_labelled:
                 label = _parse_label(cells["label_column"], self._data)
                 if not _is_among(label, labels):
                     label = None
                     if cells["label_column"] not in (None, ""):
-                        unknown.append(record)
+                        unknown.append(row)
             guid = cells.get("id_column", f"{split}-{number}")
             text_a, text_b = cells["text_a_column"], cells.get("text_b_column")
             examples.append(InputExample(guid, text_a, text_b, label))
@@ -192,8 +193,8 @@ class CustomDataSet(DataSet):
         return examples
 
 
-def _is_blank(record: Record) -> bool:
-    cell = record.cells.get("label_column")
+def _is_blank(row: Row) -> bool:
+    cell = row.cells.get("label_column")
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
@@ -235,9 +236,9 @@ def _check_header(file: File, data: ClassificationData, labels: Sequence[str]) -
                 *(file.path, file.header.line, cell, Option("has_header")),
             )
     elif _may_be_header(file, data):
-        cells = list(file.records[0].cells.values())
+        cells = list(file.rows[0].cells.values())
         # The columns' own numbers are the header that pandas writes where there are no names.
-        if all(map(_is_header_word, cells)) or file.records[0].cells == data.columns:
+        if all(map(_is_header_word, cells)) or file.rows[0].cells == data.columns:
             _refuse_header(file, cells)
 
 
@@ -254,19 +255,19 @@ def _refuse_header(file: File, cells: list[str]) -> None:
     raise MessageError(
         "%s:%d: the first row must be an example, as all columns are given as numbers. Received "
         "%s, which looks like a header. Set %s to true if it is one, or to false.",
-        *(file.path, file.records[0].line, cells, Option("has_header")),
+        *(file.path, file.rows[0].line, cells, Option("has_header")),
     )
 
 
 def _find_labels(file: File, data: ClassificationData) -> list[str]:
     _check_header(file, data, ())
     counts: collections.Counter[str] = collections.Counter()
-    for record in file.records:
-        label = _read_label(file, record, data, None)
+    for row in file.rows:
+        label = _read_label(file, row, data, None)
         assert not isinstance(label, float)
         counts.update([label] if isinstance(label, str) else label)
     if _may_be_header(file, data):
-        cells = file.records[0].cells
+        cells = file.rows[0].cells
         if _is_header_word(cells["label_column"]) and counts[cells["label_column"].strip()] == 1:
             _refuse_header(file, list(cells.values()))
     if all(re.fullmatch("-?[0-9]+", label) for label in counts):
@@ -278,11 +279,11 @@ def _find_labels(file: File, data: ClassificationData) -> list[str]:
             "%r must hold at least two labels in column %r, unless %s gives them. Received %s.",
             *(file.path, data.label_column, Option("labels"), labels),
         )
-    if len(labels) >= _SUSPICIOUS_LABELS and 2 * len(labels) > len(file.records):
+    if len(labels) >= _SUSPICIOUS_LABELS and 2 * len(labels) > len(file.rows):
         raise MessageError(
             "%r must hold labels in column %r. Received %d different ones for %d examples: %s. If "
             "they are numbers to predict, %s is regression; if they are labels, give them with %s.",
-            *(file.path, data.label_column, len(labels), len(file.records), _show(labels)),
+            *(file.path, data.label_column, len(labels), len(file.rows), _show(labels)),
             *(Option("task_type"), Option("labels")),
         )
     logging.info("Labels found in %s: %s", file.path, _show(labels))
@@ -332,17 +333,17 @@ def _warn_of_joined(file: File, labels: Sequence[str], separator: str) -> None:
 
 
 def _read_label(
-    file: File, record: Record, data: ClassificationData, labels: Sequence[str] | None
+    file: File, row: Row, data: ClassificationData, labels: Sequence[str] | None
 ) -> Label:
-    """Returns the label of a record; raises `ValueError` unless it is among `labels`."""
-    value = record.cells["label_column"]
+    """Returns the label of a row; raises `ValueError` unless it is among `labels`."""
+    value = row.cells["label_column"]
     label = _parse_label(value, data)
     if label is not None and (labels is None or _is_among(label, labels)):
         return label
     hints = []
     if isinstance(value, list) and data.task_type == "classification":
         hints.append(Message(" With several labels for an example, %s is multi_label.", _TASK_TYPE))
-    elif file.is_first(record) and is_table(file.path):
+    elif file.is_first(row) and is_table(file.path):
         hints.append(Message(" If this line is a header, set %s to true.", Option("has_header")))
     if isinstance(value, str) and value.strip().startswith("["):
         hints.append(
@@ -350,7 +351,7 @@ def _read_label(
         )
     raise MessageError(
         "%s:%d: the label, in column %r, must be %s. Received %s.%s",
-        *(file.path, record.line, data.label_column, _describe_labels(data, labels)),
+        *(file.path, row.line, data.label_column, _describe_labels(data, labels)),
         *(shorten(value), joined(hints, "")),
     )
 

@@ -7,7 +7,7 @@ any length; and `label`, the number of the right one from 0.
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,8 @@ from scipy.special import log_softmax
 
 import tokenization
 from bert.files.row_writer import write_tsv
-from bert.files.rows import (
-    Row,
-    find_separator,
-    is_table,
-    name_cells,
-    read_objects,
-    read_table,
-    suggest_separator,
-)
-from bert.options import MessageError
+from bert.files.rows import Row, is_table, read_objects
+from bert.files.tables import open_table
 from bert.tasks.examples import warn_of_unknown
 
 _ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
@@ -69,7 +61,7 @@ def read(path: str, *, with_labels: bool = True, separator: str | None = None) -
     Args:
       path: A path that `tf.io.gfile` reads.
       with_labels: Whether every example must have a label.
-      separator: As for `find_separator`.
+      separator: As for `rows.find_separator`.
 
     Raises:
       ValueError: naming file and line, where an ending is missing or a label is none of them.
@@ -84,25 +76,17 @@ def read(path: str, *, with_labels: bool = True, separator: str | None = None) -
     return examples
 
 
-def _read_cells(path: str, with_labels: bool, separator: str | None) -> list[Row]:
-    """Returns the rows by the names of the columns."""
-    header, *rows = read_table(path, separator) or [Row(1, [])]
-    names = header.cells
+def _read_cells(path: str, with_labels: bool, separator: str | None) -> Iterator[Row]:
+    """Yields the rows by the names of the columns."""
+    table = open_table(path, separator)
     needed = ["ending0", "ending1", *["label"] * with_labels]
-    missing = [name for name in needed if name not in names]
-    if missing or not {"sent1", "context"} & set(names):
-        found = find_separator(path, separator)
-        hint = suggest_separator(found.join(names), found, lambda cells: "ending0" in cells)
-        raise MessageError(
-            "%s:%s: the header must name sent1 (or context), %s. Received %s.%s",
-            path,
-            header.line,
-            ", ".join(needed),
-            names,
-            hint,
-        )
+    has_context = {*map(table.find, ("sent1", "context"))} != {None}
+    if not has_context or None in map(table.find, needed):
+        must = f"the header must name sent1 (or context), {', '.join(needed)}"
+        raise table.error(must, lambda cells: "ending0" in cells)
     # SWAG's first column has no name; it counts the rows.
-    return [Row(row.line, name_cells(f"{path}:{row.line}", names, row.cells)) for row in rows]
+    for row in table.rows:
+        yield Row(row.line, table.name_cells(f"{path}:{row.line}", row.cells))
 
 
 def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_label: bool) -> Example:
