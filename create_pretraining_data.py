@@ -22,8 +22,8 @@ from bert.commands.console import run_script
 from bert.commands.create_pretraining_data import Settings, check
 from bert.commands.flags import changed_flags
 from bert.commands.lines import show_lines
-from bert.files.collector import at_rest
 from bert.files.outputs import try_outputs
+from bert.files.process import collector_off
 from bert.files.progress import Progress
 from bert.options import take
 from bert.original import instances as original_instances
@@ -236,7 +236,7 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
     return _make_records(records, settings.num_workers)
 
 
-@at_rest
+@collector_off()
 def _make_records(records: NewRecords, num_workers: int) -> InstanceTable:
     """Makes the records of the original, with all of them in memory."""
     draws, tokenizer = records.draws, records.tokenizer

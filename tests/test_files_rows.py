@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.files.row_writer import write_tsv
-from bert.files.rows import read_objects, read_table
+from bert.files.rows import load_rows
 from bert.files.texts import clean_line, find_texts, split_pair
-
-READERS = {"tsv": read_table, "csv": read_table, "jsonl": read_objects}
 
 # Written without quotes where lines end with LF, a carriage return before it is part of the end.
 cells = st.text(st.characters(exclude_characters="\r\0", codec="utf-8"), max_size=8)
@@ -21,7 +19,7 @@ cells = st.text(st.characters(exclude_characters="\r\0", codec="utf-8"), max_siz
 
 def read(path, content):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return READERS[path.suffix[1:]](str(path))
+    return load_rows(str(path))
 
 
 def is_blank(row):
@@ -94,7 +92,7 @@ def test_a_written_cell_keeps_to_its_line(tmp_path):
     breaks = [chr(code) for code in range(0x3000) if len(f"a{chr(code)}b".splitlines()) > 1]
     write_tsv(str(path), [["head", ""], ["".join(["a\t\tb\r\n", *breaks]), "\ud800 \xa0"]])
     assert path.read_bytes() == "head\t\na b \t? \xa0\n".encode()
-    assert read_table(str(path))[1].cells == ["a b ", "? \xa0"]
+    assert load_rows(str(path))[1].cells == ["a b ", "? \xa0"]
 
 
 def test_line_separators_of_unicode_do_not_end_lines(tmp_path):
@@ -111,14 +109,14 @@ WRONG = [
     (
         "tsv",
         b"a\nb\xe9te\tx\n",
-        "{path}:2: text must be UTF-8. Received bytes of another encoding: b'b\\xe9te\\tx\\n'. "
-        "Convert the file to UTF-8.",
+        "{path}:2: text must be UTF-8. Received b'b\\xe9te\\tx\\n'. If the file is Latin-1, "
+        "convert it with `iconv -f LATIN1 -t UTF-8`.",
     ),
     (
         "csv",
         "a,b\n".encode("utf-16"),
-        "{path}:1: text must be UTF-8. Received bytes of UTF-16: "
-        "b'\\xff\\xfea\\x00,\\x00b\\x00'. Convert the file to UTF-8.",
+        "'{path}' must be UTF-8 text. It is UTF-16: convert it, as with `iconv -f UTF-16 -t "
+        "UTF-8`.",
     ),
     (
         "csv",
@@ -196,7 +194,7 @@ def test_half_of_a_pair_of_surrogates_is_no_text(tmp_path):
             read(tmp_path / "t.jsonl", "{}\n" + content)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", ["tsv", "csv", "jsonl"])
 def test_lines_that_end_as_on_old_macs_are_named(tmp_path, name):
     with pytest.raises(ValueError, match="must have lines that end with LF"):
         read(tmp_path / f"t.{name}", "a\rb\rc")
@@ -231,7 +229,16 @@ def test_lines_lose_their_ends_and_carriage_returns():
         (b"PK\x03\x04...", r"begins as a \.zip file"),
     ],
 )
-def test_files_of_other_forms_are_told_before_they_are_read(tmp_path, content, message):
+def test_files_of_other_formats_are_refused_before_they_are_read(tmp_path, content, message):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         find_texts(str(tmp_path / "*.txt"))
+    with pytest.raises(ValueError, match=message):
+        load_rows(str(tmp_path / "a.txt"), "csv")
+
+
+def test_a_workbook_is_named_with_the_way_to_a_table(tmp_path):
+    path = tmp_path / "data.xlsx"
+    path.write_bytes(b"PK\x03\x04\n\x00")
+    with pytest.raises(ValueError, match=r"xlsx' must be a text file.*as CSV UTF-8 .*read_excel"):
+        load_rows(str(path), "csv")

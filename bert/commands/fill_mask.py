@@ -13,7 +13,7 @@ from bert.commands.settings import WHOLE_FILE, OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.paths import match_file
 from bert.files.process import import_tensorflow
-from bert.files.rows import stdin_lines, text_lines
+from bert.files.rows import text_lines
 from bert.files.texts import clean_line
 from bert.files.visible import visible
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
@@ -193,7 +193,7 @@ def _check_lines(settings: Settings, path: str, model: "MaskedModel") -> None:
 def _read_lines(path: str, *, warns: bool = True) -> Iterator[tuple[str, str]]:
     """Yields the place and the text of each line that is not blank; may warn of blank lines."""
     blank = 0
-    for number, line in stdin_lines() if path == "-" else text_lines(path):
+    for number, line in text_lines(path):
         text = clean_line(line)
         if text:
             yield f"{path}:{number}: the text", text

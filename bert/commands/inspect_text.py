@@ -8,7 +8,7 @@ from bert.commands.checks import UNCHECKED, Checks
 from bert.commands.settings import OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
-from bert.files.rows import stdin_lines
+from bert.files.rows import text_lines
 from bert.models.options import QueriedModel
 from bert.options import REQUIRED, MessageError, Option, option, take
 from bert.weights.options import CHECKPOINT_FORMS
@@ -57,7 +57,7 @@ def prepare(settings: Settings, texts: Sequence[str]) -> str:
     _check_output(settings)
     if text is not None:
         return text
-    text = "\n".join(line for _, line in stdin_lines()).strip()
+    text = "\n".join(line for _, line in text_lines("-")).strip()
     if not text:
         raise ValueError("There must be a text, in quotes or on standard input, which is empty.")
     return text

@@ -1,4 +1,4 @@
-"""What the process is, a script's own or another program's, and the import of TensorFlow in it."""
+"""The process: whether it is a script's own, its garbage collector, and TensorFlow's import."""
 
 import contextlib
 import gc
@@ -13,13 +13,13 @@ _is_script = False
 
 
 def own_process() -> None:
-    """Declares that the process is a script's own, so that there is no program to disturb."""
+    """Declares that the process runs a script of this project and no other program."""
     global _is_script  # noqa: PLW0603
     _is_script = True
 
 
 def is_script() -> bool:
-    """Returns whether the process is a script's own, so that there is no program to disturb."""
+    """Returns whether the process runs a script of this project and no other program."""
     return _is_script
 
 
@@ -31,14 +31,14 @@ def import_tensorflow() -> None:
     if "keras" in sys.modules and "tensorflow" in sys.modules:
         return
     # An exception in the middle of the import might be swallowed.
-    with deferred_stop(), _same_random_state(), _collector_off(), _without_sklearn(), _hidden():
+    with deferred_stop(), _same_random_state(), collector_off(), _without_sklearn(), _hidden():
         import keras  # noqa: PLC0415
         import tensorflow  # noqa: F401, PLC0415
 
         del keras
     if is_script():
-        # All of it stays until the end, so that it need not be looked through later, either.
-        # Of another program, that might keep what it wants to let go.
+        # Modules stay until the end, so that the collector need not search them later. In another
+        # program, this would also freeze objects that are garbage soon.
         gc.freeze()
 
 
@@ -53,8 +53,12 @@ def _same_random_state() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
-    """Switches off the garbage collector, which would search the import again and again in vain."""
+def collector_off() -> Iterator[None]:
+    """Switches off the garbage collector in a block, or in a function that this decorates.
+
+    Where very many objects without circles are made, the collector searches them again and again
+    in vain.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:

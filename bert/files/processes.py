@@ -19,30 +19,35 @@ from bert.files.signals import STOP_SIGNALS
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Items that wait or are done ahead of the one asked for, per process.
+# Items in progress or done ahead of the next result, per process.
 _AHEAD = 3
-
-
-# Threads that wait for disks or networks.
-_WAITING = 16
+# Threads, which mostly wait for disks or networks.
+_THREADS = 16
 
 
 def in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yields what a function that mostly waits makes of each item, several at a time, in order.
+    """Yields `function(item)` for each item, in order, computed in several threads.
 
-    Of several exceptions, that of the first item is raised, and no more items are begun.
+    Of several exceptions, the one of the first item is raised, and no more items are begun.
     """
-    waiting: collections.deque[futures.Future[Result]] = collections.deque()
-    pool = futures.ThreadPoolExecutor(_WAITING)
+    pool = futures.ThreadPoolExecutor(_THREADS)
     try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > _WAITING:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from _in_order(lambda item: pool.submit(function, item), items, _THREADS + 1)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _in_order(
+    submit: Callable[[Item], futures.Future[Result]], items: Iterable[Item], limit: int
+) -> Iterator[Result]:
+    """Yields the results of submitted items in order, with at most `limit` items submitted."""
+    waiting: collections.deque[futures.Future[Result]] = collections.deque()
+    for item in items:
+        waiting.append(submit(item))
+        if len(waiting) >= limit:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 def usable_cores() -> int:
@@ -53,15 +58,15 @@ def usable_cores() -> int:
 
 
 class Workers:
-    """Processes that each hold `state` and call functions on it and an item.
+    """A pool of processes that hold `state` and call functions on it and an item.
 
-    With one process, this one does the work. Others import the modules of what they are sent, and
-    not the script that was started. They end with this process, however it ends, and at once where
-    the block ends with an exception. Signals to stop are for this process to answer.
+    With one process, this process does the work. A worker imports the modules of what it receives,
+    and not the script that was started. Workers end with this process, however it ends, and at once
+    where the block ends with an exception. They ignore signals to stop, which this process handles.
 
     Args:
-      num_processes: From 1.
-      state: What every function is given first; it is sent to each process once.
+      num_processes: At least 1.
+      state: The first argument of every function; each process receives it once.
     """
 
     def __init__(self, num_processes: int, state: Any) -> None:
@@ -104,33 +109,24 @@ class Workers:
             for item in items:
                 yield function(self._state, item)
             return
+        executor = self._executor
+
+        def submit(item: Item) -> futures.Future[Result]:
+            with _script_hidden(), _signals_blocked():
+                return executor.submit(_call, function, item)
+
         try:
-            yield from self._map(self._executor, function, items)
+            yield from _in_order(submit, items, self._limit)
         except BrokenProcessPool as error:
             raise OSError(
                 "One of the processes ended before its work was done. Where the system stopped it "
                 "for want of memory, use fewer."
             ) from error
 
-    def _map(
-        self,
-        executor: futures.Executor,
-        function: Callable[[Any, Item], Result],
-        items: Iterable[Item],
-    ) -> Iterator[Result]:
-        waiting: collections.deque[futures.Future[Result]] = collections.deque()
-        for item in items:
-            with _script_hidden(), _signals_kept():
-                waiting.append(executor.submit(_call, function, item))
-            if len(waiting) >= self._limit:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
 
 @contextlib.contextmanager
 def _script_hidden() -> Iterator[None]:
-    """Keeps a process that begins from importing the script, and TensorFlow with it."""
+    """Prevents a new process from importing the script, and TensorFlow with it."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -140,8 +136,8 @@ def _script_hidden() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Keeps signals to stop from a process that begins; here they wait until it has begun."""
+def _signals_blocked() -> Iterator[None]:
+    """Blocks signals to stop in a new process, and in this process until the new one is there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -159,7 +155,7 @@ def _set_up(state: Any, end: Connection) -> None:
 
 
 def _end_with_parent(end: Connection) -> None:
-    """Ends this process when its parent is gone, even where that was killed, or wants no more."""
+    """Ends this process when its parent has ended, even by a kill, or closes the pipe."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel, end])

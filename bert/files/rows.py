@@ -4,11 +4,10 @@ import collections
 import contextlib
 import csv
 import functools
-import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -19,21 +18,24 @@ from bert.files.machine import size_text
 from bert.files.paths import file_size, read_lines
 from bert.options import Message, MessageError, Option, OptionError
 
-# How a file of texts is read: line by line, or as one of the tables.
+# The formats of rows: lines of text, tables, and tables of objects.
 FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
 # What `find_separator` takes, in the help of options.
 SEPARATORS = "one character, such as ';', or tab, comma, semicolon or space"
 
-# Within a line, carriage returns are text, but `csv` ends rows there, unless they are in quotes,
-# which not all that write CSV put around them. No text that was decoded holds this one.
+# A carriage return within a line is text, but `csv` ends rows there, unless it is within quotes.
+# This character replaces it for `csv`; no decoded text has it.
 _RETURN = "\udc0d"
-# How Python decodes bytes that are not text without a loss.
-ESCAPED = "surrogateescape"
+# The error handler that decodes bytes that are not UTF-8 without a loss.
+_ESCAPED = "surrogateescape"
 
-
-# Separators that may be meant where another one was expected, with their names in options.
+# Separators to suggest in place of another one, with their names in options.
 _SEPARATORS = {";": ";", "\t": "tab", ",": ",", "|": "|"}
 _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
+
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+# How files begin that are not text.
+_PACKED = {".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd", ".zip": b"PK\3\4"}
 
 
 class Row(NamedTuple):
@@ -50,19 +52,19 @@ class Row(NamedTuple):
 
 
 class RowReader:
-    """The rows of a text file, plain or of gzip, or of Parquet; bad rows are among them.
+    """The rows of a text file, plain or gzip, or of a Parquet file, with the unreadable rows.
 
     Args:
       path: A path that `tf.io.gfile` reads; - for standard input.
-      form: One of `FORMATS`; None for the one of the extension.
-      separator: As `find_separator` takes it, for tables.
+      form: One of `FORMATS`; None for the format of the extension.
+      separator: As for `find_separator`.
 
     Attributes:
       path: As given.
       form: One of `FORMATS`.
       separator: The character between the columns of a table.
-      keeps_blank: Whether blank rows of a table are yielded, not skipped; may be changed at any
-        time.
+      keeps_blank: Whether blank rows of a table are yielded rather than skipped; may be changed
+        while reading.
       is_empty: Whether no line has been read yet.
       done: The share of the file that has been read, up to 1.
     """
@@ -74,6 +76,7 @@ class RowReader:
         self.keeps_blank = False
         self.is_empty = True
         self.done = 0.0
+        self._name = "standard input" if path == "-" else path
 
     @property
     def is_plain_tsv(self) -> bool:
@@ -84,7 +87,9 @@ class RowReader:
         blank: list[int] = []
         for row in self._read():
             is_blank = row.cells is _BLANK or (
-                self.form in ("tsv", "csv") and isinstance(row.cells, list) and is_blank_row(row)
+                self.form in ("tsv", "csv")
+                and isinstance(row.cells, list)
+                and not "".join(row.cells).strip()
             )
             if not is_blank or self.keeps_blank:
                 yield row
@@ -97,47 +102,47 @@ class RowReader:
         if self.form == "parquet":
             _, count = parquet.describe_parquet(self.path)
             for number, values in enumerate(parquet.read_parquet(self.path), start=1):
-                self.done = number / count
+                self.is_empty, self.done = False, number / count
                 yield Row(number, values)
         elif self.form == "csv" or (self.form == "tsv" and not self.is_plain_tsv):
             lines = (
-                (number, decode_line(self.path, number, line, ESCAPED))
+                (number, _decode_line(self._name, number, line, _ESCAPED))
                 for number, line in self._lines()
             )
-            for row in try_csv_rows(self.path, lines, self.separator):
-                yield self._unescape(row)
+            for row in _read_csv(self.path, lines, self.separator):
+                yield self._check_escaped(row)
         else:
             for number, line in self._lines():
                 yield Row(number, self._parse(number, line))
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yields the number, from 1, and the bytes of each line."""
-        if self.path == "-":
-            for number, line in enumerate(sys.stdin.buffer, start=1):
-                self.is_empty = False
-                yield number, line
-            return
-        size = max(file_size(self.path), 1)
-        for number, (line, count) in enumerate(read_lines(self.path), start=1):
-            check_line_end(self.path, number, line)
+        lines: Iterable[tuple[bytes, int]] = ((line, 0) for line in sys.stdin.buffer)
+        size = 1
+        if self.path != "-":
+            lines, size = read_lines(self.path), max(file_size(self.path), 1)
+        for number, (line, count) in enumerate(lines, start=1):
+            if number == 1:
+                check_beginning(self._name, line)
+                _check_line_end(self._name, line)
             self.is_empty, self.done = False, count / size
             yield number, line
 
     def _parse(self, number: int, line: bytes) -> Any:
         try:
-            text = decode_line(self.path, number, line)
+            text = _decode_line(self._name, number, line)
             if self.form == "jsonl":
                 return _parse_json(f"{self.path}:{number}", text)
         except ValueError as error:
             return error
         return text.split("\t") if self.form == "tsv" else text
 
-    def _unescape(self, row: Row) -> Row:
-        """Returns a row of CSV, with an error for its cells where one is not UTF-8."""
+    def _check_escaped(self, row: Row) -> Row:
+        """Returns a row of CSV, with an error in place of cells that are not UTF-8."""
         if isinstance(row.cells, list):
-            line = self.separator.join(row.cells).encode("utf-8", ESCAPED)
+            line = self.separator.join(row.cells).encode("utf-8", _ESCAPED)
             try:
-                decode_line(self.path, row.line, line)
+                _decode_line(self._name, row.line, line)
             except ValueError as error:
                 return Row(row.line, error)
         return row
@@ -147,13 +152,8 @@ class RowReader:
 _BLANK: Any = object()
 
 
-def is_blank_row(row: Row) -> bool:
-    """Returns whether a row of a table has nothing but blank cells."""
-    return all(not cell or cell.isspace() for cell in row.cells)
-
-
 def checked(reader: RowReader) -> Iterator[Row]:
-    """Yields the rows of a file that must be good: cells, texts, or objects.
+    """Yields the rows of a file that must all be readable; only standard input may be empty.
 
     Raises:
       ValueError: naming the file and the line, at the first row that cannot be read.
@@ -164,15 +164,11 @@ def checked(reader: RowReader) -> Iterator[Row]:
         if reader.form == "jsonl" and not isinstance(row.cells, dict):
             raise ValueError(
                 f'{reader.path}:{row.line}: must be a JSON object, such as {{"text": "..."}}. '
-                f"Received {shorten(json.dumps(row.cells, ensure_ascii=False))}."
+                f"Received {_shorten(json.dumps(row.cells, ensure_ascii=False))}."
             )
         yield row
-    if reader.is_empty and reader.form != "parquet":
-        raise _no_rows(reader.path)
-
-
-def _no_rows(path: str) -> ValueError:
-    return ValueError(f"{path!r} must hold rows. Received an empty file.")
+    if reader.is_empty and reader.form != "parquet" and reader.path != "-":
+        raise ValueError(f"{reader.path!r} must hold rows. Received an empty file.")
 
 
 @functools.lru_cache
@@ -191,7 +187,7 @@ def _parse_json(place: str, line: str) -> Any:
         if isinstance(error, json.JSONDecodeError):
             reason = f"{error.msg} at column {error.colno}"
         raise ValueError(
-            f"{place}: must be one JSON object on a line. Received {shorten(line)} ({reason})."
+            f"{place}: must be one JSON object on a line. Received {_shorten(line)} ({reason})."
         ) from None
     if "\\u" in line:
         _check_unicode(place, value)
@@ -199,7 +195,7 @@ def _parse_json(place: str, line: str) -> Any:
 
 
 def _check_unicode(place: str, value: Any) -> None:
-    """Checks that a value can be written as UTF-8: JSON can name half of a pair of surrogates."""
+    """Checks that a value can be written as UTF-8, since JSON can name half a surrogate pair."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -209,108 +205,92 @@ def _check_unicode(place: str, value: Any) -> None:
         ) from None
 
 
-def read_table(path: str, separator: str | None = None, form: str | None = None) -> list[Row]:
-    """Returns the rows of a table: with quotes as text in a .tsv, and else as CSV has them.
-
-    Args:
-      path: A path that `tf.io.gfile` reads.
-      separator: As for `find_separator`.
-      form: "tsv" or "csv"; None for the one of the extension, or else "csv".
-    """
-    form = form or ("tsv" if ending_of(path) == ".tsv" else "csv")
-    return list(checked(RowReader(path, form, separator)))
+def load_rows(path: str, form: str | None = None) -> list[Row]:
+    """Returns the rows of a file, whose format may be other than that of the extension."""
+    return list(checked(RowReader(path, form)))
 
 
-def read_objects(path: str) -> list[Row]:
-    """Returns the objects of a file of JSON lines, or the rows of Parquet, counted from 1."""
-    return list(checked(RowReader(path, "jsonl" if format_of(path) != "parquet" else None)))
+def text_lines(path: str) -> Iterator[Row]:
+    """Yields each line of a file, or of standard input for -, without its end."""
+    return checked(RowReader(path, "lines"))
 
 
-def text_lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields the number, from 1, and the text of each line; gzip files are unpacked.
-
-    Neither line ends, be they LF or CRLF, nor a byte order mark are part of the text.
-    """
-    number = 0
-    for number, (line, _) in enumerate(read_lines(path), start=1):
-        check_line_end(path, number, line)
-        yield number, decode_line(path, number, line)
-    if not number:
-        raise _no_rows(path)
-
-
-def check_line_end(path: str, number: int, line: bytes) -> None:
-    """Checks that a file that is one line to its end has not lines that end as on old Macs.
+def check_beginning(path: str, line: bytes) -> None:
+    """Checks the first line of a file that must be UTF-8 text.
 
     Raises:
-      ValueError: where it has: all of it would be a single text.
+      ValueError: where the file has another encoding, is packed or is a workbook of Excel.
     """
+    if line.startswith(_UTF_16):
+        raise ValueError(
+            f"{path!r} must be UTF-8 text. It is UTF-16: convert it, as with `iconv -f UTF-16 -t "
+            "UTF-8`."
+        )
+    # NumPy packs arrays, too.
+    if line.startswith(tuple(_PACKED.values())) and not path.endswith(".npz"):
+        if path.lower().endswith((".xlsx", ".xlsm")):
+            raise ValueError(
+                f"{path!r} must be a text file. It is an Excel workbook: save it as CSV UTF-8 in "
+                "Excel, or with pandas, as `pandas.read_excel(...).to_csv(..., index=False)`."
+            )
+        kind = next(kind for kind, begin in _PACKED.items() if line.startswith(begin))
+        raise ValueError(
+            f"{path!r} must be text, plain or gzip. It begins as a {kind} file: unpack it first."
+        )
+
+
+def _check_line_end(path: str, line: bytes) -> None:
+    """Checks that the first line, if it is the only one, is not all lines of a file of old Macs."""
     # A text may have a single carriage return.
-    is_one_line = number == 1 and not line.endswith(b"\n")
-    if is_one_line and line.count(b"\r") > 1 and b"\r" in line.rstrip(b"\r"):
+    if not line.endswith(b"\n") and line.count(b"\r") > 1 and b"\r" in line.rstrip(b"\r"):
         raise ValueError(
             f"{path!r} must have lines that end with LF, or CR and LF. They end with CR alone, as "
             "in Excel's CSV for old Macs: convert it, as with `tr '\\r' '\\n'`."
         )
 
 
-def stdin_lines() -> Iterator[tuple[int, str]]:
-    """Yields the lines of standard input as `text_lines` does those of a file; it may be empty."""
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        yield number, decode_line("standard input", number, line)
-
-
 def describe_files(files: Sequence[str]) -> str:
-    """Returns what files there are, for a line."""
+    """Returns the name of a file, or the number of several, with the size in all."""
     size = size_text(sum(map(file_size, files)))
     return f"{files[0]!r}, {size}" if len(files) == 1 else f"{len(files)} files, {size} in all"
 
 
-def decode_line(path: str, number: int, line: bytes, errors: str = "strict") -> str:
-    """Returns the text of a line, without its end, and of the first one without its mark.
-
-    Args:
-      path: Of the file, for messages.
-      number: Of the line, from 1.
-      line: The bytes.
-      errors: With `ESCAPED`, bytes that are not text become characters that no text has.
-
-    Raises:
-      ValueError: where there are such bytes, without `ESCAPED`.
-    """
+def _decode_line(path: str, number: int, line: bytes, errors: str = "strict") -> str:
+    """Returns the text of a line, without its end, and without a byte order mark in line 1."""
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
     except UnicodeDecodeError as error:
-        known = "UTF-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "another encoding"
         shown = line[max(error.start - 20, 0) : error.start + 10]
         raise ValueError(
-            f"{path}:{number}: text must be UTF-8. Received bytes of {known}: {shown!r}. "
-            "Convert the file to UTF-8."
+            f"{path}:{number}: text must be UTF-8. Received {shown!r}. If the file is Latin-1, "
+            "convert it with `iconv -f LATIN1 -t UTF-8`."
         ) from None
     return text.removesuffix("\n").removesuffix("\r")
 
 
 def ending_of(path: str) -> str:
-    """Returns the extension of a file, such as ".csv"; of a gzip file, the one before ".gz".
-
-    It is in lower case, however the name is.
-    """
+    """Returns the extension of a file in lower case, without ".gz", such as ".csv"."""
     stem, ending = os.path.splitext(path.lower())
     return os.path.splitext(stem)[1] if ending == ".gz" else ending
 
 
 def format_of(path: str) -> str:
-    """Returns the one of `FORMATS` that an extension stands for, or else "lines"."""
+    """Returns the one of `FORMATS` that an extension names, or else "lines"."""
     ending = ending_of(path).removeprefix(".")
     ending = {"json": "jsonl"}.get(ending, ending)
     return ending if ending in FORMATS else "lines"
 
 
+def is_table(path: str) -> bool:
+    """Returns whether a file has rows of cells, rather than objects."""
+    return format_of(path) not in ("jsonl", "parquet")
+
+
 def find_separator(path: str, separator: str | None) -> str:
-    """Returns what separates the columns of a file.
+    """Returns the character between the columns of a file.
 
     Args:
-      path: Its ending counts where no separator is given.
+      path: The file, whose extension decides where no separator is given.
       separator: A character, or the name of one; None for the usual one.
     """
     if separator is None:
@@ -326,15 +306,15 @@ def find_separator(path: str, separator: str | None) -> str:
 def suggest_separator(
     line: str, separator: str, fits: Callable[[list[str]], bool]
 ) -> str | Message:
-    """Returns a remedy for a line that is split at wrong places, "" where no other is better.
+    """Returns a remedy for a line that is split at wrong places, or "" if there is none.
 
     Args:
       line: The line as it is in the file.
       separator: The separator that does not fit.
-      fits: Whether the cells that another one gives are as they should be.
+      fits: Whether the cells between another separator are right.
     """
     for other, name in _SEPARATORS.items():
-        # Within a line, carriage returns are text.
+        # `csv` would end the row at a carriage return.
         cells = next(csv.reader([line.replace("\r", " ")], delimiter=other), [])
         if other != separator and len(cells) > 1 and fits([cell.strip() for cell in cells]):
             text = " It looks as if %r separates the columns: give %s."
@@ -352,64 +332,43 @@ def _any_size() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def try_csv_rows(
-    path: str, lines: Iterator[tuple[int, str]], separator: str = ","
-) -> Iterator[Row]:
-    """Yields the rows that numbered lines hold; after a bad row, goes on with its second line.
+def _read_csv(path: str, lines: Iterator[tuple[int, str]], separator: str) -> Iterator[Row]:
+    """Yields the rows of numbered lines; after a bad row, it continues with the next line.
 
-    A cell within double quotes may hold separators, line breaks, and doubled quotes for single
-    ones.
+    A cell within double quotes may hold separators, line breaks, and doubled double quotes.
     """
-    # Lines that a quote without an end has taken, which may be rows of their own.
+    # Lines after a quote without an end, which may be rows.
     waiting: collections.deque[tuple[int, str]] = collections.deque()
+    taken: list[tuple[int, str]] = []
 
-    def take() -> tuple[int, str] | None:
-        return waiting.popleft() if waiting else next(lines, None)
+    def take() -> Iterator[str]:
+        while line := waiting.popleft() if waiting else next(lines, None):
+            taken.append(line)
+            yield f"{line[1]}\n".replace("\r", _RETURN)
 
-    while first := take():
-        number, line = first
-        taken: list[tuple[int, str]] = []
-        texts = itertools.chain([line], (text for _, text in _noted(iter(take, None), taken)))
-        # A reader for each row, which takes as many lines as the row has.
-        reader = csv.reader(
-            (f"{text}\n".replace("\r", _RETURN) for text in texts),
-            strict=True,
-            delimiter=separator,
-        )
+    while True:
+        taken.clear()
+        # A new reader for each row, which takes as many lines as the row has.
+        reader = csv.reader(take(), strict=True, delimiter=separator)
         try:
             with _any_size():
-                cells = next(reader)
+                cells = next(reader, None)
         except csv.Error as error:
-            hint = suggest_separator(line, separator, lambda _: True) if number == 1 else ""
+            (number, line), *others = taken
+            waiting.extendleft(reversed(others))
             reason = MessageError(
                 "%s:%s: a cell that begins with a quote must end with one, and quotes within it "
                 "must be doubled. Received %s (%s, on line %s).%s",
-                path,
-                number,
-                shorten(line),
-                error,
-                number + reader.line_num - 1,
-                hint,
+                *(path, number, _shorten(line), error, number + reader.line_num - 1),
+                suggest_separator(line, separator, lambda _: True) if number == 1 else "",
             )
             yield Row(number, reason)
-            waiting.extendleft(reversed(taken))
             continue
-        yield Row(number, [cell.replace(_RETURN, "\r") for cell in cells])
+        if cells is None:
+            return
+        yield Row(taken[0][0], [cell.replace(_RETURN, "\r") for cell in cells])
 
 
-def _noted(
-    lines: Iterator[tuple[int, str]], taken: list[tuple[int, str]]
-) -> Iterator[tuple[int, str]]:
-    for each in lines:
-        taken.append(each)
-        yield each
-
-
-def is_table(path: str) -> bool:
-    """Returns whether a file has rows of cells, rather than objects."""
-    return ending_of(path) not in (".jsonl", ".json", parquet.ENDING)
-
-
-def shorten(text: str) -> str:
+def _shorten(text: str) -> str:
     """Returns as much of a text as a message has room for, in quotes."""
     return repr(text if len(text) <= 60 else text[:60] + "...")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bert.files.paths import match_files, read_lines
-from bert.files.rows import FORMATS, SEPARATORS, RowReader, format_of
+from bert.files.rows import FORMATS, SEPARATORS, RowReader, check_beginning, format_of
 from bert.files.tables import Table
 from bert.options import Message, MessageError, Option, OptionError, option
 
@@ -55,28 +55,8 @@ def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
     files = match_files(patterns, flag)
     for path in files:
         line, _ = next(read_lines(path), (b"", 0))
-        _check_beginning(path, line)
+        check_beginning(path, line)
     return files
-
-
-# How files of other forms begin.
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_PACKED = {".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd", ".zip": b"PK\3\4"}
-
-
-def _check_beginning(path: str, line: bytes) -> None:
-    """Raises `ValueError` where a file begins as none of UTF-8 text does."""
-    if line.startswith(_UTF_16):
-        raise ValueError(
-            f"{path!r} must be UTF-8 text. It is UTF-16: convert it, as with `iconv -f UTF-16 -t "
-            "UTF-8`."
-        )
-    # Arrays of NumPy are packed so, too.
-    if line.startswith(tuple(_PACKED.values())) and not path.endswith(".npz"):
-        kind = next(kind for kind, begin in _PACKED.items() if line.startswith(begin))
-        raise ValueError(
-            f"{path!r} must be text, plain or of gzip. It begins as a {kind} file: unpack it first."
-        )
 
 
 def clean_line(line: str | bytes) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from bert.files.paths import PATTERNS
-from bert.files.rows import stdin_lines
+from bert.files.rows import text_lines
 from bert.files.texts import TextColumns, Texts, clean_line, find_texts
 from bert.options import Message, MessageError, Option, OptionError, option
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
@@ -189,7 +189,7 @@ class Search(TextColumns):
         elif self.context is not None or self.query is not None:
             yield self.context or self.query or ""
         else:
-            for _, line in stdin_lines():
+            for _, line in text_lines("-"):
                 if text := clean_line(line):
                     yield text
 

@@ -14,7 +14,7 @@ from absl import logging
 
 import tokenization
 from bert.files.records import encode_example, write_records
-from bert.files.rows import read_table, text_lines
+from bert.files.rows import load_rows, text_lines
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
 
@@ -71,7 +71,7 @@ class DataProcessor:
         out, which the original took for cells.
         """
         if quotechar is None:
-            return [row.cells for row in read_table(input_file, form="tsv")]
+            return [row.cells for row in load_rows(input_file, "tsv")]
         lines = (f"{line}\n" for _, line in text_lines(input_file))
         reader = csv.reader(lines, delimiter="\t", quotechar=quotechar, strict=True)
         try:

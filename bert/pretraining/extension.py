@@ -12,8 +12,8 @@ from absl import logging
 import modeling
 import tokenization
 from bert.files.outputs import check_folder, check_outputs
-from bert.files.paths import is_file, read_lines
-from bert.files.rows import decode_line
+from bert.files.paths import is_file
+from bert.files.rows import text_lines
 from bert.files.weight_names import WEIGHTS
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.goals import find_untrained
@@ -158,9 +158,8 @@ def check_words(
 def _read_words(new_words: str) -> list[tuple[str, str]]:
     """Returns each word as it is written, and its position."""
     if is_file(new_words):
-        lines = enumerate(read_lines(new_words), 1)
-        texts = [(number, decode_line(new_words, number, line)) for number, (line, _) in lines]
-        return [(text.strip(), f"line {number}") for number, text in texts if text.strip()]
+        lines = [(number, text.strip()) for number, text in text_lines(new_words)]
+        return [(text, f"line {number}") for number, text in lines if text]
     words = [word.strip() for word in new_words.split(",")]
     return [(word, f"word {number}") for number, word in enumerate(words, 1) if word]
 

@@ -18,11 +18,11 @@ import numpy as np
 from absl import logging
 
 import tokenization
-from bert.files.collector import at_rest
 from bert.files.durable import replace_files
 from bert.files.machine import free_disk, free_memory, size_text
 from bert.files.owned import scratch_folder
 from bert.files.paths import file_size, index_path, is_gzip
+from bert.files.process import collector_off
 from bert.files.processes import Workers
 from bert.files.progress import Progress
 from bert.files.records import RecordWriter, encode_examples
@@ -340,7 +340,7 @@ def _most_instances(job: Job, start: int) -> np.ndarray:
     return job.draws.most_instances(1, np.diff(firsts), np.diff(places))
 
 
-@at_rest
+@collector_off()
 def _draw_seeds(job: Job, part: _Uses) -> tuple[int, np.ndarray]:
     """Returns the number of uses of documents in a part, and their instances."""
     return (part.stop - part.first) * len(part.uses), np.array([*_rows(job, part)], SEED)
@@ -377,7 +377,7 @@ def _pieces(files: SeedFiles, draws: Draws, num_shards: int) -> Iterator[_Unfini
                 num_shown = 0
 
 
-@at_rest
+@collector_off()
 def _finish(job: Job, part: _Unfinished) -> Piece:
     spill, builder = job.spill, job.builder
     for key, a_start, a_size, size, target, is_random_next, b_document in part.seeds.tolist():

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from absl import logging
 
 from bert.files.paths import describe_folder, find_file, list_folder
-from bert.files.rows import Row, read_table
+from bert.files.rows import Row, load_rows
 from bert.files.tables import shorten
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 
@@ -217,7 +217,7 @@ class GlueDataSet(DataSet):
             else:
                 columns, set_type = self._layout.columns[split], self.set_type(split, suffix)
                 examples[suffix] = self._make_examples(
-                    path, read_table(path, form="tsv"), columns, set_type
+                    path, load_rows(path, "tsv"), columns, set_type
                 )
         return examples
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.files.rows import Row, ending_of, find_separator, is_table, read_objects
+from bert.files.rows import Row, ending_of, find_separator, is_table, load_rows
 from bert.files.tables import Table, is_number, open_table, shorten
 from bert.options import Message, MessageError, Option
 from bert.tasks.classification.options import ClassificationData
@@ -79,7 +79,7 @@ def _warn_of_quotes(path: str, rows: Sequence[Row]) -> None:
 
 def _read_objects(path: str, data: ClassificationData, needs_label: bool) -> list[Row]:
     rows = []
-    for line, cells in read_objects(path):
+    for line, cells in load_rows(path):
         used = {}
         for option, key in data.columns.items():
             if key in cells:

@@ -16,7 +16,7 @@ from scipy.special import log_softmax
 
 import tokenization
 from bert.files.row_writer import write_tsv
-from bert.files.rows import Row, is_table, read_objects
+from bert.files.rows import Row, is_table, load_rows
 from bert.files.tables import open_table
 from bert.tasks.examples import warn_of_unknown
 
@@ -66,7 +66,7 @@ def read(path: str, *, with_labels: bool = True, separator: str | None = None) -
     Raises:
       ValueError: naming file and line, where an ending is missing or a label is none of them.
     """
-    rows = _read_cells(path, with_labels, separator) if is_table(path) else read_objects(path)
+    rows = _read_cells(path, with_labels, separator) if is_table(path) else load_rows(path)
     examples = [
         make_example(f"{path}:{row.line}", number, row.cells, with_label=with_labels)
         for number, row in enumerate(rows)
