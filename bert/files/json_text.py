@@ -1,11 +1,11 @@
-"""Text in JSON, read; and values that it has."""
+"""Reads and writes JSON."""
 
 import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from bert.files.paths import read_file
+from bert.files.paths import is_file, read_file
 from bert.options import OptionError
 
 
@@ -41,6 +41,11 @@ def read_json_object(path: str, option: str = "") -> dict[str, Any]:
     return values
 
 
+def find_json_object(path: str) -> dict[str, Any]:
+    """Returns the JSON object in a file, {} where there is no file."""
+    return read_json_object(path) if is_file(path) else {}
+
+
 def to_json(values: Mapping[str, Any]) -> bytes:
     """Returns the text of a JSON file."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
@@ -49,7 +54,7 @@ def to_json(values: Mapping[str, Any]) -> bytes:
 def finite(value: Any) -> Any:
     """Returns a value with None for each number in it that is not finite, which JSON has not."""
     if isinstance(value, Mapping):
-        return {name: finite(each) for name, each in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

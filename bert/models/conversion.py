@@ -90,7 +90,7 @@ class Report:
     def left_out(self) -> list[str]:
         """The tensors that the result lacks, optimizer slots apart."""
         lacking = [name for name in self.found if name not in self.converted]
-        return [name for name in lacking if not checkpoint.is_slot(name)]
+        return [name for name in lacking if not saving.is_slot(name)]
 
     @property
     def num_slots(self) -> int:
@@ -180,7 +180,7 @@ class Conversion:
             with open(path, "wb") as file:
                 huggingface_weights.write(file, stored.read(converted), self.architecture)
         else:
-            is_left_out = checkpoint.is_slot if self.output.weights_only else lambda _: False
+            is_left_out = saving.is_slot if self.output.weights_only else lambda _: False
             converted = [name for name in trained if not is_left_out(name)]
             # Readers of a run's checkpoints need a step.
             step = {saving.GLOBAL_STEP: np.asarray(0, np.int64)}

@@ -20,20 +20,15 @@ from absl import logging
 from bert.files import durable, fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, paths_from
-from bert.files.weight_names import (
-    WEIGHTS,
-    is_index,
-    is_safetensors,
-    of_step,
-    prefix_of,
-    step_of,
-)
+from bert.files.weight_names import WEIGHTS, is_index, is_safetensors, of_step, prefix_of, step_of
 from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import hub, huggingface_weights, provenance, version1
 from bert.weights.saving import (
     GLOBAL_STEP,
+    SLOTS,  # noqa: F401 (callers name it here)
     UnsoundError,
     find_not_finite,
+    is_slot,
     mark_for_removal,
     remove,
     remove_marked,
@@ -43,7 +38,6 @@ from bert.weights.saving import (
 from bert.weights.variables import encoder_shapes, find_differences
 from modeling import BertConfig
 
-SLOTS = ("adam_m", "adam_v")
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
@@ -66,11 +60,7 @@ class Stored:
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        option: str = "init_checkpoint",
-        *,
-        fetches: bool = True,
+        cls, path: str | os.PathLike[str], option: str = "init_checkpoint", *, fetches: bool = True
     ) -> "Stored":
         """Returns the checkpoint that `path` names.
 
@@ -159,7 +149,7 @@ class Stored:
 
     @property
     def parts(self) -> list[str]:
-        """The files of the weights, but one that has the name of the prefix."""
+        """The files of the weights, apart from a file that is the prefix itself."""
         return list(self._reader.parts) if self.is_huggingface else paths_from(f"{self.prefix}.")
 
     def check_whole(self) -> None:
@@ -180,11 +170,11 @@ class Stored:
 
     def check_fit(self, config: BertConfig) -> None:
         """Checks that the checkpoint has an encoder of this shape; reads no weights."""
-        wanted = encoder_shapes(config)
-        self._check_encoder(list(wanted))
-        self._check_shapes(wanted)
+        shapes = encoder_shapes(config)
+        self._check_encoder(shapes)
+        self._check_shapes(shapes)
 
-    def _check_encoder(self, names: Sequence[str]) -> None:
+    def _check_encoder(self, names: Collection[str]) -> None:
         """Checks that the encoder's variables are there; a complete pooler may be missing."""
         missing = [name for name in names if name not in self.shapes]
         lacking = [name for name in missing if name.startswith("bert/")]
@@ -232,22 +222,23 @@ class Stored:
         self._check_shapes({v.path: list(v.shape) for v in found})
         values = self.read([v.path for v in found])
         for variable in found:
-            # An array goes when TensorFlow has its copy: memory need not hold them all twice.
+            # Each array is freed when TensorFlow has a copy, so that memory never holds two of all.
             variable.assign(values.pop(variable.path))
         self._report(found, missing)
 
     def _report(self, found: Sequence[keras.Variable], missing: Sequence[str]) -> None:
         unused = sorted(self.shapes.keys() - {v.path for v in found} - {GLOBAL_STEP})
         others = [name for name in unused if not is_slot(name)]
-        count = len(found)
-        total = count + len(missing)
-        logging.info("Loaded %d of the model's %d variables from %s.", count, total, self.prefix)
+        logging.info(
+            "Loaded %d of the model's %d variables from %s.",
+            *(len(found), len(found) + len(missing), self.prefix),
+        )
         for variable in found:
             logging.debug("Loaded %s %s", variable.path, tuple(variable.shape))
         if missing:
             logging.info("Missing there, so they start at random: %s", ", ".join(missing))
         if set(missing) & set(_POOLER):
-            logging.warning("%s has no pooler. What is made of [CLS] needs training.", self.prefix)
+            logging.warning("%s has no pooler: the output for [CLS] needs training.", self.prefix)
         for name in others:
             logging.debug("Unused there: %s %s", name, self.shapes[name])
         if unused:
@@ -261,11 +252,6 @@ class Stored:
                 "`num_hidden_layers` in %s.",
                 *(deeper[0], Option("bert_config_file")),
             )
-
-
-def is_slot(name: str) -> bool:
-    """Returns whether a tensor of that name is one of the optimizer's."""
-    return name.rpartition("/")[2] in SLOTS
 
 
 def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str:
@@ -326,10 +312,9 @@ def _only_checkpoint(folder: str, option: str) -> str:
 
 
 def weight_files(folder: str) -> list[str]:
-    """Returns the names of the files in a folder that are the heads of weights."""
-    names = (os.path.basename(path) for path in paths_from(os.path.join(folder, "")))
-    tables = map(os.path.basename, version1.find(folder))
-    return [*(name for name in names if is_index(name) or is_safetensors(name)), *tables]
+    """Returns the names of the weights in a folder: an index, safetensors, or a single file."""
+    paths = [p for p in paths_from(os.path.join(folder, "")) if is_index(p) or is_safetensors(p)]
+    return [os.path.basename(path) for path in [*paths, *version1.find(folder)]]
 
 
 def find_trained(folder: str) -> str | None:
@@ -416,15 +401,13 @@ class Checkpoints:
 
     def _listed(self) -> list[str] | None:
         """Returns the names in the file `checkpoint`, the latest at the end; None if it is lost."""
-        if not tf.io.gfile.exists(self._prefix("checkpoint")):
-            return None
         try:
             state = tf.train.get_checkpoint_state(self.folder)
         except (tf.errors.OpError, ValueError):
-            state = None
+            return None
         if state is None:
             return None
-        # TensorFlow 1 lists whole paths, which of a copied folder lead to where it was.
+        # TensorFlow 1 lists full paths, which in a copied folder lead to the original one.
         listed = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
         names = [os.path.basename(path) for path in listed]
         return [name for name in dict.fromkeys(reversed(names)) if name][::-1]
@@ -439,8 +422,8 @@ class Checkpoints:
         """Writes the variables under their names and returns the prefix."""
         name = of_step(step)
         save_variables(self._prefix(name), variables, step)
-        others = self._listed() or self._found()[::-1]
-        self._list([other for other in others if other != name] + [name])
+        saved = self._listed() or self._found()[::-1]
+        self._list([*(other for other in saved if other != name), name])
         return self._prefix(name)
 
     def remove(self, step: int) -> None:
@@ -457,7 +440,7 @@ class Checkpoints:
         text = "".join(f'{key}: "{name}"\n' for key, name in lines)
         path = owned.claim(self.folder, "checkpoint")
         if os.path.islink(path):
-            # It would change the list of another folder.
+            # Writing through a link would change the list of another folder.
             durable.remove(path)
         if len(latest) < len(names):
             mark_for_removal(self.folder, names[: len(names) - len(latest)])
@@ -483,14 +466,8 @@ class Checkpoints:
                 "%r lacks %s. Give another %s; a checkpoint without optimizer slots may be the %s.",
                 *(prefix, _some(missing), Option("output_dir"), Option("init_checkpoint")),
             )
-        variables = {name: each for name, each in variables.items() if name not in lacking}
-        for name, variable in variables.items():
-            if list(variable.shape) != list(stored.shapes[name]):
-                raise stored._error(
-                    "hold a checkpoint of this model",
-                    "`%s` is %s in %r and %s in the model.",
-                    *(name, stored.shapes[name], prefix, list(variable.shape)),
-                )
+        variables = {name: v for name, v in variables.items() if name not in lacking}
+        stored._check_shapes({name: list(v.shape) for name, v in variables.items()})
         values = stored.read([*variables, GLOBAL_STEP])
         step = int(values[GLOBAL_STEP])
         for name, variable in variables.items():
@@ -498,7 +475,7 @@ class Checkpoints:
         return step
 
 
-# Whoever looks into a folder again is not warned again.
+# Warnings that were logged: a folder is read several times.
 _warned: set[str] = set()
 
 
@@ -513,9 +490,8 @@ def describe_weights(init: Stored | None) -> dict[str, str] | None:
     if init is None:
         return None
     files = [init.index]
-    if init.is_huggingface:
-        # A model may have several files.
+    if init.prefix.endswith(".json"):
+        # The index of several safetensors files.
         beside = paths_from(os.path.join(init.folder, ""))
-        others = [path for path in beside if path.endswith(".safetensors") and path != init.prefix]
-        files = [init.prefix, *(others if init.prefix.endswith(".json") else [])]
+        files += [path for path in beside if path.endswith(".safetensors")]
     return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

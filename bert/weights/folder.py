@@ -14,7 +14,7 @@ from absl import logging
 import tokenization
 from bert.files import huggingface_config, owned
 from bert.files.durable import replace_files
-from bert.files.json_text import read_json_object
+from bert.files.json_text import find_json_object, read_json_object
 from bert.files.paths import find_file, is_file, read_file
 from bert.files.weight_names import step_of
 from bert.options import Message, MessageError, Option, OptionError, joined
@@ -44,15 +44,13 @@ from bert.weights.options import ModelSource, VocabularySource
 from bert.weights.variables import check_size
 from modeling import BertConfig
 
-TOKENIZER_FILE = huggingface_files.TOKENIZER_FILE
-
 # By option, the names that its file may have in the folder of a model.
 _NAMES = {
     "bert_config_file": (CONFIG_FILE, huggingface_files.CONFIG_FILE),
-    "vocab_file": (VOCAB_FILE, TOKENIZER_FILE),
+    "vocab_file": (VOCAB_FILE, huggingface_files.TOKENIZER_FILE),
 }
 
-# The folder of one of several runs.
+# The name of the folder of one of several runs.
 _RUN = re.compile(r"([^/]+-)?run_\d+")
 
 
@@ -118,13 +116,8 @@ class ModelFolder:
     ) -> "ModelFolder":
         """Returns the folder of the model that options name, with configuration and vocabulary.
 
-        The folder is that of `init_checkpoint`, or where there is none, `output_dir`.
-
-        Args:
-          model: The options of weights and configuration.
-          vocabulary: The options of the vocabulary, where one is needed.
-          output_dir: The folder where no weights are named.
-          fetches: Whether a model of the hub that is not in the local cache is fetched.
+        The folder is that of `init_checkpoint`, or else `output_dir`. Without the options of a
+        vocabulary, none is needed. `fetches` is as for `open`.
 
         Raises:
           ValueError: where a file is neither given nor there, or the casing is not that of the
@@ -149,7 +142,7 @@ class ModelFolder:
         *,
         fetches: bool = True,
     ) -> "ModelFolder":
-        """Returns the folder that `of` returns, of which only the weights are located."""
+        """Returns the folder as `of` does, but only locates the weights and checks nothing."""
         given: dict[str, Any] = {"bert_config_file": model.bert_config_file}
         if vocabulary is not None:
             given["vocab_file"] = vocabulary.vocab_file
@@ -182,7 +175,7 @@ class ModelFolder:
         folder, name = os.path.split(output_dir.rstrip("/"))
         if task or not resumes or not _RUN.fullmatch(name):
             return task
-        names = [os.path.split(each) for each in owned.read_names(folder)]
+        names = [os.path.split(path) for path in owned.read_names(folder)]
         others = [run for run, last in names if last == owned.LIST_FILE and _RUN.fullmatch(run)]
         tasks = (cls(os.path.join(folder, run)).task for run in others)
         return next(filter(None, tasks), {})
@@ -195,8 +188,7 @@ class ModelFolder:
     def files(self) -> list[str]:
         """The files of the model that a script reads, weights included."""
         names = (TASK_FILE, *tokenizers.FILES, *sentence_transformers.FILES)
-        files = [self.find(name) for name in _NAMES]
-        files += [find_file(self.path, [name]) for name in names]
+        files = [*map(self.find, _NAMES), *(find_file(self.path, [name]) for name in names)]
         return [*filter(None, files), self.stored.prefix, *self.stored.parts]
 
     def _names(self, name: str) -> tuple[str, ...]:
@@ -253,11 +245,7 @@ class ModelFolder:
     @functools.cached_property
     def huggingface_config(self) -> dict[str, Any]:
         """The content of `config.json`, {} where there is none."""
-        return self._read_object(huggingface_files.CONFIG_FILE)
-
-    def _read_object(self, name: str) -> dict[str, Any]:
-        path = os.path.join(self.path, name)
-        return read_json_object(path) if is_file(path) else {}
+        return find_json_object(os.path.join(self.path, huggingface_files.CONFIG_FILE))
 
     @functools.cached_property
     def vocabulary(self) -> bytes:
@@ -277,25 +265,19 @@ class ModelFolder:
           ValueError: where the vocabulary does not fit the model or lacks a special token.
         """
         casing = self.do_lower_case is not False
-        whole = self.config.is_word_vectors
-        tokenizer = tokenizers.make(self.vocab_file, casing, self.tokenizer_options, whole)
+        is_words = self.config.is_word_vectors
+        tokenizer = tokenizers.make(self.vocab_file, casing, self.tokenizer_options, is_words)
         tokenizers.check_vocabulary(
             tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens
         )
         if self._given["vocab_file"]:
             self.check_given(tokenizer.vocab, Option("vocab_file"), self.vocab_file)
-        if not whole:
+        if not is_words:
             warn_of_casing(tokenizer.vocab, self.vocab_file, casing)
         return tokenizer
 
     def check_given(self, vocab: Mapping[str, int], what: Any, path: str) -> None:
-        """Checks that a vocabulary from elsewhere is the one beside the weights, if one is there.
-
-        Args:
-          vocab: The id of every token.
-          what: The vocabulary's name, to begin a message.
-          path: The file that it is from.
-        """
+        """Checks that a vocabulary is the one beside the weights, if any; as `check_same`."""
         own_file = find_file(self.path, _NAMES["vocab_file"]) if self._stored else None
         if own_file:
             own = tokenizers.make(own_file, True, self.tokenizer_options).vocab
@@ -307,11 +289,11 @@ class ModelFolder:
         try:
             saved = self.task.get(tokenizers.TOKENIZER)
         except ValueError:
-            # A run may be about to replace a damaged file. Where it counts, it is an error.
+            # A run may be about to replace a damaged file.
             if self._stored or not self._given["vocab_file"]:
                 raise
             return {}
-        return tokenizers.read_options(self.path, self._read_object) if saved is None else saved
+        return tokenizers.read_options(self.path) if saved is None else saved
 
     @property
     def do_lower_case(self) -> bool | None:
@@ -331,11 +313,10 @@ class ModelFolder:
     @functools.cached_property
     def _stored_casing(self) -> tuple[bool, str] | None:
         """Whether the folder says that the model is uncased, and the file that says so."""
-        names = (TASK_FILE, huggingface_files.TOKENIZER_CONFIG_FILE)
         try:
-            return tokenizers.read_casing(self.path, self._read_object, names)
+            return tokenizers.read_casing(self.path)
         except ValueError:
-            # As for the options.
+            # A run may be about to replace a damaged file, as in `tokenizer_options`.
             if self._stored:
                 raise
             return None
@@ -345,7 +326,7 @@ class ModelFolder:
         casing = self.do_lower_case
         if casing is None or not self._stored:
             return
-        # What the folder says of itself counts more than its name.
+        # The files in the folder count more than its name.
         if self._given_casing is not None or not self._stored_casing:
             tokenization.validate_case_matches_checkpoint(casing, self._stored.path)
         if self._stored_casing and self._stored_casing[0] != casing:
@@ -356,8 +337,9 @@ class ModelFolder:
     @property
     def task(self) -> dict[str, Any]:
         """The content of `task.json`, {} where there is none."""
-        stored = self._read_object(TASK_FILE)
-        check_task(stored, os.path.join(self.path, TASK_FILE))
+        path = os.path.join(self.path, TASK_FILE)
+        stored = find_json_object(path)
+        check_task(stored, path)
         return stored
 
     def read_task(self) -> dict[str, Any]:
@@ -377,7 +359,7 @@ class ModelFolder:
 
     @functools.cached_property
     def text_vectors(self) -> sentence_transformers.TextVectors | None:
-        """How sentence-transformers makes vectors of texts; None where no file here says it."""
+        """How sentence-transformers computes the vectors of texts; None without its files."""
         return sentence_transformers.read(self.path, self.config.max_position_embeddings)
 
     @property
@@ -394,10 +376,7 @@ class ModelFolder:
         return labels
 
     def check_labels(self, labels: Sequence[str]) -> None:
-        """Checks that a task's labels are in the order of the model's own labels.
-
-        Where the model has other labels, a warning says which is taken for which.
-        """
+        """Checks that a task's labels are in the order of the model's; warns of other labels."""
         stored, name = self._task_labels, TASK_FILE
         if not stored and self._is_huggingface:
             stored = huggingface_files.labels(self.huggingface_config) or []
@@ -429,8 +408,8 @@ class ModelFolder:
         """Checks that a training run here replaces no weights that no such run has written.
 
         Args:
-          overwrites: Whether what runs have left is going to be deleted; else the checkpoints of a
-            run of TensorFlow 1 are resumed.
+          overwrites: Whether the run deletes the files of earlier runs; otherwise it resumes from
+            checkpoints of TensorFlow 1, too.
         """
         names = owned.read_names(self.path)
         foreign = [
@@ -438,7 +417,7 @@ class ModelFolder:
             for name in checkpoint.weight_files(self.path)
             if name not in names and (overwrites or step_of(name) is None)
         ]
-        # Weights of a run whose manifest was lost are set aside rather than replaced.
+        # Weights of a run whose list of files was lost are renamed rather than replaced.
         if foreign and not provenance.read(self.path):
             raise OptionError(
                 self.option,
@@ -472,7 +451,7 @@ class ModelFolder:
         self.write(make_files(config, vocabulary, task, do_lower_case, options))
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Writes a run's own files, by name, where they are not there already."""
+        """Writes files of a run, by name, unless they are there already."""
         for name, text in files.items():
             path = os.path.join(self.path, name)
             if not is_file(path) or read_file(path) != text:
@@ -485,7 +464,7 @@ class ModelFolder:
         vocabulary: bytes | None = None,
         task: Mapping[str, Any] | None = None,
     ) -> None:
-        """Checks that the files to `save` are those that are here already, if any are.
+        """Checks that the files to `save` do not differ from those in the folder, if any.
 
         Raises:
           ValueError: where they are of another configuration or task, naming the differences.

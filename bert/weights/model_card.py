@@ -15,7 +15,7 @@ from absl import logging
 
 from bert.files import owned
 from bert.files.durable import write_text
-from bert.files.json_text import parse_json, read_json_object
+from bert.files.json_text import find_json_object, parse_json
 from bert.files.owned import is_of_model_folder
 from bert.files.paths import is_file, read_file
 from bert.options import typed_flags
@@ -188,7 +188,7 @@ def make(
         path = os.path.join(folder, name)
         if files and name in files:
             return dict(parse_json(files[name]))
-        return read_json_object(path) if is_file(path) else {}
+        return find_json_object(path)
 
     task = read(TASK_FILE)
     run = provenance.read(folder)

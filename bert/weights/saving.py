@@ -17,6 +17,8 @@ from bert.files.weight_names import PARTIAL, SUFFIXES, prefix_of
 from bert.options import MessageError
 
 GLOBAL_STEP = "global_step"
+# The optimizer's variables, beside each variable that it trains.
+SLOTS = ("adam_m", "adam_v")
 
 # The ending of a checkpoint's name in the manifest while it is to be removed.
 _GOING = ".going"
@@ -24,6 +26,11 @@ _GOING = ".going"
 
 class UnsoundError(MessageError):
     """A checkpoint is damaged, or there are values in it that are not finite."""
+
+
+def is_slot(name: str) -> bool:
+    """Returns whether a tensor of that name is one of the optimizer's."""
+    return name.rpartition("/")[2] in SLOTS
 
 
 def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:

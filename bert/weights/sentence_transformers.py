@@ -1,7 +1,7 @@
-"""How sentence-transformers makes vectors of texts with a model, as the model's folder says.
+"""Reads how a model of sentence-transformers computes the vectors of texts.
 
-`modules.json` lists what is applied in turn: BERT, a pooling, which `1_Pooling/config.json`
-describes, and perhaps a scaling to length 1. `sentence_bert_config.json` has the longest input.
+`modules.json` lists the steps: BERT, a pooling, which `1_Pooling/config.json` describes, and
+perhaps a scaling to length 1. `sentence_bert_config.json` has the longest input.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from bert.files.json_text import parse_json, read_json_object
+from bert.files.json_text import find_json_object, parse_json
 from bert.files.paths import is_file, read_file
 from bert.options import OptionError
 from bert.weights.huggingface_files import TOKENIZER_CONFIG_FILE
@@ -24,7 +24,7 @@ AS_IN_FOLDER = "as the folder of a sentence-transformers model says"
 MODULES_FILE = "modules.json"
 LENGTH_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
-# As its folder is called in every model that sentence-transformers has saved.
+# sentence-transformers has this folder in every model that it saves.
 POOLING_FILE = "1_Pooling/config.json"
 FILES = (MODULES_FILE, POOLING_FILE, LENGTH_FILE, PROMPTS_FILE)
 
@@ -39,7 +39,7 @@ _POOLINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class TextVectors:
-    """How the vector of a text is made.
+    """How the vector of a text is computed.
 
     Attributes:
       path: The file that says so.
@@ -58,13 +58,13 @@ class TextVectors:
     notes: tuple[str, ...]
 
     def fill(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values, as the files say them, of what is given as None.
+        """Returns the files' values of the options that are None.
 
         Args:
           given: Some of `pooling`, `normalize` and `max_seq_length`, by name.
 
         Raises:
-          OptionError: where `pooling` is among them, and the vectors cannot be made here.
+          OptionError: where `pooling` is None, and this project cannot compute the vectors.
         """
         missing = [name for name, value in given.items() if value is None]
         if "pooling" in missing and self.unknown:
@@ -84,7 +84,7 @@ class TextVectors:
             logging.info("As %s says: %s. Flags and arguments override it.", self.path, values)
 
     def warn(self) -> None:
-        """Warns of what the files ask for that is not done."""
+        """Warns of what the files request and this project does not compute."""
         if left_out := [*self.unknown, *self.notes]:
             logging.warning("%s asks for %s, which is left out.", self.path, " and ".join(left_out))
 
@@ -92,13 +92,13 @@ class TextVectors:
 def follow(
     vectors: TextVectors | None, given: Mapping[str, Any], usual: Mapping[str, Any], *, warns: bool
 ) -> dict[str, Any]:
-    """Returns the values of flags: the usual ones, or what the files say where none is given.
+    """Returns the values of options: given, or else from the files, or else the usual ones.
 
     Args:
-      vectors: What the files in the model's folder say; None where there are none.
-      given: The values of the flags that the files may fill, None where not given.
+      vectors: The content of the files in the model's folder; None where there are none.
+      given: The options that the files may fill, None where not given.
       usual: The values without such files.
-      warns: Whether to warn of what the files ask for and is not done.
+      warns: Whether to warn of what the files request and this project does not compute.
 
     Raises:
       ValueError: as `TextVectors.fill`.
@@ -113,11 +113,11 @@ def follow(
 
 
 def read(folder: str, limit: int) -> TextVectors | None:
-    """Returns what the files in the folder of a model say, None where it has no `modules.json`.
+    """Returns the content of the files in a folder, None where it has no `modules.json`.
 
     Args:
-      folder: That of the model.
-      limit: Tokens that the model takes at most.
+      folder: The folder of the model.
+      limit: Maximum tokens that the model takes.
 
     Raises:
       ValueError: where a file is not as sentence-transformers writes it.
@@ -127,14 +127,14 @@ def read(folder: str, limit: int) -> TextVectors | None:
         return None
     modules = _read_modules(path)
     unknown = [f"the module {kind!r}" for kind, _ in modules if kind not in _KINDS]
-    places = [place for kind, place in modules if kind == "Pooling"]
+    poolings = [path for kind, path in modules if kind == "Pooling"]
     modes = [
         mode
-        for place in places
-        for mode in _modes(_read_object(os.path.join(folder, place, "config.json")))
+        for pooling in poolings
+        for mode in _modes(find_json_object(os.path.join(folder, pooling, "config.json")))
     ]
     if len(modes) != 1 or modes[0] not in _POOLINGS.values():
-        unknown.append(f"a pooling of {modes}" if places else "no module 'Pooling'")
+        unknown.append(f"a pooling of {modes}" if poolings else "no module 'Pooling'")
     return TextVectors(
         path,
         pooling=modes[0] if modes else "none",
@@ -145,12 +145,8 @@ def read(folder: str, limit: int) -> TextVectors | None:
     )
 
 
-def _read_object(path: str) -> dict[str, Any]:
-    return read_json_object(path) if is_file(path) else {}
-
-
 def _read_modules(path: str) -> list[tuple[str, str]]:
-    """Returns the kind of each module, and its place in the folder."""
+    """Returns the kind of each module, and its path in the folder."""
     try:
         listed = parse_json(read_file(path))
     except ValueError as error:
@@ -160,7 +156,7 @@ def _read_modules(path: str) -> list[tuple[str, str]]:
             f"{path!r} must list modules, each with the texts `type` and `path`, as "
             f"sentence-transformers writes it. Received {listed!r:.80}."
         )
-    return [(each["type"].rpartition(".")[2], each["path"]) for each in listed]
+    return [(module["type"].rpartition(".")[2], module["path"]) for module in listed]
 
 
 def _is_module(value: Any) -> bool:
@@ -169,23 +165,23 @@ def _is_module(value: Any) -> bool:
 
 
 def _modes(config: Mapping[str, Any]) -> Sequence[str]:
-    """Returns the names of the poolings, whose vectors are put side by side if they are several."""
+    """Returns the names of the poolings; the vectors of several are concatenated."""
     if given := config.get("pooling_mode"):
-        return [str(each) for each in (given if isinstance(given, list) else [given])]
-    # Where nothing is said of it, the mean is taken.
+        return [str(mode) for mode in (given if isinstance(given, list) else [given])]
+    # The default is the mean.
     config = {"pooling_mode_mean_tokens": True, **config}
     chosen = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
     return [_POOLINGS.get(key, key.removeprefix("pooling_mode_")) for key in chosen]
 
 
 def _length(folder: str, limit: int) -> int:
-    """Returns how many tokens of a text count: as said, or else as the tokenizer says."""
+    """Returns the maximum tokens of a text, by its own file or else by the tokenizer's."""
     path = os.path.join(folder, LENGTH_FILE)
-    length = _read_object(path).get("max_seq_length")
+    length = find_json_object(path).get("max_seq_length")
     if length is None:
         path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
-        # That is 1e30 of a tokenizer without one.
-        length = _read_object(path).get("model_max_length") or limit
+        # A tokenizer without a limit has 1e30.
+        length = find_json_object(path).get("model_max_length") or limit
     if isinstance(length, bool) or not isinstance(length, int | float) or length < 3:
         raise ValueError(f"The length in {path!r} must be at least 3. It is {length!r}.")
     return int(min(length, limit))
@@ -193,11 +189,11 @@ def _length(folder: str, limit: int) -> int:
 
 def _notes(folder: str) -> list[str]:
     notes = []
-    tokenizer = _read_object(os.path.join(folder, TOKENIZER_CONFIG_FILE))
-    lowers = _read_object(os.path.join(folder, LENGTH_FILE)).get("do_lower_case")
+    tokenizer = find_json_object(os.path.join(folder, TOKENIZER_CONFIG_FILE))
+    lowers = find_json_object(os.path.join(folder, LENGTH_FILE)).get("do_lower_case")
     if lowers and tokenizer.get("do_lower_case") is False:
         notes.append("texts in lower case")
-    settings = _read_object(os.path.join(folder, PROMPTS_FILE))
+    settings = find_json_object(os.path.join(folder, PROMPTS_FILE))
     prompts = settings.get("prompts")
     if isinstance(prompts, dict) and (prompt := prompts.get(settings.get("default_prompt_name"))):
         notes.append(f"{prompt!r} before each text")

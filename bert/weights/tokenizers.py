@@ -1,11 +1,11 @@
 """Makes the tokenizers of models from the options that their folders hold."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenization
-from bert.files.json_text import read_json_object
+from bert.files.json_text import find_json_object
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import TASK_FILE
 from bert.options import Option, OptionError
@@ -25,18 +25,15 @@ FILES = (
 )
 
 
-def read_options(folder: str, read_object: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Returns `huggingface.read_tokenizer_options` of the files in a folder.
-
-    Args:
-      folder: The folder of the model, for messages.
-      read_object: Returns the content of a JSON file in the folder, {} where there is none.
+def read_options(folder: str) -> dict[str, Any]:
+    """Returns `read_tokenizer_options` of the files of transformers in a folder.
 
     Raises:
       ValueError: where a file describes another tokenizer than BERT's.
     """
     try:
-        files = {name: read_object(name) for name in (*FILES, huggingface_files.CONFIG_FILE)}
+        names = (*FILES, huggingface_files.CONFIG_FILE)
+        files = {name: find_json_object(os.path.join(folder, name)) for name in names}
         other = huggingface_files.find_other_tokenizer(files)
         options = huggingface_files.read_tokenizer_options(files)
         check_options(options)
@@ -95,30 +92,22 @@ def splitting_options(options: Mapping[str, Any], do_lower_case: bool) -> dict[s
 def read_splitting_options(vocab_file: str, do_lower_case: bool) -> dict[str, bool]:
     """Returns `splitting_options` of the files beside a vocabulary."""
     folder = os.path.dirname(vocab_file)
-
-    def read_object(name: str) -> dict[str, Any]:
-        path = os.path.join(folder, name)
-        return read_json_object(path) if is_file(path) else {}
-
-    options = read_object(TASK_FILE).get(TOKENIZER)
+    path = os.path.join(folder, TASK_FILE)
+    options = find_json_object(path).get(TOKENIZER)
     if options is None:
-        options = read_options(folder, read_object)
+        options = read_options(folder)
     else:
-        check_stored_options(options, os.path.join(folder, TASK_FILE))
+        check_stored_options(options, path)
     return splitting_options(options, do_lower_case)
 
 
-def read_casing(
-    folder: str, read_object: Callable[[str], dict[str, Any]], names: Sequence[str]
-) -> tuple[bool, str] | None:
-    """Returns whether a folder says that its model is uncased, and the file that says so.
-
-    The first of the JSON files `names` that has `do_lower_case` counts.
-    """
-    for name in names:
-        casing = read_object(name).get("do_lower_case")
+def read_casing(folder: str) -> tuple[bool, str] | None:
+    """Returns whether a folder says that its model is uncased, and the file that says so."""
+    for name in (TASK_FILE, huggingface_files.TOKENIZER_CONFIG_FILE):
+        path = os.path.join(folder, name)
+        casing = find_json_object(path).get("do_lower_case")
         if isinstance(casing, bool):
-            return casing, os.path.join(folder, name)
+            return casing, path
     path = os.path.join(folder, huggingface_files.TOKENIZER_FILE)
     casing = tokenizer_json.read_casing(read_file(path), path) if is_file(path) else None
     return None if casing is None else (casing, path)
