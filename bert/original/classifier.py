@@ -1,8 +1,7 @@
-"""The names of the original's run_classifier.py that the script of today does not need.
+"""Batches and models of the original's run_classifier.py, with its arguments and results.
 
-They keep the original's arguments and results, and are there for code written for it, which finds
-them as `run_classifier.<name>`. Those about examples are in `bert.original.processors`; here are
-batches and models.
+Code written for the original finds these names as `run_classifier.<name>`; those about examples
+are in `bert.original.processors`.
 """
 
 import functools
@@ -49,16 +48,16 @@ _SCALARS = ("label_ids", "is_real_example")
 def file_based_input_fn_builder(
     input_file: str, seq_length: int, is_training: bool, drop_remainder: bool
 ) -> input_fn.InputFn:
-    """Returns a function that opens the records of a file as batches.
+    """Returns a function that reads the records of a file in batches.
 
     The function takes a mapping with `batch_size`, B, and returns a dataset of dictionaries:
     `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]; `label_ids` and `is_real_example`,
-    int32 [B]. In training it repeats forever, each epoch in another order; elsewhere it
-    returns all records once, in order.
+    int32 [B]. In training the dataset repeats forever, each epoch in another order; elsewhere it
+    has all records once, in order.
 
     Args:
-      input_file: What `file_based_convert_examples_to_features` wrote.
-      seq_length: S, the `max_seq_length` that it was written with.
+      input_file: A file of `file_based_convert_examples_to_features`.
+      seq_length: S, the `max_seq_length` of the records.
       is_training: Whether to shuffle and repeat.
       drop_remainder: Whether to leave out a last batch that is smaller.
 
@@ -78,21 +77,20 @@ def file_based_input_fn_builder(
 def input_fn_builder(
     features: Sequence[InputFeatures], seq_length: int, is_training: bool, drop_remainder: bool
 ) -> input_fn.InputFn:
-    """Returns a function that gives features as batches, as `file_based_input_fn_builder` does.
+    """Returns a function that returns features in batches, as `file_based_input_fn_builder` does.
 
     Raises:
       ValueError: where there are none, or one is not of `seq_length`.
     """
     input_fn.check_lengths(features, _ENCODER_INPUTS, seq_length)
     arrays = {
-        name: np.array([getattr(each, name) for each in features], np.int32)
+        name: np.array([getattr(example, name) for example in features], np.int32)
         for name in _ENCODER_INPUTS
     }
-    arrays["label_ids"] = np.array([each.label_id for each in features], np.int32)
+    arrays["label_ids"] = np.array([example.label_id for example in features], np.int32)
     # Departs: the original leaves this out here, so that padding would count as examples.
-    is_real = [getattr(each, "is_real_example", True) for each in features]
+    is_real = [getattr(example, "is_real_example", True) for example in features]
     arrays["is_real_example"] = np.array(is_real, np.int32)
-
     return input_fn.from_arrays(arrays, is_training=is_training, drop_remainder=drop_remainder)
 
 
@@ -106,21 +104,21 @@ def create_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
     num_labels: int,
     use_one_hot_embeddings: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns what BERT with a classifier on top gives, and its cross entropy.
+    """Returns the cross entropy and the outputs of BERT with a classifier on top.
 
-    On `keras.Input` tensors, these are outputs for a functional model, whose variables have the
-    original's names; in a graph of `tf.compat.v1`, they have variables of its scopes; on other
-    tensors, they are those of fresh random weights. The same network as one model is
+    On `keras.Input` tensors, the results are outputs for a functional model, whose variables have
+    the original's names; in a graph of `tf.compat.v1`, the variables are in its scopes; on other
+    tensors, the weights are fresh random ones. The same network as one model is
     `bert.network.heads.classifier_model`.
 
     Args:
       bert_config: The shape of the encoder.
-      is_training: False for a model without dropout. On `keras.Input` tensors, a model with dropout
-        drops out where Keras trains it.
+      is_training: False for a model without dropout. On `keras.Input` tensors, dropout is applied
+        where Keras trains the model.
       input_ids: int32 [B, S].
       input_mask: int32 [B, S], 1 for real tokens and 0 for padding.
       segment_ids: int32 [B, S].
-      labels: int32 [B], or None where they are not known; there is no loss then.
+      labels: int32 [B], or None for no loss.
       num_labels: C.
       use_one_hot_embeddings: Ignored; in the original it changes no number, either.
 
@@ -142,7 +140,7 @@ def classify(
     labels: Tensor | None,
     num_labels: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns what `create_model` does, of an encoder that has been called on the inputs."""
+    """Returns the results of `create_model` for an encoder that was called on the inputs."""
     dropout_prob = HEAD_DROPOUT_PROB if is_training else 0.0
     logits = graph.call_layer(
         lambda: OutputLayer(bert_config, num_labels, dropout_prob, name="classifier"),
@@ -203,9 +201,9 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
 ) -> model_fn.ModelFn:
     """Returns a classifier that trains, evaluates and predicts one batch a call.
 
-    Its features are as the dataset of an `input_fn` gives them; `is_real_example` may be absent,
-    and so may `label_ids` to predict, or where `labels` are given, int [B]. To train, one example
-    at least must be real. Predictions are `probabilities`, float32 [B, C].
+    Features are those of the dataset of an `input_fn`; `is_real_example` may be absent, and so may
+    `label_ids` to predict, or where `labels` are given, int [B]. Training needs at least one real
+    example. Predictions are `probabilities`, float32 [B, C].
 
     Args:
       bert_config: The shape of the encoder.
@@ -214,7 +212,7 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
       learning_rate: Peak of the learning rate.
       num_train_steps: Step at which the rate reaches 0; None without training.
       num_warmup_steps: Length of warm-up in steps.
-      use_tpu: Ignored; it runs on TensorFlow's default device.
+      use_tpu: Ignored; the model runs on TensorFlow's default device.
       use_one_hot_embeddings: Ignored; in the original it changes no number, either.
     """
     del use_tpu, use_one_hot_embeddings
@@ -224,11 +222,6 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
         evaluate=_evaluate,
         predict=lambda outputs, _: {"probabilities": tf.nn.softmax(outputs["logits"])},
     )
-    return model_fn.build(
-        lambda: classifier_model(bert_config, num_labels),
-        ways,
-        init_checkpoint,
-        learning_rate,
-        num_train_steps,
-        num_warmup_steps,
-    )
+    make_model = functools.partial(classifier_model, bert_config, num_labels)
+    schedule = (learning_rate, num_train_steps, num_warmup_steps)
+    return model_fn.build(make_model, ways, init_checkpoint, *schedule)

@@ -123,8 +123,7 @@ def model_fn_builder(
         return keras.Model(inputs, outputs)
 
     def predict(outputs: Mapping[str, Tensor], features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if "unique_ids" not in features:
-            raise ValueError(f"`features` must have ['unique_ids']. Received {sorted(features)}.")
+        model_fn.check_features(features, ["unique_ids"])
         return {"unique_id": tf.convert_to_tensor(features["unique_ids"]), **outputs}
 
     ways = model_fn.Ways(predict=predict, input_names={"segment_ids": "input_type_ids"})

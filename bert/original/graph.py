@@ -1,9 +1,9 @@
 """Layers in graphs of `tf.compat.v1`, for code that builds one and runs it in a Session.
 
-Keras 3 knows no such graphs: it would make other variables in every call, and draw a dropout mask
-once and for all. Here variables are `tf.compat.v1.get_variable`'s, so that scopes, reuse, savers
+Keras 3 does not support such graphs: it would create new variables in every call, and draw a
+dropout mask once. Here variables are `tf.compat.v1.get_variable`'s, so that scopes, reuse, savers
 and `tf.compat.v1.train.init_from_checkpoint` treat them as in the original, and every run of the
-Session draws masks of its own.
+Session draws new masks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,37 +29,37 @@ def call_layer(
     scope: str = "",
     **kwargs: Any,
 ) -> Any:
-    """Returns what a layer gives; in a graph, with variables of the current variable scope.
+    """Returns the outputs of a layer; in a graph, with variables of the current variable scope.
 
     Args:
-      make_layer: Makes the layer, whose `build` does not look at shapes.
-      *inputs: What it is called on.
-      initializer_range: In a graph, the standard deviation that its matrices begin with.
-      scope: In a graph, what is left out where the names of its variables begin with it, because
-        the variable scope stands for it.
-      **kwargs: What else it is called with.
+      make_layer: Makes the layer, whose `build` ignores shapes.
+      *inputs: The inputs of the layer.
+      initializer_range: In a graph, the initial standard deviation of matrices.
+      scope: In a graph, a prefix to remove from the variables' names, since the current variable
+        scope takes its place.
+      **kwargs: Keyword arguments of the layer.
     """
     if not in_graph():
         return make_layer()(*inputs, **kwargs)
-    # What Keras makes stays in a graph that nobody runs; its variables only tell name and shape.
+    # Keras' variables are in a graph that is never run: only their names and shapes are used.
     with tf.Graph().as_default():
         layer = make_layer()
         if not layer.built:
             layer.build(None)
     values = [
-        (each, tf.identity(_get_variable(each, each.path.removeprefix(scope), initializer_range)))
-        for each in layer.weights
+        (v, tf.identity(_get_variable(v, v.path.removeprefix(scope), initializer_range)))
+        for v in layer.weights
     ]
     with keras.StatelessScope(state_mapping=values), modeling.dropout_seed(draw_seed()):
         outputs = layer(*inputs, **kwargs)
-        # Of a variable among them, the value that it has in this scope.
+        # A variable among the outputs becomes the value that it has in this scope.
         return tf.nest.map_structure(tf.convert_to_tensor, outputs)
 
 
 def _get_variable(like: keras.Variable, name: str, initializer_range: float) -> tf.Variable:
-    """Returns a variable of the current scope; matrices begin at random, biases at 0, scales at 1.
+    """Returns a variable of the current scope; matrices are random, biases 0 and scales 1.
 
-    Of numbers that `tf.compat.v1.set_random_seed` decides.
+    `tf.compat.v1.set_random_seed` sets the random numbers.
     """
     initializer = tf.compat.v1.truncated_normal_initializer(stddev=initializer_range)
     if len(like.shape) == 1:
@@ -70,7 +70,7 @@ def _get_variable(like: keras.Variable, name: str, initializer_range: float) -> 
 
 
 def draw_seed() -> Tensor:
-    """Returns a seed for dropout, int32 [2], that is another in each run of a Session."""
+    """Returns a seed for dropout, int32 [2], which differs in each run of a Session."""
     return tf.compat.v1.random_uniform([2], *tf.int32.limits, dtype=tf.int32)
 
 

@@ -1,4 +1,4 @@
-"""Batches in the original's form: functions of a mapping with `batch_size`, `input_fn`s."""
+"""Functions that return batches, as the original's `input_fn_builder`s made them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _LARGEST = 1 << 31
 
 
 def integers(length: int, length_source: str) -> Feature:
-    """Returns a feature of so many integers of 32 bits."""
+    """Returns a feature of `length` integers of 32 bits; `length_source` is for messages."""
     return Feature(length, length_source, _LARGEST, "int32")
 
 
@@ -29,16 +29,16 @@ def from_records(
     is_training: bool,
     drop_remainder: bool,
 ) -> InputFn:
-    """Returns a function that opens the records of files as batches.
+    """Returns a function that reads the records of files in batches.
 
     The function takes a mapping with `batch_size`, B, and returns a dataset of dictionaries of the
-    features, int32 or float32 [B, length]. In training it goes on for ever, each epoch in an order
-    of its own; elsewhere it gives all records once, in order.
+    features, int32 or float32 [B, length]. In training the dataset repeats forever, each epoch in
+    another order; elsewhere it has all records once, in order.
 
     Args:
       input_files: TFRecord files.
-      features: By name what every record must have.
-      scalars: Those that are [B].
+      features: The features of every record by name.
+      scalars: Names of features of shape [B].
       is_training: Whether to shuffle and repeat.
       drop_remainder: Whether to leave out a last batch that is smaller.
 
@@ -54,8 +54,8 @@ def from_records(
         records = Records(list(input_files))
         records.check_first(features)
         parsed = {
-            name: tf.io.FixedLenFeature([] if name in scalars else [each.length], each.dtype)
-            for name, each in features.items()
+            name: tf.io.FixedLenFeature([] if name in scalars else [feature.length], feature.dtype)
+            for name, feature in features.items()
         }
         dataset = tf.data.TFRecordDataset(list(input_files))
         dataset = batches(dataset, len(records), batch_size, is_training, drop_remainder)
@@ -69,15 +69,15 @@ def decode(serialized: Tensor, features: Mapping[str, Any]) -> dict[str, Tensor]
     parse = tf.io.parse_example if serialized.shape.rank else tf.io.parse_single_example
     values = parse(serialized, features)
     return {
-        name: tf.cast(each, tf.int32) if each.dtype == tf.int64 else each
-        for name, each in values.items()
+        name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+        for name, value in values.items()
     }
 
 
 def from_arrays(
     arrays: Mapping[str, np.ndarray], *, is_training: bool, drop_remainder: bool
 ) -> InputFn:
-    """Returns a function that gives rows of arrays as batches, as `from_records` does."""
+    """Returns a function that returns rows of arrays in batches, as `from_records` does."""
 
     def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
         dataset = tf.data.Dataset.from_tensor_slices(dict(arrays))
@@ -100,7 +100,7 @@ def batches(
     """Returns `count` examples in batches; in training, shuffled and repeated."""
     if is_training:
         # Departs: the original repeats first and then shuffles 100 examples at a time, so that
-        # epochs mix and what is sorted by label stays nearly so.
+        # epochs mix and data sorted by label stay nearly sorted.
         dataset = dataset.shuffle(count).repeat()
     elif drop_remainder and count % batch_size:
         logging.warning(
@@ -113,11 +113,11 @@ def batches(
 
 
 def check_lengths(features: Sequence[Any], names: Sequence[str], seq_length: int) -> None:
-    """Raises unless there are features, all of `seq_length`."""
+    """Checks that there are features, all of `seq_length`."""
     if not len(features):
         raise ValueError("`features` must hold at least one example. Received none.")
-    for number, each in enumerate(features):
-        lengths = {name: len(getattr(each, name)) for name in names}
+    for number, example in enumerate(features):
+        lengths = {name: len(getattr(example, name)) for name in names}
         if set(lengths.values()) != {seq_length}:
             raise ValueError(
                 f"`features` must have `seq_length` = {seq_length} values each. Received "

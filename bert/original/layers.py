@@ -1,6 +1,6 @@
-"""The Keras layers that the functions of `bert.original.modeling` make.
+"""The Keras layers that the functions of `bert.original.modeling` create.
 
-A saved model that has such layers loads where this module has been imported.
+A saved model with such layers loads where this module has been imported.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ def _activation(saved: Any) -> Callable[[Tensor], Tensor]:
     return keras.activations.get(modeling.get_activation(saved))
 
 
-# Each layer below makes its variables when it is made, under the caller's name scope and not its
-# own, so that they have the original's names while Keras gives the layer any name that is free.
+# Each layer creates its variables in `__init__`, under the caller's name scope and not its own, so
+# that variables have the original's names while Keras gives the layer any free name.
 
 
 class _Table(keras.layers.Layer):
@@ -42,7 +42,7 @@ class _Table(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("bert")
 class TokenEmbeddings(_Table):
-    """Looks ids up: [B, S] to [B, S, width], or [B, S, n] to [B, S, n·width]; and the table."""
+    """Returns embeddings and the table: [B, S] to [B, S, width], [B, S, n] to [B, S, n·width]."""
 
     def call(self, ids: Tensor, one_hot: bool = False) -> tuple[Tensor, Tensor]:
         table = ops.convert_to_tensor(self.table)
@@ -59,7 +59,7 @@ class TokenEmbeddings(_Table):
 
 @keras.saving.register_keras_serializable("bert")
 class PositionEmbeddings(_Table):
-    """Adds its row s to every embedding at position s: [B, S, width] to the same."""
+    """Adds row s of the table to every embedding at position s: [B, S, width]."""
 
     def call(self, inputs: Tensor) -> Tensor:
         length, limit = ops.shape(inputs)[1], self.table.shape[0]
@@ -89,9 +89,9 @@ class LayerNorm(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("bert")
 class CrossAttention(modeling.SelfAttention):
-    """Attends from [B, Q, `from_width`] to [B, K, `to_width`] under a mask [B, Q, K].
+    """Attends from [B, Q, `from_width`] to [B, K, `to_width`] under a mask [B, Q, K]: [B·Q, H].
 
-    `activations` are those of query, key and value. Gives [B·Q, H].
+    `activations` are those of query, key and value.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Dimension(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("bert")
 class DynamicReshape(keras.layers.Layer):
-    """Reshapes to `dimensions`, in which None stands for the next of `sizes`, int32 [] each."""
+    """Reshapes to `dimensions`, where each None is replaced by the next of `sizes`, int32 []."""
 
     def __init__(self, dimensions: Sequence[int | None], **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""A model as a function of a batch and a mode: what the original's `model_fn_builder`s return.
+"""Models as functions of a batch and a mode, as the original's `model_fn_builder`s return them.
 
 Departs: there is no tf.estimator any more to call it, so the caller has the loop:
 
@@ -7,7 +7,7 @@ Departs: there is no tf.estimator any more to call it, so the caller has the loo
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -30,17 +30,17 @@ TRAIN, EVAL, PREDICT = "train", "eval", "infer"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """What a `ModelFn` gives for a batch; None where the mode does not ask for it.
+    """The result of a `ModelFn` for a batch; an attribute is None in other modes than its own.
 
     Attributes:
       mode: "train", "eval" or "infer".
-      loss: When evaluating, the mean over what counts, float32 [].
+      loss: When evaluating, the weighted mean of the losses, float32 [].
       predictions: When predicting, tensors by name, each of B rows.
       train_op: When training, a function that takes one step on the batch and returns the loss
         before it.
       eval_metrics: When evaluating, values and their weights by name, as
-        `keras.metrics.Mean.update_state` takes them. So a mean over batches of several sizes is one
-        over examples.
+        `keras.metrics.Mean.update_state` takes them, so that a mean over batches of several sizes
+        is one over examples.
     """
 
     mode: str
@@ -52,14 +52,14 @@ class ModelSpec:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ways:
-    """What a task does with a model; a mode whose function is None is refused.
+    """The functions of a task; a mode whose function is None is refused.
 
     Attributes:
-      targets: Returns what a batch has beside the model's inputs, of features and labels.
-      objective: What training minimizes.
-      evaluate: Returns the loss and the metrics, of the model's outputs and the batch.
-      predict: Returns the predictions, of the outputs and the features.
-      input_names: Names of features that are not those of the model's inputs, by the latter.
+      targets: Takes features and labels; returns the tensors of a batch besides the inputs.
+      objective: The loss to minimize.
+      evaluate: Takes the model's outputs and the batch; returns the loss and the metrics.
+      predict: Takes the outputs and the features; returns the predictions.
+      input_names: By the name of an input, the name of its feature where that differs.
     """
 
     targets: Callable[[Features, Tensor | None], dict[str, Tensor]] | None = None
@@ -78,15 +78,15 @@ class ModelFn:
     """A model as a function of a batch and a mode.
 
     Args:
-      model: Its inputs are features, or `ways` tells their names.
-      ways: What the task does with it.
+      model: A model whose inputs are features, by the names in `ways`.
+      ways: The functions of the task.
       make_optimizer: Called before the first training step.
 
     Attributes:
       model: The same model in all calls; `bert.weights.checkpoint.save_variables` stores its
         weights.
-      trainer: What trains it, once a batch was given for training; else None. Its `state()` is what
-        `bert.weights.checkpoint.Checkpoints` saves and restores to resume.
+      trainer: The trainer, None before the first batch for training. To resume, save and restore
+        its `state()` with `bert.weights.checkpoint.Checkpoints`.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class ModelFn:
         mode: str,
         params: Mapping[str, Any] | None = None,
     ) -> ModelSpec:
-        """Returns what the mode asks for, of one batch of eager tensors.
+        """Returns the result of a mode for one batch of eager tensors.
 
         Args:
-          features: As the dataset of the `input_fn` gives them.
-          labels: Labels that are not among the features, where the task has such.
+          features: A batch of the dataset of the `input_fn`.
+          labels: Labels that are not among the features, if any.
           mode: "train", "eval" or "infer".
-          params: Without effect, as in the original.
+          params: Ignored, as in the original.
 
         Raises:
           ValueError: where a feature is missing or cannot be, or the task has no such mode.
@@ -123,8 +123,7 @@ class ModelFn:
         if mode not in ways.modes():
             raise ValueError(f"`mode` must be one of {ways.modes()}. Received {mode!r}.")
         names = {name: ways.input_names.get(name, name) for name in self.model.input}
-        if missing := [name for name in names.values() if name not in features]:
-            raise ValueError(f"`features` must have {missing}. Received {sorted(features)}.")
+        check_features(features, names.values())
         inputs = {name: tf.cast(features[given], tf.int32) for name, given in names.items()}
         if mode == PREDICT:
             assert ways.predict is not None
@@ -168,13 +167,13 @@ def build(
     num_train_steps: int | None = None,
     num_warmup_steps: int | None = None,
 ) -> ModelFn:
-    """Returns a model that is made, and its checkpoint read, at once.
+    """Returns the function of a model, which is created now, with the weights of a checkpoint.
 
-    All calls share its weights, and training steps count on. Nothing is written to files.
+    All calls share the weights and the count of training steps. Nothing is written to files.
 
     Args:
-      make_model: Called once.
-      ways: What the task does with it.
+      make_model: Returns the model; called once.
+      ways: The functions of the task.
       init_checkpoint: The checkpoint, as in `Stored.open`; None for random weights.
       learning_rate: Peak of the learning rate.
       num_train_steps: Step at which the rate reaches 0; None without training.
@@ -198,8 +197,13 @@ def build(
     return ModelFn(model, ways, make_optimizer)
 
 
+def check_features(features: Features, names: Iterable[str]) -> None:
+    """Checks that a batch has the features of these names."""
+    if missing := [name for name in names if name not in features]:
+        raise ValueError(f"`features` must have {missing}. Received {sorted(features)}.")
+
+
 def column(features: Features, name: str) -> np.ndarray:
-    """Returns a feature of one integer an example as int32 [B, 1]."""
-    if name not in features:
-        raise ValueError(f"`features` must have ['{name}']. Received {sorted(features)}.")
+    """Returns a feature with one integer for each example, as int32 [B, 1]."""
+    check_features(features, [name])
     return np.asarray(features[name], np.int32).reshape(-1, 1)

@@ -1,11 +1,11 @@
-"""The functions of the original's modeling.py that the network in `modeling` does not need.
+"""Functions of the original's modeling.py, with its arguments, results and variable names.
 
-They keep the original's arguments, results and variable names, and are there for code written for
-it, which finds them as `modeling.<name>`. Where the original made variables, they make the Keras
-layers of `bert.original.layers`: on `keras.Input` tensors, layers of a functional model; in a graph
-of `tf.compat.v1`, layers with variables of its scopes (`bert.original.graph`); on other tensors,
-fresh layers that are applied and gone. Outside of graphs, `keras.name_scope` takes the place of
-`tf.variable_scope`. A saved model that has such layers loads where this module has been imported.
+Code written for the original finds these names as `modeling.<name>`; the network in `modeling` does
+not need them. Where the original created variables, these functions create the Keras layers of
+`bert.original.layers`: on `keras.Input` tensors, layers of a functional model; in a graph of
+`tf.compat.v1`, layers with variables of its scopes (`bert.original.graph`); on other tensors, fresh
+layers that are used once. Outside of graphs, `keras.name_scope` takes the place of
+`tf.variable_scope`. A saved model with such layers loads where this module has been imported.
 """
 
 import re
@@ -35,13 +35,13 @@ Tensor = Any
 
 
 def _training(tensor: Tensor) -> bool:
-    # Departs: the original drops out wherever a probability is not 0, and builds one graph to train
-    # and another to predict. A functional model serves for both, so it follows Keras' phase.
+    # Departs: the original applies dropout wherever a probability is not 0, and builds one graph to
+    # train and another to predict. A functional model does both, so it follows Keras' phase.
     return not isinstance(tensor, keras.KerasTensor)
 
 
 def _activation_name(activation: Activation) -> Activation:
-    """Returns the original's name of an activation, by which a saved model finds it again."""
+    """Returns the original's name of an activation, which a saved model stores."""
     names = {function: name for name, function in modeling.ACTIVATIONS.items()}
     return activation if isinstance(activation, str) else names.get(activation, activation)
 
@@ -58,8 +58,8 @@ def dropout(input_tensor: Tensor, dropout_prob: float | None) -> Tensor:
 def layer_norm(input_tensor: Tensor, name: str | None = None) -> Tensor:
     """Returns the tensor normalized over its last axis, with variables under `name`.
 
-    Departs: without a name they are under "LayerNorm" each time; the original counts on from the
-    second of a scope, as here in a graph.
+    Departs: without a name, the variables are under "LayerNorm" each time. The original numbers
+    the names in a scope from the second on, as this function does in a graph.
     """
     width = ops.shape(input_tensor)[-1]
     if not graph.in_graph():
@@ -88,7 +88,7 @@ def embedding_lookup(
     """Returns the embeddings of the ids and the table they come from.
 
     Args:
-      input_ids: int32 [B, S], or [B, S, n], whose n embeddings are set side by side.
+      input_ids: int32 [B, S], or [B, S, n], whose n embeddings are concatenated.
       vocab_size: Rows of the table.
       embedding_size: Columns of the table.
       initializer_range: Standard deviation of the initializer.
@@ -118,10 +118,10 @@ def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments
     max_position_embeddings: int = 512,
     dropout_prob: float | None = 0.1,
 ) -> Tensor:
-    """Returns word embeddings plus those of segment and position, normalized and dropped out.
+    """Returns word plus segment and position embeddings, normalized and with dropout.
 
     Args:
-      input_tensor: float [B, S, H], as the result is.
+      input_tensor: float [B, S, H], like the result.
       use_token_type: Add segment embeddings.
       token_type_ids: int32 [B, S].
       token_type_vocab_size: Number of segment types.
@@ -133,7 +133,7 @@ def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments
       dropout_prob: None is 0.
 
     Raises:
-      ValueError: where segments are asked for and not given, or the sequence is too long.
+      ValueError: where segment ids are missing, or the sequence is too long.
     """
     assert_rank(input_tensor, 3)
     width = ops.shape(input_tensor)[-1]
@@ -161,10 +161,10 @@ def embedding_postprocessor(  # noqa: PLR0913, PLR0917 (the original's arguments
 
 
 def create_attention_mask_from_input_mask(from_tensor: Tensor, to_mask: Tensor) -> Tensor:
-    """Returns the mask by which every query may attend to the real keys.
+    """Returns the mask with which every query may attend to the real keys.
 
     Args:
-      from_tensor: [B, Q, ...], of which the shape alone counts.
+      from_tensor: [B, Q, ...]; only the shape is used.
       to_mask: int32 [B, K], 1 for real tokens and 0 for padding.
 
     Returns:
@@ -341,15 +341,15 @@ def reshape_to_matrix(input_tensor: Tensor) -> Tensor:
 
 
 def reshape_from_matrix(output_tensor: Tensor, orig_shape_list: Sequence[Tensor]) -> Tensor:
-    """Returns a matrix in its original shape, of which the last dimension may be another by now."""
+    """Returns a matrix in its original shape, whose last dimension may have changed."""
     if len(orig_shape_list) == 2:
         return output_tensor
     return _reshape(output_tensor, [*orig_shape_list[:-1], ops.shape(output_tensor)[-1]])
 
 
 def _reshape(tensor: Tensor, dimensions: Sequence[Tensor]) -> Tensor:
-    if sizes := [each for each in dimensions if isinstance(each, keras.KerasTensor)]:
-        known = [None if isinstance(each, keras.KerasTensor) else int(each) for each in dimensions]
+    if sizes := [size for size in dimensions if isinstance(size, keras.KerasTensor)]:
+        known = [None if isinstance(size, keras.KerasTensor) else int(size) for size in dimensions]
         return DynamicReshape(known)(tensor, sizes=sizes)
     return ops.reshape(tensor, dimensions)
 
@@ -374,10 +374,10 @@ def assert_rank(
 def get_assignment_map_from_checkpoint(
     tvars: Sequence[Any], init_checkpoint: str
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """Returns which variables a checkpoint holds; `Stored.assign` also assigns them.
+    """Returns the variables that a checkpoint has; `Stored.assign` also assigns them.
 
     Args:
-      tvars: Variables of Keras, known by their path, or of TensorFlow, known by their name.
+      tvars: Variables of Keras, found by their path, or of TensorFlow, found by their name.
       init_checkpoint: What `Stored.open` takes.
 
     Returns:

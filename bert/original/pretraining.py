@@ -1,12 +1,11 @@
-"""The names of the original's run_pretraining.py that the script of today does not need.
+"""Functions of the original's run_pretraining.py, with its arguments and results.
 
-They keep the original's arguments and results, and are there for code written for it, which finds
-them as `run_pretraining.<name>`. As in `bert.original.modeling`, what makes variables makes layers
-of a functional model on `keras.Input` tensors, variables of the scopes in a graph of
-`tf.compat.v1`, and fresh ones elsewhere.
+Code written for the original finds these names as `run_pretraining.<name>`; the script of today
+does not need them. Variables are created as `bert.original.modeling` describes.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from keras import ops
 
 import modeling
 from bert.original import graph, input_fn, model_fn
+from bert.original.processors import ENCODER_INPUTS
 from bert.pretraining import heads as pretraining_heads
 from bert.training.batches import Feature
 from bert.training.objective import Objective
@@ -25,9 +25,9 @@ Tensor = Any
 
 
 def gather_indexes(sequence_tensor: Tensor, positions: Tensor) -> Tensor:
-    """Returns those of [B, S, H] at the positions, int [B, P], of each row: [B·P, H]."""
-    places = ops.expand_dims(ops.cast(positions, "int32"), 2)
-    rows = ops.take_along_axis(sequence_tensor, places, axis=1)  # [B, P, H]
+    """Returns the vectors of [B, S, H] at the positions, int [B, P], of each row: [B·P, H]."""
+    indices = ops.expand_dims(ops.cast(positions, "int32"), 2)
+    rows = ops.take_along_axis(sequence_tensor, indices, axis=1)  # [B, P, H]
     return ops.reshape(rows, (-1, ops.shape(sequence_tensor)[-1]))
 
 
@@ -39,7 +39,7 @@ def get_masked_lm_output(
     label_ids: Tensor,
     label_weights: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns what the masked-LM head under "cls/predictions" gives, and its loss.
+    """Returns the loss and the outputs of the masked-LM head under "cls/predictions".
 
     Args:
       bert_config: The shape of the model.
@@ -50,8 +50,8 @@ def get_masked_lm_output(
       label_weights: float [B, P], 0 for padding.
 
     Returns:
-      The mean loss over the masked tokens, []; the loss of each, [B·P]; and the logarithms of the
-      probabilities, [B·P, V].
+      The mean loss over the masked tokens, []; the loss of each token, [B·P]; and the logarithms
+      of the probabilities, [B·P, V].
     """
     gathered = gather_indexes(input_tensor, positions)
     with _scope("cls"):
@@ -72,7 +72,7 @@ def get_masked_lm_output(
 def get_next_sentence_output(
     bert_config: modeling.BertConfig, input_tensor: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns what the next-sentence head under "cls/seq_relationship" gives, and its loss.
+    """Returns the loss and the outputs of the next-sentence head under "cls/seq_relationship".
 
     Args:
       bert_config: The shape of the model.
@@ -118,31 +118,27 @@ def input_fn_builder(
     is_training: bool,
     num_cpu_threads: int = 4,
 ) -> input_fn.InputFn:
-    """Returns a function that opens the records of create_pretraining_data.py as whole batches.
+    """Returns a function that reads the records of create_pretraining_data.py in full batches.
 
     Args:
       input_files: Paths.
-      max_seq_length: S, that the records were written with.
-      max_predictions_per_seq: P, likewise.
+      max_seq_length: S, with which the records were written.
+      max_predictions_per_seq: P, with which the records were written.
       is_training: Whether to shuffle and repeat.
-      num_cpu_threads: Without effect.
+      num_cpu_threads: Ignored.
     """
     del num_cpu_threads
-    tokens, masked = (max_seq_length, "`max_seq_length`"), (max_predictions_per_seq,)
-    masked_source = "`max_predictions_per_seq`"
+    tokens = (max_seq_length, "`max_seq_length`")
+    masked = (max_predictions_per_seq, "`max_predictions_per_seq`")
     features = {
-        **{name: input_fn.integers(*tokens) for name in _ENCODER_INPUTS},
-        **{name: input_fn.integers(*masked, masked_source) for name in _MASKED},
-        "masked_lm_weights": Feature(*masked, masked_source),
+        **{name: input_fn.integers(*tokens) for name in ENCODER_INPUTS},
+        **{name: input_fn.integers(*masked) for name in ("masked_lm_positions", "masked_lm_ids")},
+        "masked_lm_weights": Feature(*masked),
         "next_sentence_labels": input_fn.integers(1, "next-sentence prediction"),
     }
     return input_fn.from_records(
         input_files, features, (), is_training=is_training, drop_remainder=True
     )
-
-
-_ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
-_MASKED = ("masked_lm_positions", "masked_lm_ids")
 
 
 def model_fn_builder(
@@ -154,9 +150,9 @@ def model_fn_builder(
     use_tpu: bool,
     use_one_hot_embeddings: bool,
 ) -> model_fn.ModelFn:
-    """Returns BERT with both heads, that trains and evaluates one batch a call.
+    """Returns BERT with both heads, which trains and evaluates one batch a call.
 
-    Its metrics are `masked_lm_accuracy`, `masked_lm_loss`, `next_sentence_accuracy` and
+    Metrics are `masked_lm_accuracy`, `masked_lm_loss`, `next_sentence_accuracy` and
     `next_sentence_loss`. The arguments are as in `run_classifier.model_fn_builder`.
     """
     del use_tpu, use_one_hot_embeddings
@@ -165,20 +161,14 @@ def model_fn_builder(
         objective=Objective(pretraining_heads.loss_weights, pretraining_heads.losses),
         evaluate=_evaluate,
     )
-    return model_fn.build(
-        lambda: pretraining_heads.pretraining_model(bert_config),
-        ways,
-        init_checkpoint,
-        learning_rate,
-        num_train_steps,
-        num_warmup_steps,
-    )
+    make_model = functools.partial(pretraining_heads.pretraining_model, bert_config)
+    schedule = (learning_rate, num_train_steps, num_warmup_steps)
+    return model_fn.build(make_model, ways, init_checkpoint, *schedule)
 
 
 def _targets(features: Mapping[str, Tensor], labels: Tensor | None) -> dict[str, Tensor]:
     del labels
-    if missing := [name for name in ("masked_lm_ids", "masked_lm_weights") if name not in features]:
-        raise ValueError(f"`features` must have {missing}. Received {sorted(features)}.")
+    model_fn.check_features(features, ("masked_lm_ids", "masked_lm_weights"))
     return {
         "masked_lm_ids": np.asarray(features["masked_lm_ids"], np.int32),
         "masked_lm_weights": np.asarray(features["masked_lm_weights"], np.float32),

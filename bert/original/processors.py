@@ -1,7 +1,7 @@
-"""Examples and features as the original's run_classifier.py has them.
+"""Examples and features of the original's run_classifier.py, with its arguments and results.
 
-They keep its arguments and results, and are there for code written for it, such as a user's own
-`DataProcessor`, which finds them as `run_classifier.<name>`.
+Code written for the original, such as a user's own `DataProcessor`, finds these names as
+`run_classifier.<name>`.
 """
 
 import csv
@@ -28,15 +28,12 @@ _EXAMPLES_PER_LINE = 10_000
 
 
 class PaddingInputExample:
-    """Stands for no example, where their number must be a multiple of the batch size.
-
-    Its features are zeros, with `is_real_example` false, so that it does not count.
-    """
+    """An example that only fills the last batch: zeros, with `is_real_example` false."""
 
 
 @dataclasses.dataclass
 class InputFeatures:
-    """What the model reads of one example; the first three are lists of `max_seq_length`."""
+    """The model's inputs for one example; the first three are lists of `max_seq_length`."""
 
     input_ids: Sequence[int]
     input_mask: Sequence[int]
@@ -46,7 +43,7 @@ class InputFeatures:
 
 
 class DataProcessor:
-    """Reads the examples of a task; to be subclassed for data of one's own."""
+    """Reads the examples of a task; a base class for your own data."""
 
     def get_train_examples(self, data_dir: str) -> list[InputExample]:
         raise self._undefined("get_train_examples")
@@ -103,8 +100,8 @@ class _GlueProcessor(DataProcessor):
 
     def _read(self, data_dir: str, split: str) -> list[InputExample]:
         if not all(map(self._is_own, ("_read_tsv", "_create_examples"))):
-            # A subclass does one of the original's steps in its own way, and may have labels that
-            # it knows no sooner.
+            # A subclass overrides one of the original's steps, which may be the first to know the
+            # labels.
             data_set = glue.open_data_set(self.task_name, data_dir, self.language)
             path = data_set.find(split)
             assert path is not None
@@ -146,7 +143,7 @@ class ColaProcessor(_GlueProcessor):
 
 
 class MnliProcessor(_GlueProcessor):
-    """Reads MultiNLI, of its development and test sets the matched ones."""
+    """Reads MultiNLI, with the matched development and test sets."""
 
     task_name = "mnli"
 
@@ -164,7 +161,7 @@ class XnliProcessor(_GlueProcessor):
 
 
 def truncate_seq_pair(tokens_a: list[str], tokens_b: list[str], max_length: int) -> None:
-    """Shortens the longer list at its end, again and again, until both fit; changes them."""
+    """Removes the last token of the longer list until both fit; changes the lists."""
     a, b = tokenization.truncate_pair(tokens_a, tokens_b, budget=max_length)
     del tokens_a[len(a) :], tokens_b[len(b) :]
 
@@ -176,12 +173,12 @@ def convert_single_example(
     max_seq_length: int,
     tokenizer: tokenization.FullTokenizer,
 ) -> InputFeatures:
-    """Returns the features of an example; of the first few, logs them.
+    """Returns the features of an example, and logs those of the first few examples.
 
     Args:
       ex_index: The number of the example, from 0.
-      example: One example; its label is among `label_list`, itself or in its spelling (1 for "1"),
-        or None where it is unknown, which gives a `label_id` of 0.
+      example: One example. Its label is in `label_list`, perhaps as a text (1 for "1"), or None
+        where it is unknown, for a `label_id` of 0.
       label_list: The labels, in the order of the model's outputs.
       max_seq_length: S, with [CLS] and [SEP].
       tokenizer: Anything with `tokenize` and `convert_tokens_to_ids`.
@@ -255,7 +252,7 @@ def _convert(
     tokenizer: tokenization.FullTokenizer,
 ) -> Iterator[InputFeatures]:
     """Yields the features of each example, after checking that all or none have labels."""
-    # A series of pandas counts its own way: it is iterated over, and never indexed.
+    # A series of pandas may have another index: examples are iterated over, and never indexed.
     real = [
         (index, example)
         for index, example in enumerate(examples)
@@ -282,7 +279,7 @@ def convert_examples_to_features(
     """Returns the features of each example, as `convert_single_example` gives them.
 
     Raises:
-      ValueError: where that does, or some examples have labels and others have not.
+      ValueError: as `convert_single_example`, or where only some examples have labels.
     """
     return list(_convert(examples, label_list, max_seq_length, tokenizer))
 
@@ -297,11 +294,11 @@ def file_based_convert_examples_to_features(
     """Writes the features of each example as a record, as run_classifier.py does.
 
     Args:
-      examples: As in `convert_examples_to_features`.
-      label_list: As there.
-      max_seq_length: As there.
-      tokenizer: As there.
-      output_file: A TFRecord file, which appears when it is whole.
+      examples: As in `convert_examples_to_features`, like the next three arguments.
+      label_list: The labels.
+      max_seq_length: S.
+      tokenizer: The tokenizer.
+      output_file: A TFRecord file, which appears when it is complete.
     """
     with write_records([output_file]) as (writer,):
         for features in _convert(examples, label_list, max_seq_length, tokenizer):

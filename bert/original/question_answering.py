@@ -1,7 +1,7 @@
-"""Batches and models of the original's run_squad.py; `bert.original.squad` has what is of text.
+"""Batches and models of the original's run_squad.py, with its arguments and results.
 
-They keep the original's arguments and results, and are there for code written for it, which finds
-them as `run_squad.<name>`.
+Code written for the original finds these names as `run_squad.<name>`; those about texts are in
+`bert.original.squad`.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ import tensorflow as tf
 import modeling
 from bert.network.heads import OutputLayer, span_model, span_objective
 from bert.original import graph, input_fn, model_fn
+from bert.original.processors import ENCODER_INPUTS
 from bert.training.objective import Objective
 
 Tensor = Any
 
-_ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 _ENDS = ("start_positions", "end_positions")
 
 
@@ -29,12 +29,10 @@ def create_model(
     segment_ids: Tensor,
     use_one_hot_embeddings: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the logits, float32 [B, S] both, of each token to begin and to end the answer.
+    """Returns the logits of each token as the start and as the end of the answer, float32 [B, S].
 
-    On `keras.Input` tensors, these are outputs for a functional model, whose variables have the
-    original's names; in a graph of `tf.compat.v1`, they have variables of its scopes; on other
-    tensors, they are those of fresh random weights. The same network as one model is
-    `bert.network.heads.span_model`. The arguments are as in `run_classifier.create_model`.
+    Arguments and variables are as in `run_classifier.create_model`. The same network as one model
+    is `bert.network.heads.span_model`.
     """
     bert = modeling.BertModel(
         bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings
@@ -50,14 +48,14 @@ def create_model(
 def input_fn_builder(
     input_file: str, seq_length: int, is_training: bool, drop_remainder: bool
 ) -> input_fn.InputFn:
-    """Returns a function that opens what a `FeatureWriter` wrote as batches.
+    """Returns a function that reads the records of a `FeatureWriter` in batches.
 
-    These have `unique_ids`, int32 [B]; `input_ids`, `input_mask` and `segment_ids`, int32 [B, S];
+    Batches have `unique_ids`, int32 [B]; `input_ids`, `input_mask` and `segment_ids`, int32 [B, S];
     and in training `start_positions` and `end_positions`, int32 [B]. The arguments are as in
     `run_classifier.file_based_input_fn_builder`.
     """
     scalars = ("unique_ids", *(_ENDS if is_training else ()))
-    lengths = {**dict.fromkeys(_ENCODER_INPUTS, seq_length), **dict.fromkeys(scalars, 1)}
+    lengths = {**dict.fromkeys(ENCODER_INPUTS, seq_length), **dict.fromkeys(scalars, 1)}
     return input_fn.from_records(
         [input_file],
         {name: input_fn.integers(length, "`seq_length`") for name, length in lengths.items()},
@@ -76,21 +74,15 @@ def model_fn_builder(
     use_tpu: bool,
     use_one_hot_embeddings: bool,
 ) -> model_fn.ModelFn:
-    """Returns BERT for questions, that trains and predicts one batch a call.
+    """Returns BERT for question answering, which trains and predicts one batch a call.
 
-    Its predictions are `unique_ids` [B], `start_logits` and `end_logits`, [B, S], whose rows are
-    what a `RawResult` holds. The arguments are as in `run_classifier.model_fn_builder`.
+    Predictions are `unique_ids` [B], `start_logits` and `end_logits`, [B, S]; a `RawResult` holds
+    a row of each. The arguments are as in `run_classifier.model_fn_builder`.
     """
     del use_tpu, use_one_hot_embeddings
     ways = model_fn.Ways(targets=_targets, objective=Objective(*span_objective()), predict=_predict)
-    return model_fn.build(
-        lambda: span_model(bert_config),
-        ways,
-        init_checkpoint,
-        learning_rate,
-        num_train_steps,
-        num_warmup_steps,
-    )
+    schedule = (learning_rate, num_train_steps, num_warmup_steps)
+    return model_fn.build(lambda: span_model(bert_config), ways, init_checkpoint, *schedule)
 
 
 def _targets(features: Mapping[str, Tensor], labels: Tensor | None) -> dict[str, Tensor]:
@@ -99,6 +91,5 @@ def _targets(features: Mapping[str, Tensor], labels: Tensor | None) -> dict[str,
 
 
 def _predict(outputs: Mapping[str, Tensor], features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    if "unique_ids" not in features:
-        raise ValueError(f"`features` must have ['unique_ids']. Received {sorted(features)}.")
+    model_fn.check_features(features, ["unique_ids"])
     return {"unique_ids": tf.convert_to_tensor(features["unique_ids"]), **outputs}
