@@ -19,8 +19,8 @@ from bert.models.kinds import find_architecture, read_task
 from bert.models.options import Overrides
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
-from bert.tasks.squad.answers import Decoding
-from bert.tasks.squad.task import QuestionAnswering
+from bert.tasks.squad.options import DecodingOptions
+from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
 from bert.tasks.tagging import task as tagging_task
 from bert.tasks.tagging import windows as tagging_windows
@@ -58,7 +58,7 @@ def make_task(kind, config, vocab_file):
         )
         return Classification(*model, task)
     if kind == "question_answering":
-        return QuestionAnswering(*model[:2], 384, 128, 64, Decoding())
+        return QuestionAnswering(*model[:2], 384, 128, 64, DecodingOptions())
     if kind in TAGGERS:
         labels, scheme = TAGGERS[kind]
         return tagging_task.Tagging(*model, tagging_windows.Task(labels=labels, scheme=scheme))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, read_report, run_python
-from helpers import opened_tasks
 from helpers.forks import fork_python
 from helpers.script_runs import finish_beside_killed
 from helpers.squad_runs import (
@@ -118,15 +117,6 @@ def test_answers_and_nbest_lists_equal_the_original(tmp_path, golden, version):
         (tmp_path / "nbest_predictions.json").unlink()
         run_squad.run(golden_settings(golden, version, tmp_path))
         assert (tmp_path / "nbest_predictions.json").read_bytes() == before
-
-
-@pytest.mark.parametrize("is_uncased", [True, False])
-def test_answers_are_cut_out_in_the_casing_of_the_tokenizer(tiny_config, is_uncased):
-    tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"), is_uncased)
-    settings = run_squad.Settings(output_dir="out")
-    assert settings.do_lower_case is None
-    task = opened_tasks.open_task(run_squad, settings, tiny_config, tokenizer)
-    assert task.decoding.do_lower_case == is_uncased
 
 
 def test_original_flags_have_their_defaults():

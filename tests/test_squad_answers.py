@@ -15,7 +15,7 @@ from bert.original import squad as original_squad
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
-from bert.tasks.squad.answers import Decoding
+from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.questions import SquadExample
 
 WORDS = "the leader was john smith ( ) - , . 1895 1943 un ##able ' s"
@@ -41,10 +41,14 @@ def logits(**values):
     return row
 
 
-def answer(start, end, example=EXAMPLE, **decoding):
-    (prediction,) = squad_answers.find_answers(
-        [example], table_of(example), [(start, end)], TOKENIZER, Decoding(**decoding)
+def find(examples, table, rows, tokenizer=TOKENIZER, **decoding):
+    return list(
+        squad_answers.find_answers(examples, table, rows, tokenizer, DecodingOptions(**decoding))
     )
+
+
+def answer(start, end, example=EXAMPLE, **decoding):
+    (prediction,) = find([example], table_of(example), [(start, end)], **decoding)
     return prediction
 
 
@@ -121,8 +125,7 @@ def test_answers_are_those_of_the_definition(seed):
     table = table_of(example, length=48)
     # Many equal scores.
     start, end = rows = np.round(rng.normal(size=(2, 48)) * 2).astype(np.float32)
-    decoding = Decoding(n_best_size=20, max_answer_length=7)
-    (prediction,) = squad_answers.find_answers([example], table, [rows], TOKENIZER, decoding)
+    (prediction,) = find([example], table, [rows], n_best_size=20, max_answer_length=7)
 
     best_starts = sorted(range(48), key=lambda place: -start[place])[:20]
     best_ends = sorted(range(48), key=lambda place: -end[place])[:20]
@@ -150,7 +153,8 @@ def test_a_paragraph_that_is_one_word_is_looked_through_once(monkeypatch):
     monkeypatch.setattr(
         squad_answers, "_num_characters", lambda text: looked.append(text) or look(text)
     )
-    prediction = squad_answers.decode_windows(example, windows, rows, Decoding())
+    basic = TOKENIZER.basic_tokenizer
+    prediction = squad_answers.decode_windows(example, windows, rows, DecodingOptions(), basic)
     assert {entry.text for entry in prediction.nbest} == {"[" * n for n in range(1, 9)}
     # For each answer, at the words as they are and as the tokenizer leaves them.
     assert len(looked) == 2 * 8
@@ -209,9 +213,7 @@ def test_no_answer_has_its_least_score_of_all_windows():
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(len(table), 2, LENGTH)).astype(np.float32)
     assert len(table) > 2
-    (prediction,) = squad_answers.find_answers(
-        [example], table, rows, TOKENIZER, Decoding(**VERSION_2)
-    )
+    (prediction,) = find([example], table, rows, **VERSION_2)
     (null,) = (entry for entry in prediction.nbest if not entry.text)
     assert null.score == min(float(start[0]) + float(end[0]) for start, end in rows)
 
@@ -223,8 +225,8 @@ def test_where_no_span_can_be_the_answer_there_is_none(log, version_2, blank):
     table = table_of(example)
     rows = [(logits(cls=9), logits(pad=9))] * len(table)
     assert len(rows) == 1 - blank
-    decoding = Decoding(n_best_size=1, version_2_with_negative=version_2)
-    (prediction,) = squad_answers.find_answers([example], table, rows, TOKENIZER, decoding)
+    decoding = {"n_best_size": 1, "version_2_with_negative": version_2}
+    (prediction,) = find([example], table, rows, **decoding)
     assert prediction.text == ("" if version_2 else "empty")
     assert prediction.null_odds == (1000000.0 if version_2 else None)
     assert [entry.probability for entry in prediction.nbest] == [1.0]
@@ -242,7 +244,7 @@ def test_where_no_span_can_be_the_answer_there_is_none(log, version_2, blank):
 )
 def test_logits_must_be_there_and_finite(rows, message):
     with pytest.raises(ValueError, match=message):
-        list(squad_answers.find_answers([EXAMPLE], table_of(EXAMPLE), rows, TOKENIZER, Decoding()))
+        find([EXAMPLE], table_of(EXAMPLE), rows)
 
 
 @pytest.mark.parametrize(
@@ -280,21 +282,26 @@ def test_why_a_text_is_not_projected_is_logged_where_asked(log):
 @given(st.text(max_size=30), st.integers(0, 5), st.integers(1, 6), st.booleans())
 def test_words_are_always_projected_to_a_part_of_the_text(text, first, count, lower):
     original = " ".join(text.split())
-    split = " ".join(tokenization.BasicTokenizer(lower).tokenize(original).copy())
-    predicted = " ".join(split.split(" ")[first : first + count])
-    begin, end = squad_answers.align(predicted, original, lower)
+    tokenize = tokenization.BasicTokenizer(lower).tokenize
+    predicted = " ".join(tokenize(original)[first : first + count])
+    begin, end = squad_answers.align(predicted, original, tokenize)
     assert 0 <= begin <= end <= len(original)
     if end - begin < len(original):
         assert len(original[begin:end].replace(" ", "")) == len(predicted.replace(" ", ""))
 
 
-def test_words_are_projected_as_the_tokenizer_cuts_them():
-    text = "\xc9t\xe9 \u4e2d\u6587 x"
-    assert squad_answers.align("\xe9t\xe9", text, True) == (0, len(text))
-    assert squad_answers.align("\xe9t\xe9", text, True, strip_accents=False) == (0, 3)
-    assert squad_answers.align("\u6587", text, True, strip_accents=False) == (5, 6)
-    words = {"strip_accents": False, "tokenize_chinese_chars": False}
-    assert squad_answers.align("\u4e2d\u6587", text, True, **words) == (4, 6)
+@pytest.mark.parametrize(
+    ("predicted", "options", "span"),
+    [
+        ("\xe9t\xe9", {}, (0, 8)),
+        ("\xe9t\xe9", {"strip_accents": False}, (0, 3)),
+        ("\u6587", {"strip_accents": False}, (5, 6)),
+        ("\u4e2d\u6587", {"strip_accents": False, "tokenize_chinese_chars": False}, (4, 6)),
+    ],
+)
+def test_words_are_projected_as_the_tokenizer_splits_them(predicted, options, span):
+    tokenize = tokenization.BasicTokenizer(**options).tokenize
+    assert squad_answers.align(predicted, "\xc9t\xe9 \u4e2d\u6587 x", tokenize) == span
 
 
 def golden_files(golden, version):
@@ -360,13 +367,9 @@ def test_files_are_those_of_the_original(golden, tmp_path, version):
     table = squad_windows.make_features(examples, tokenizer, *lengths)
     assert (len(examples), len(table)) == (flags["examples"], flags["features"])
     start, end = golden_logits(golden, version, table)
-    names = ("n_best_size", "max_answer_length", "do_lower_case", "version_2_with_negative")
-    decoding = Decoding(**{name: flags[name] for name in names})
-    predictions = list(
-        squad_answers.find_answers(
-            examples, table, zip(start, end, strict=True), tokenizer, decoding
-        )
-    )
+    names = ("n_best_size", "max_answer_length", "version_2_with_negative")
+    decoding = {name: flags[name] for name in names}
+    predictions = find(examples, table, zip(start, end, strict=True), tokenizer, **decoding)
     null_odds_file = str(tmp_path / "odds") if version == "v2" else None
     files = (str(tmp_path / "predictions"), str(tmp_path / "nbest"), null_odds_file)
     squad_answers.write_answers(predictions, *files)
@@ -404,25 +407,26 @@ def test_the_golden_answers_stand_where_they_are_said_to():
     _, tokenizer, examples = golden_files(GOLDEN, "v1")
     table = squad_windows.make_features(examples, tokenizer, 48, 16, 12, False)
     rows = np.random.default_rng(0).normal(size=(len(table), 2, 48))
-    for example, prediction in zip(
-        examples,
-        squad_answers.find_answers(examples, table, rows, tokenizer, Decoding()),
-        strict=True,
-    ):
+    predictions = find(examples, table, rows, tokenizer)
+    for example, prediction in zip(examples, predictions, strict=True):
         for entry in prediction.nbest:
             begin, end = entry.span.in_context(example)
             assert " ".join(example.context[begin:end].split()) == entry.text
 
 
-def test_of_texts_that_were_answered_about_no_more_is_kept_than_64_mb():
+def test_no_paragraph_is_kept_after_its_answer():
+    window = squad_answers.Window(0, ["x", "b"], np.arange(2), np.ones(2, bool))
+    rows = [(np.array([1, 0, 0], "f"), np.array([0, 1, 0], "f"))]
+    basic = TOKENIZER.basic_tokenizer
     tracemalloc.start()
     try:
-        for number in range(100):
+        for number in range(20):
             text = f"{number}{'a' * 1_000_000} b"
-            assert squad_answers.align("b", text, True) == (len(text) - 1, len(text))
-            assert squad_questions.word_starts(text)[1] == len(text) - 1
+            example = SquadExample("q", "", text.split(), context=text)
+            found = squad_answers.decode_windows(example, [window], rows, DecodingOptions(), basic)
+            assert found.best.span.in_context(example) == (0, len(text))
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # The last text itself, and the entries.
-    assert kept < (64 << 20) + 3_000_000
+    # The last text and its words.
+    assert kept < 4_000_000

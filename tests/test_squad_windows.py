@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import tokenization
 from bert.original import squad as original_squad
-from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.options import DecodingOptions
+from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.squad.questions import SquadExample
-from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.task import ExampleFile, Part
 
 WORDS = "un able ##able running the leader smith ( ) - , . 1895 1943 john was born in ##ing run"
@@ -343,7 +343,7 @@ def test_windows_of_another_stride_are_never_read(tmp_path, tiny_config):
     """Though they lie under the name that the run's records have."""
     examples = [SquadExample("q", "was the", ["was", "the", "leader"] * 9)]
     file = ExampleFile(str(tmp_path / "eval.tf_record"), batch_size=2)
-    decoding = squad_answers.Decoding()
+    decoding = DecodingOptions()
     counts = []
     for stride in (2, 5, 2):
         task = QuestionAnswering(tiny_config, TOKENIZER, 16, stride, 6, decoding)

@@ -49,7 +49,7 @@ def _open_classification(*model: Any) -> Task:
 
 
 def _open_question_answering(*model: Any) -> Task:
-    from bert.tasks.squad.task import QuestionAnswering  # noqa: PLC0415
+    from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
 
     return QuestionAnswering.from_stored(*model)
 
@@ -167,13 +167,12 @@ def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> 
 
         return MultipleChoice(*model).stored()
     if architecture == "BertForQuestionAnswering":
-        from bert.tasks.squad.answers import Decoding  # noqa: PLC0415
-        from bert.tasks.squad.task import QuestionAnswering  # noqa: PLC0415
+        from bert.tasks.squad.options import DecodingOptions  # noqa: PLC0415
+        from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
 
         # The defaults of run_squad.py.
-        decoding = Decoding(do_lower_case=model[1].basic_tokenizer.do_lower_case)
         lengths = (overrides.max_seq_length or min(limit, 384), 128, 64)
-        return QuestionAnswering(*model[:2], *lengths, decoding).stored()
+        return QuestionAnswering(*model[:2], *lengths, DecodingOptions()).stored()
     if architecture == "BertForSequenceClassification":
         from bert.tasks.classification.task import Classification  # noqa: PLC0415
 

@@ -18,6 +18,7 @@ from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import window_table
 from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.window_table import WindowTable
 
 
@@ -163,17 +164,17 @@ def write_predictions(  # noqa: PLR0913, PLR0917
     Raises:
       ValueError: where a window has no result, or one that is too short or not finite.
     """
-    decoding = squad_answers.Decoding(
+    decoding = DecodingOptions(
         n_best_size=n_best_size,
         max_answer_length=max_answer_length,
-        do_lower_case=do_lower_case,
         version_2_with_negative=version_2_with_negative,
         null_score_diff_threshold=null_score_diff_threshold,
         verbose_logging=verbose_logging,
     )
+    tokenizer = tokenization.BasicTokenizer(do_lower_case)
     windows, rows = _group(len(all_examples), all_features, all_results)
     predictions = [
-        squad_answers.decode_windows(*each, decoding)
+        squad_answers.decode_windows(*each, decoding, tokenizer)
         for each in zip(all_examples, windows, rows, strict=True)
     ]
     squad_answers.log_summary(predictions)
@@ -219,8 +220,9 @@ def get_final_text(
     pred_text: str, orig_text: str, do_lower_case: bool, *, verbose_logging: bool = False
 ) -> str:
     """Returns the part of `orig_text` that `pred_text` was made of; all of it if that fails."""
+    tokenize = tokenization.BasicTokenizer(do_lower_case).tokenize
     begin, end = squad_answers.align(
-        pred_text, orig_text, do_lower_case, verbose_logging=verbose_logging
+        pred_text, orig_text, tokenize, verbose_logging=verbose_logging
     )
     return orig_text[begin:end]
 

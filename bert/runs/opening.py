@@ -58,12 +58,14 @@ def _open(recipe: FineTuning, context: TaskContext, scored: Sequence[str]) -> An
 
         return open_swag(context, data, lengths, encoder)
     if isinstance(data, SquadData):
-        from bert.tasks.squad.open import open_squad  # noqa: PLC0415
+        from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
 
         assert recipe.decoding
         patience = ["early_stopping_patience"] * (recipe.evaluation.early_stopping_patience > 0)
         scored = [*patience, *scored]
-        return open_squad(context, data, recipe.decoding, lengths, encoder, scored_options=scored)
+        return QuestionAnswering.from_options(
+            context, data, recipe.decoding, lengths, encoder, scored_options=scored
+        )
     from bert.tasks.tagging.open import open_tagging  # noqa: PLC0415
 
     assert recipe.tags and recipe.features

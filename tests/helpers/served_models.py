@@ -19,8 +19,8 @@ from bert.serving.served import serve
 from bert.serving.server import Server, bind
 from bert.tasks.classification.examples import Task
 from bert.tasks.classification.task import Classification
-from bert.tasks.squad.answers import Decoding
-from bert.tasks.squad.task import QuestionAnswering
+from bert.tasks.squad.options import DecodingOptions
+from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
 from bert.tasks.tagging.task import Tagging
 from bert.tasks.tagging.windows import Task as TaggingTask
@@ -57,7 +57,7 @@ TASKS = {
     "pairs": classification("classification", ("no", "yes"), is_pair=True),
     "several": classification("multi_label", ("red", "green"), is_pair=False),
     "number": classification("regression", (), is_pair=True),
-    "answers": QuestionAnswering(CONFIG, TOKENIZER, 16, 4, 6, Decoding()),
+    "answers": QuestionAnswering(CONFIG, TOKENIZER, 16, 4, 6, DecodingOptions()),
     "entities": Tagging(
         CONFIG, TOKENIZER, 16, TaggingTask(labels=("O", "B-X", "I-X"), scheme="iob2")
     ),

@@ -1,15 +1,16 @@
-"""From logits to answers: the best spans of all windows, as text of the paragraph.
+"""Decoding of answers: from the logits of windows to the best spans, as text of the paragraph.
 
-Follows the original's `write_predictions` to the letter: which spans are considered, their order,
-how word pieces become the text that they came from, and when a question has no answer (paper,
-sections 4.2 and 4.3). Where that one crashes, see `NULL_ONLY_ODDS`.
+This follows the original's `write_predictions` exactly: the spans that are considered, their order,
+the way from word pieces to the text that they came from, and the choice of "no answer" (paper,
+sections 4.2 and 4.3). `NULL_ONLY_ODDS` covers an input on which the original crashes.
 """
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,42 +19,37 @@ from absl import logging
 import tokenization
 from bert.files.durable import replace_files
 from bert.files.progress import Progress
-from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad.options import DecodingOptions
-from bert.tasks.squad.remembered import remembered
+from bert.tasks.squad.questions import SquadExample
 from bert.tasks.squad.window_table import WindowTable
 
-# Departs: the original crashes where no span can be the answer. This says that there is none; it is
-# what the original begins with to find the least score.
+# Departs: the original crashes if no span can be the answer. These odds choose "no answer"; the
+# original's search for the lowest null score starts from this value.
 NULL_ONLY_ODDS = 1000000.0
-# Faithful: what SQuAD 1.1, where each question has an answer, gets where no span can be it.
+# Faithful: the answer of SQuAD 1.1, in which every question has one, if no span can be the answer.
 NO_SPAN = "empty"
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decoding(DecodingOptions):
-    """Which spans are answers, and the casing of the tokens."""
-
-    do_lower_case: bool = True
+# Finds the characters of a text that a predicted text was made of, as `align` does.
+Find = Callable[[str, str], tuple[int, int]]
+Logits = tuple[np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """Where a text comes from: characters of some words of the paragraph, joined by spaces."""
+    """The origin of an answer: characters of some words of the paragraph, joined by spaces."""
 
     first_word: int
     last_word: int
     begin: int
     end: int
 
-    def in_context(self, example: squad_questions.SquadExample) -> tuple[int, int]:
-        """Returns the characters of the paragraph, from the first to the one after the last."""
+    def in_context(self, example: SquadExample) -> tuple[int, int]:
+        """Returns the start and end (exclusive) in characters of the paragraph."""
         words = slice(self.first_word, self.last_word + 1)
-        starts = squad_questions.word_starts(example.context)[words]
-        places: list[int] = []
-        for start, word in zip(starts, example.doc_tokens[words], strict=True):
-            places += range(start, start + len(word) + 1)
-        return places[self.begin], places[self.end - 1] + 1
+        offsets: list[int] = []
+        for start, word in zip(example.word_starts[words], example.doc_tokens[words], strict=True):
+            offsets += range(start, start + len(word) + 1)
+        return offsets[self.begin], offsets[self.end - 1] + 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,11 +57,11 @@ class Entry:
     """One of the n best answers.
 
     Attributes:
-      text: Empty for "there is no answer".
-      start_logit: Of the first token.
-      end_logit: Of the last token.
-      probability: Among the n best.
-      span: Where the text is; None where it is nowhere.
+      text: The text; empty for "no answer".
+      start_logit: The logit of the first token.
+      end_logit: The logit of the last token.
+      probability: The probability among the n best.
+      span: The place of the text; None for a text that is not from the paragraph.
     """
 
     text: str
@@ -85,9 +81,9 @@ class Prediction:
 
     Attributes:
       qas_id: The question's id.
-      text: The answer, empty for none.
+      text: The answer; empty for "no answer".
       nbest: The best answers, in order; never empty.
-      null_odds: For SQuAD 2.0, by how much "there is no answer" scores higher than the best answer.
+      null_odds: For SQuAD 2.0, the score of "no answer" minus that of the best answer.
     """
 
     qas_id: str
@@ -97,23 +93,23 @@ class Prediction:
 
     @property
     def best(self) -> Entry:
-        """The entry that is the answer."""
+        """The entry of the answer."""
         return next((entry for entry in self.nbest if entry.text == self.text), self.nbest[0])
 
     @property
     def best_text(self) -> str:
-        """The best answer that is not empty, whatever its odds; empty where there is none."""
+        """The best text that is not empty, whatever its odds; empty if every text is."""
         return next((entry.text for entry in self.nbest if entry.text), "")
 
 
 class Window(NamedTuple):
-    """The part of a paragraph that a window holds.
+    """The part of a paragraph in a window.
 
     Attributes:
-      first: The position in the window at which it begins.
-      tokens: The part's tokens.
+      first: The position in the window of the part's first token.
+      tokens: The tokens of the part.
       words: The index of each token's word, int [tokens].
-      may_begin: Whether an answer may begin there, bool [tokens].
+      may_begin: Whether an answer may begin at each token, bool [tokens].
     """
 
     first: int
@@ -122,33 +118,26 @@ class Window(NamedTuple):
     may_begin: np.ndarray
 
 
-Logits = tuple[np.ndarray, np.ndarray]
-# `strip_accents` and `tokenize_chinese_chars` of the tokenizer.
-Cutting = tuple[bool | None, bool]
-
-
 def find_answers(
-    examples: Sequence[squad_questions.SquadExample],
+    examples: Sequence[SquadExample],
     table: WindowTable,
     logits: Iterable[Logits],
     tokenizer: tokenization.FullTokenizer,
-    decoding: Decoding,
+    decoding: DecodingOptions,
 ) -> Iterator[Prediction]:
     """Yields the answer to each question, as soon as there are logits for its windows.
 
     Args:
-      examples: What the windows were made of.
+      examples: The questions of the windows.
       table: The windows.
-      logits: For each window in order those of start and end, float [S]; or shorter, but not
-        shorter than its tokens, where positions of padding are not to compete.
-      tokenizer: With the vocabulary of the windows.
-      decoding: What decides.
+      logits: The start and end logits of each window in order, float [S]; or only those of its
+        tokens, to exclude padding from the best positions.
+      tokenizer: The tokenizer of the windows.
+      decoding: The options that choose among spans.
 
     Raises:
-      ValueError: where logits are missing, too short or not finite.
+      ValueError: if logits are missing, too short or not finite.
     """
-    basic = tokenizer.basic_tokenizer
-    cutting = (basic.strip_accents, basic.tokenize_chinese_chars)
     rows = iter(logits)
     progress = Progress("Finding answers", len(examples))
     for index, example in enumerate(examples):
@@ -162,35 +151,47 @@ def find_answers(
             )
             for number, may_begin in zip(numbers, table.max_context(index), strict=True)
         ]
-        yield decode_windows(
-            example, windows, [_next_row(rows, number) for number in numbers], decoding, cutting
-        )
+        window_rows = list(itertools.islice(rows, len(windows)))
+        if len(window_rows) < len(windows):
+            raise ValueError(
+                "There must be logits for each window. Received "
+                f"{numbers.start + len(window_rows)} rows only."
+            )
+        yield decode_windows(example, windows, window_rows, decoding, tokenizer.basic_tokenizer)
         progress(index + 1)
 
 
-def _next_row(rows: Iterator[Logits], window: int) -> Logits:
-    row = next(rows, None)
-    if row is None:
-        raise ValueError(f"There must be logits for each window. Received {window} rows only.")
-    return row
-
-
 def decode_windows(
-    example: squad_questions.SquadExample,
+    example: SquadExample,
     windows: Sequence[Window],
     rows: Sequence[Logits],
-    decoding: Decoding,
-    cutting: Cutting = (None, True),
+    decoding: DecodingOptions,
+    tokenizer: tokenization.BasicTokenizer,
 ) -> Prediction:
-    """Returns the answer to a question from the logits of its windows."""
+    """Returns the answer to a question from the logits of its windows.
+
+    Args:
+      example: The question.
+      windows: The windows of the question.
+      rows: The logits of each window.
+      decoding: The options that choose among spans.
+      tokenizer: The tokenizer that split the paragraph into words.
+    """
     for window, row in zip(windows, rows, strict=True):
         _check_row(example, window, row)
+    # A paragraph without spaces is one word, in which very many spans have to be found.
+    tokenize = functools.cache(tokenizer.tokenize)
+
+    @functools.cache
+    def find(pred_text: str, orig_text: str) -> tuple[int, int]:
+        return align(pred_text, orig_text, tokenize, verbose_logging=decoding.verbose_logging)
+
     null = _null_entry(rows) if decoding.version_2_with_negative else None
-    nbest = _nbest(example, windows, rows, decoding, cutting, null)
+    nbest = _nbest(example, windows, rows, decoding, find, null)
     best = next((entry for entry in nbest if entry.text), None)
     probabilities = softmax([entry.score for entry in nbest])
     listed = tuple(
-        Entry(entry.text, entry.start_logit, entry.end_logit, probability, entry.span)
+        dataclasses.replace(entry, probability=probability)
         for entry, probability in zip(nbest, probabilities, strict=True)
     )
     if null is None:
@@ -202,7 +203,7 @@ def decode_windows(
     return Prediction(example.qas_id, text, listed, odds)
 
 
-def _check_row(example: squad_questions.SquadExample, window: Window, row: Logits) -> None:
+def _check_row(example: SquadExample, window: Window, row: Logits) -> None:
     length = window.first + len(window.tokens) + 1
     for name, logits in zip(("start", "end"), row, strict=True):
         if len(logits) < length or not np.isfinite(logits).all():
@@ -214,23 +215,23 @@ def _check_row(example: squad_questions.SquadExample, window: Window, row: Logit
 
 
 def _null_entry(rows: Sequence[Logits]) -> Entry:
-    """Returns "there is no answer" with the logits of the window where its score is least."""
+    """Returns "no answer" with the logits of the window in which it scores lowest."""
     entries = [Entry("", float(start[0]), float(end[0])) for start, end in rows]
     return min(entries, key=lambda entry: entry.score, default=Entry("", 0.0, 0.0))
 
 
 def _nbest(
-    example: squad_questions.SquadExample,
+    example: SquadExample,
     windows: Sequence[Window],
     rows: Sequence[Logits],
-    decoding: Decoding,
-    cutting: Cutting,
+    decoding: DecodingOptions,
+    find: Find,
     null: Entry | None,
 ) -> list[Entry]:
     """Returns the entries with different texts, best first, without their probabilities."""
     found: dict[str, Entry] = {}
     for number, start, end in _best_spans(windows, rows, decoding, null):
-        # Faithful: "there is no answer" comes in addition where it is not among the n best.
+        # Faithful: "no answer" is added to the n best if it is not among them.
         if len(found) >= decoding.n_best_size:
             break
         if number < 0:
@@ -238,11 +239,10 @@ def _nbest(
             entry = null
         else:
             start_logits, end_logits = rows[number]
-            text, span = _text(example, windows[number], (start, end), decoding, cutting)
-            first = windows[number].first
-            entry = Entry(
-                text, float(start_logits[first + start]), float(end_logits[first + end]), span=span
-            )
+            window = windows[number]
+            text, span = _text(example, window, start, end, find)
+            start_logit = float(start_logits[window.first + start])
+            entry = Entry(text, start_logit, float(end_logits[window.first + end]), span=span)
         found.setdefault(entry.text, entry)
     if null is not None:
         found.setdefault("", null)
@@ -250,13 +250,13 @@ def _nbest(
 
 
 def _best_spans(
-    windows: Sequence[Window], rows: Sequence[Logits], decoding: Decoding, null: Entry | None
+    windows: Sequence[Window], rows: Sequence[Logits], decoding: DecodingOptions, null: Entry | None
 ) -> Iterator[tuple[int, int, int]]:
-    """Yields the window of each span, its first and its last token; -1 for "no answer"."""
+    """Yields the window, first token and last token of each span; window -1 is "no answer"."""
     spans = [np.zeros((3, 0), np.int64)]
     scores: list[Any] = [np.zeros(0)]
     for number, (window, (start_logits, end_logits)) in enumerate(zip(windows, rows, strict=True)):
-        # Faithful: the question and the padding compete for places among the n best, too.
+        # Faithful: tokens of the question and padding take places among the n best, too.
         starts, ends = (
             best_places(logits, decoding.n_best_size) - window.first
             for logits in (start_logits, end_logits)
@@ -272,38 +272,25 @@ def _best_spans(
     if null is not None:
         spans.append(np.array([[-1], [0], [0]]))
         scores.append(np.array([null.score]))
-    # Of equal scores the first one found comes first.
+    # The sort is stable: equal scores stay in the order in which they were found.
     order = np.argsort(-np.concatenate(scores), kind="stable")
     for number, start, end in np.concatenate(spans, axis=1)[:, order].T:
         yield int(number), int(start), int(end)
 
 
 def best_places(logits: np.ndarray, count: int) -> np.ndarray:
-    """Returns where the largest are, the largest first; of equal ones, the first."""
+    """Returns the positions of the largest logits, descending; ties in the order of positions."""
     return np.argsort(-logits, kind="stable")[:count]
 
 
 def _text(
-    example: squad_questions.SquadExample,
-    window: Window,
-    tokens: tuple[int, int],
-    decoding: Decoding,
-    cutting: Cutting,
+    example: SquadExample, window: Window, start: int, end: int, find: Find
 ) -> tuple[str, Span]:
-    """Returns the paragraph's text from one token of a window to another, and where it stands."""
-    start, end = tokens
-    strip_accents, tokenize_chinese_chars = cutting
+    """Returns the text of the paragraph from one token of a window to another, and its place."""
     joined = " ".join(window.tokens[start : end + 1]).replace(" ##", "").replace("##", "")
     first, last = int(window.words[start]), int(window.words[end])
     words = " ".join(example.doc_tokens[first : last + 1])
-    begin, stop = align(
-        " ".join(joined.split()),
-        words,
-        decoding.do_lower_case,
-        strip_accents=strip_accents,
-        tokenize_chinese_chars=tokenize_chinese_chars,
-        verbose_logging=decoding.verbose_logging,
-    )
+    begin, stop = find(" ".join(joined.split()), words)
     return words[begin:stop], Span(first, last, begin, stop)
 
 
@@ -311,7 +298,7 @@ def softmax(scores: Sequence[float]) -> list[float]:
     """Returns the probability of each score."""
     largest = max(scores)
     weights = [math.exp(score - largest) for score in scores]
-    # In order, as the original adds them up; `sum` has its own way from Python 3.12 on.
+    # The original adds in this order; from Python 3.12 on, `sum` rounds in another way.
     total = 0.0
     for weight in weights:
         total += weight
@@ -319,7 +306,7 @@ def softmax(scores: Sequence[float]) -> list[float]:
 
 
 def log_summary(predictions: Sequence[Prediction]) -> None:
-    """Logs how many answers there are, and a warning where no span could be one."""
+    """Logs the number of answers, and warns of questions for which no span can be the answer."""
     logging.info(
         "%d questions answered, %d of them with an empty text.",
         len(predictions),
@@ -342,18 +329,20 @@ def write_answers(
     output_nbest_file: str,
     output_null_log_odds_file: str | None,
 ) -> None:
-    """Writes the answers, and the n best, as JSON; the files appear together when all are whole.
+    """Writes the answers and the n best as JSON; the files appear together once complete.
 
     Args:
-      predictions: In the order of the files.
-      output_prediction_file: For the text of each answer, by question id.
-      output_nbest_file: For the lists of entries.
-      output_null_log_odds_file: For SQuAD 2.0's odds; None for SQuAD 1.1.
+      predictions: The predictions in the order of the files.
+      output_prediction_file: The file of the text of each answer, by question id.
+      output_nbest_file: The file of the n best answers, by question id.
+      output_null_log_odds_file: The file of SQuAD 2.0's odds; None for SQuAD 1.1.
     """
+    fields = ("text", "probability", "start_logit", "end_logit")
     contents: dict[str, dict[str, Any]] = {
         output_prediction_file: {each.qas_id: each.text for each in predictions},
         output_nbest_file: {
-            each.qas_id: [_entry_json(entry) for entry in each.nbest] for each in predictions
+            each.qas_id: [{name: getattr(entry, name) for name in fields} for entry in each.nbest]
+            for each in predictions
         },
     }
     if output_null_log_odds_file is not None:
@@ -365,40 +354,25 @@ def write_answers(
             file.write((json.dumps(content, indent=4) + "\n").encode())
 
 
-def _entry_json(entry: Entry) -> dict[str, str | float]:
-    return {
-        "text": entry.text,
-        "probability": entry.probability,
-        "start_logit": entry.start_logit,
-        "end_logit": entry.end_logit,
-    }
-
-
-# Of a paragraph without spaces, each of very many spans is looked for in all of it.
-@remembered
 def align(
     pred_text: str,
     orig_text: str,
-    do_lower_case: bool,
+    tokenize: Callable[[str], list[str]],
     *,
-    strip_accents: bool | None = None,
-    tokenize_chinese_chars: bool = True,
     verbose_logging: bool = False,
 ) -> tuple[int, int]:
-    """Returns which characters of a text a prediction was made of.
+    """Returns the start and end of the characters of a text that a prediction was made of.
 
-    As long as the tokenizer leaves the number of characters but for spaces as it is, each is taken
-    for the one in its place. Where that fails, all of the text is meant.
+    Characters are matched by their number, spaces not counted, which holds as long as the tokenizer
+    changes no character into several or none. Otherwise, the result is the complete text.
 
     Args:
-      pred_text: Words as `BasicTokenizer` leaves them, with single spaces.
-      orig_text: Text that holds them.
-      do_lower_case: Of the tokenizer.
-      strip_accents: Of the tokenizer.
-      tokenize_chinese_chars: Of the tokenizer.
-      verbose_logging: Whether to log why it fails.
+      pred_text: Words as the tokenizer returns them, joined by single spaces.
+      orig_text: The text in which to find them.
+      tokenize: The `tokenize` of the `BasicTokenizer`.
+      verbose_logging: Whether to log a prediction that is not found.
     """
-    split = _split(orig_text, do_lower_case, strip_accents, tokenize_chinese_chars)
+    split = " ".join(tokenize(orig_text))
     begin = split.find(pred_text)
     end = begin + len(pred_text) - 1
     if begin < 0:
@@ -421,7 +395,7 @@ def _num_characters(text: str) -> int:
 
 
 def _place(text: str, number: int) -> int:
-    """Returns where the character with this number is, from 0, spaces not counted."""
+    """Returns the index of the character with a number from 0, spaces not counted."""
     place = number
     for word in text.split(" "):
         if number < len(word):
@@ -429,17 +403,3 @@ def _place(text: str, number: int) -> int:
         number -= len(word)
         place += 1
     return place
-
-
-@remembered
-def _split(text: str, *options: Any) -> str:
-    return " ".join(_basic_tokenizer(*options).tokenize(text))
-
-
-@functools.lru_cache(maxsize=2)
-def _basic_tokenizer(
-    do_lower_case: bool, strip_accents: bool | None, tokenize_chinese_chars: bool
-) -> tokenization.BasicTokenizer:
-    return tokenization.BasicTokenizer(
-        do_lower_case, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
-    )

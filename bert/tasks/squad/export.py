@@ -1,10 +1,10 @@
-"""SavedModels that answer questions: from string to answer in one graph (paper, section 4.2).
+"""SavedModels that answer questions: from strings to answers in one graph (paper, section 4.2).
 
-The answers are those of `LoadedModel.predict`, from strings and without the code of this
-project. As there, padding does not compete.
+The graph computes what `LoadedModel.predict` does, padding excluded from the best positions, and
+needs no code of this project.
 
-Dimension key: `B` questions, `A` those of them with an answer, `W` windows, `S` sequence, `N` best
-positions, `T` tokens of all paragraphs, one paragraph after another.
+Dimension key: `B` questions, `A` questions with an answer, `W` windows, `S` sequence, `N` best
+positions, `T` tokens of all paragraphs, concatenated.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,15 @@ import tensorflow as tf
 
 import tokenization
 from bert.export import saved_model
-from bert.files.outputs import check_saved_model
-from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import window_table
-from bert.tasks.squad.options import check_lengths
+from bert.tasks.squad.options import DecodingOptions, check_lengths
 
 Tensor = Any
 
-# The score of what is no answer.
+# The score of positions and spans that are not allowed.
 _NEVER = -float("inf")
 
-# A run of what separates the words of a paragraph, as `GraphTokenizer.tokenize_words` has it.
+# A sequence of characters at which `GraphTokenizer.tokenize_words` splits a paragraph.
 _SEPARATORS = "[ \t\r\n\N{NARROW NO-BREAK SPACE}]+"
 
 
@@ -37,32 +35,31 @@ def export_answerer(
     max_seq_length: int,
     doc_stride: int,
     max_query_length: int,
-    decoding: squad_answers.Decoding,
+    decoding: DecodingOptions,
 ) -> None:
-    """Writes a SavedModel that answers questions, with these signatures.
+    """Writes a SavedModel that answers questions.
 
-    `serving_default` takes `question` and `context`, string [B], of any length. It gives `answer`,
-    string [B], empty for none; `start` and `end`, int32 [B], the characters of the context from the
-    first to the one after the last, -1 for none; and `score`, float32 [B], the sum of the answer's
-    logits. Bytes that are not UTF-8 are dropped and not counted. Spaces within an answer are single
-    ones, as everywhere in SQuAD's predictions. `features` takes `input_ids`, `input_mask` and
-    `segment_ids`, int32 [B, S], and gives `start_logits` and `end_logits`, float32 [B, S].
+    The signature `serving_default` takes `question` and `context`, string [B], of any length. It
+    returns `answer`, string [B], empty for "no answer"; `start` and `end` (exclusive), int32 [B],
+    in characters of the context, -1 for "no answer"; and `score`, float32 [B], the sum of the
+    answer's logits. Bytes that are not UTF-8 are dropped and not counted. Spaces within an answer
+    become single ones, as in all predictions for SQuAD. The signature `features` takes `input_ids`,
+    `input_mask` and `segment_ids`, int32 [B, S], and returns `start_logits` and `end_logits`,
+    float32 [B, S].
 
     Args:
-      folder: Where to write; a SavedModel that is there already is replaced.
-      model: From `input_ids`, `input_mask` and `segment_ids` to `start_logits` and `end_logits`.
-      tokenizer: Whose vocabulary and casing the model was trained with.
-      max_seq_length: Tokens of a window at most.
-      doc_stride: Tokens from the beginning of a window to that of the next one.
-      max_query_length: Tokens of a question; what is longer is cut.
-      decoding: Which spans are answers.
+      folder: The folder to write; a SavedModel in it is replaced.
+      model: A model from `input_ids`, `input_mask` and `segment_ids` to the two logits.
+      tokenizer: The tokenizer that the model was trained with.
+      max_seq_length: Maximum tokens per window.
+      doc_stride: Tokens from the start of one window to the start of the next.
+      max_query_length: Maximum tokens per question; longer questions are truncated.
+      decoding: The options that choose among spans.
 
     Raises:
-      ValueError: before anything is written, where these do not fit together.
+      ValueError: before anything is written, if the arguments do not fit together.
     """
-    check_saved_model(folder)
     check_lengths(max_seq_length, doc_stride, max_query_length)
-    _check_decoding(decoding, tokenizer)
     exported = _Answerer(model, tokenizer, max_seq_length, doc_stride, max_query_length, decoding)
 
     def serve(question: Tensor, context: Tensor) -> dict[str, Tensor]:
@@ -76,28 +73,15 @@ def export_answerer(
     saved_model.save(folder, exported, signatures)
 
 
-def _check_decoding(
-    decoding: squad_answers.Decoding, tokenizer: tokenization.FullTokenizer
-) -> None:
-    for name in ("n_best_size", "max_answer_length"):
-        if getattr(decoding, name) < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received {getattr(decoding, name)}.")
-    if decoding.do_lower_case != tokenizer.basic_tokenizer.do_lower_case:
-        raise ValueError(
-            "`do_lower_case` must be that of the tokenizer. Received "
-            f"{decoding.do_lower_case} for {tokenizer.basic_tokenizer.do_lower_case}."
-        )
-
-
 class _Paragraphs(NamedTuple):
-    """The contexts as they are read.
+    """The contexts, decoded and tokenized.
 
     Attributes:
-      texts: Without bytes that are not UTF-8, string [B].
-      words: All words, one paragraph after another, string [words].
-      word_starts: The character of its paragraph at which each word begins, int32 [words].
-      ids: Of the tokens, int32 [B, (tokens)].
-      token_words: The number of each token's word among all words, int64 [T].
+      texts: The contexts without bytes that are not UTF-8, string [B].
+      words: The words of all paragraphs, string [words].
+      word_starts: The offset of each word in the characters of its paragraph, int32 [words].
+      ids: The ids of the tokens, int32 [B, (tokens)].
+      token_words: The index in `words` of each token's word, int64 [T].
     """
 
     texts: Tensor
@@ -111,11 +95,11 @@ class _Windows(NamedTuple):
     """The windows of all questions.
 
     Attributes:
-      questions: The question of each window, int64 [W].
-      tokens: The number among all tokens of the one at each position, int64 [W, S]; -1 where there
-        is none of a paragraph.
+      questions: The index of each window's question, int64 [W].
+      tokens: The index among all tokens of the token at each position, int64 [W, S]; -1 at
+        positions outside the paragraph.
       may_begin: Whether an answer may begin at each position, bool [W, S].
-      features: What the model reads, int32 [W, S].
+      features: The model's inputs, int32 [W, S].
     """
 
     questions: Tensor
@@ -125,14 +109,14 @@ class _Windows(NamedTuple):
 
 
 class _Spans(NamedTuple):
-    """The best span of each question that has one.
+    """The best span of each question that has a span.
 
     Attributes:
-      questions: Their numbers, int64 [A].
-      first: The number of the first token among all, int64 [A].
-      last: The number of the last one.
-      start_logits: Of the first token, float64 [A].
-      end_logits: Of the last token.
+      questions: The index of the question, int64 [A].
+      first: The index of the first token among all tokens, int64 [A].
+      last: The index of the last token, int64 [A].
+      start_logits: The logit of the first token, float64 [A].
+      end_logits: The logit of the last token, float64 [A].
     """
 
     questions: Tensor
@@ -142,12 +126,12 @@ class _Spans(NamedTuple):
     end_logits: Tensor
 
     def choose(self, mask: Tensor) -> "_Spans":
-        """Returns some of the spans, those where the mask, bool [A], is true."""
+        """Returns the spans for which the mask, bool [A], is true."""
         return _Spans(*(tf.boolean_mask(each, mask) for each in self))
 
 
 class _Answerer(saved_model.ExportedModel):
-    """A model that answers questions, with all that happens before and after it."""
+    """A model that answers questions, from strings to answers."""
 
     def __init__(
         self,
@@ -156,7 +140,7 @@ class _Answerer(saved_model.ExportedModel):
         max_seq_length: int,
         doc_stride: int,
         max_query_length: int,
-        decoding: squad_answers.Decoding,
+        decoding: DecodingOptions,
     ) -> None:
         super().__init__(model, tokenizer, max_seq_length)
         self._doc_stride = doc_stride
@@ -196,7 +180,7 @@ class _Answerer(saved_model.ExportedModel):
         return _Paragraphs(texts, words.values, starts.values, ids, pieces.values.value_rowids())
 
     def _windows(self, questions: tf.RaggedTensor, paragraphs: tf.RaggedTensor) -> _Windows:
-        """Returns windows as `window_table.slide` places them.
+        """Returns the windows, which start where `window_table.slide` puts them.
 
         Args:
           questions: int32 [B, (tokens)].
@@ -222,12 +206,12 @@ class _Answerer(saved_model.ExportedModel):
         return _Windows(rows, tokens, may_begin, features)
 
     def _best_spans(self, windows: _Windows, start: Tensor, end: Tensor) -> _Spans:
-        """Returns the best spans, as `answers.decode_windows` does, of logits float64 [W, S]."""
+        """Returns the best spans, as `answers.decode_windows` does, from logits float64 [W, S]."""
         size = tf.shape(start)[1]
         count = tf.minimum(self._decoding.n_best_size, size)
         is_token = windows.features["input_mask"] > 0
-        # Faithful: the question competes for places among the n best, too. Of equal logits, the
-        # first comes first.
+        # Faithful: tokens of the question take places among the n best, too. `top_k` puts the first
+        # of equal logits first.
         firsts, lasts = (
             tf.math.top_k(tf.where(is_token, logits, _NEVER), count).indices  # [W, N]
             for logits in (start, end)
@@ -256,10 +240,10 @@ class _Answerer(saved_model.ExportedModel):
         )
 
     def _is_null(self, null: Tensor, spans: _Spans) -> Tensor:
-        """Returns where "there is no answer" is better than a span, bool [A].
+        """Returns whether "no answer" is better than each span, bool [A].
 
         Args:
-          null: Its scores for the questions of the spans, float64 [A].
+          null: The scores of "no answer" for the questions of the spans, float64 [A].
           spans: The best spans.
         """
         odds = null - spans.start_logits - spans.end_logits
@@ -285,7 +269,7 @@ class _Answerer(saved_model.ExportedModel):
         }
 
     def _places(self, paragraphs: _Paragraphs, spans: _Spans) -> tuple[Tensor, Tensor]:
-        """Returns where answers begin and end in their contexts, as `answers.align` finds it."""
+        """Returns the start and end of answers in their contexts, as `answers.align` finds them."""
         first_words = tf.gather(paragraphs.token_words, spans.first)
         last_words = tf.gather(paragraphs.token_words, spans.last)
         original = _join(paragraphs.words, first_words, last_words)
@@ -296,7 +280,7 @@ class _Answerer(saved_model.ExportedModel):
         wanted = tf.strings.regex_replace(tf.strings.regex_replace(wanted, " ##", ""), "##", "")
         is_found, before = _find(wanted, split)
         is_found &= _num_letters(split) == _num_letters(original)
-        # Letters are all that is no separator; they are numbered through all paragraphs.
+        # Letters, which are all characters but separators, are numbered through all paragraphs.
         stops = tf.cumsum(_num_letters(paragraphs.words))  # [words]
         first_letters = tf.gather(stops, first_words) - _num_letters(
             tf.gather(paragraphs.words, first_words)
@@ -316,18 +300,18 @@ class _Answerer(saved_model.ExportedModel):
 
 
 def _max_context(tokens: Tensor, offsets: Tensor, counts: Tensor, num_tokens: Tensor) -> Tensor:
-    """Returns which tokens no other window shows better, as `WindowTable.max_context` decides it.
+    """Returns whether each token has its maximum context in a window: `WindowTable.max_context`.
 
     Args:
-      tokens: As in `_Windows`.
-      offsets: From where the part of the paragraph begins, int64 [W, S].
-      counts: Tokens of that part, int64 [W, 1].
-      num_tokens: Of all paragraphs.
+      tokens: The `tokens` of `_Windows`.
+      offsets: The positions from the start of the window's part of the paragraph, int64 [W, S].
+      counts: The number of tokens of that part, int64 [W, 1].
+      num_tokens: T.
 
     Returns:
-      bool [W, S], false for what is no token of the paragraph.
+      bool [W, S], false at positions outside the paragraph.
     """
-    # Faithful: in this very arithmetic, since its rounding decides where windows are equal.
+    # Faithful: this very arithmetic, since its rounding decides which windows are equal.
     least = tf.cast(tf.minimum(offsets, counts - 1 - offsets), tf.float64)
     scores = least + tf.constant(0.01, tf.float64) * tf.cast(counts, tf.float64)
     best = tf.math.unsorted_segment_max(scores, tokens, num_tokens)
@@ -340,8 +324,8 @@ def _max_context(tokens: Tensor, offsets: Tensor, counts: Tensor, num_tokens: Te
 
 
 def _first_best(scores: Tensor, questions: Tensor) -> Tensor:
-    """Returns for each question with a span the first window where the score is highest, [A]."""
-    # A number for each of the questions that have windows.
+    """Returns the first window with the highest score of each question with a span, [A]."""
+    # Questions that have windows are numbered from 0.
     _, numbers = tf.unique(questions)
     best = tf.math.unsorted_segment_max(scores, numbers, tf.size(scores))
     is_best = (scores == tf.gather(best, numbers)) & (scores > _NEVER)
@@ -351,7 +335,7 @@ def _first_best(scores: Tensor, questions: Tensor) -> Tensor:
 
 
 def _null_scores(windows: _Windows, start: Tensor, end: Tensor, count: Tensor) -> Tensor:
-    """Returns how "there is no answer" scores in the window where that is least, float64 [B]."""
+    """Returns the lowest score of "no answer" among each question's windows, float64 [B]."""
     scores = start[:, 0] + end[:, 0]
     least = tf.math.unsorted_segment_min(scores, windows.questions, count)
     num_windows = tf.math.unsorted_segment_sum(tf.ones_like(scores), windows.questions, count)
@@ -359,14 +343,14 @@ def _null_scores(windows: _Windows, start: Tensor, end: Tensor, count: Tensor) -
 
 
 def _join(texts: Tensor, first: Tensor, last: Tensor) -> Tensor:
-    """Returns texts from the first to the last number, int64 [A], joined by spaces."""
+    """Returns the texts from index `first` to `last`, int64 [A], joined by spaces."""
     chosen = tf.ragged.range(first, last + 1)
     chosen = chosen.with_values(tf.gather(texts, chosen.values))
     return tf.strings.reduce_join(chosen, axis=-1, separator=" ")
 
 
 def _find(wanted: Tensor, texts: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns whether each text holds what is wanted, and what comes before its first place."""
+    """Returns whether each text contains the wanted one, and the text before it."""
 
     def find(each: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         part, text = each
@@ -377,5 +361,5 @@ def _find(wanted: Tensor, texts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _num_letters(texts: Tensor) -> Tensor:
-    """Returns how many characters each text has but for spaces, int32."""
+    """Returns the number of characters of each text without spaces, int32."""
     return tf.strings.length(tf.strings.regex_replace(texts, " ", ""), unit="UTF8_CHAR")

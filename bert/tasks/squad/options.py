@@ -1,4 +1,4 @@
-"""Options of question answering: the questions, the windows over paragraphs, and the answers."""
+"""Options of question answering: files of questions, windows over paragraphs, and decoding."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from bert.tasks.squad.window_table import NUM_SPECIAL
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadLengths(Lengths):
-    """How long the windows over paragraphs are."""
+    """The length of windows over paragraphs."""
 
     GROUP = "data"
 
@@ -26,7 +26,7 @@ class SquadLengths(Lengths):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadData:
-    """The files of questions, and how paragraphs and questions are split into windows."""
+    """The files of questions, and the splitting of paragraphs and questions into windows."""
 
     GROUP = "data"
 
@@ -52,7 +52,7 @@ class SquadData:
           verb: "train" or "predict".
 
         Raises:
-          ValueError: naming the option.
+          ValueError: if the option or the file is missing, naming the option.
         """
         name = f"{verb}_file"
         path = getattr(self, name)
@@ -68,7 +68,7 @@ class SquadData:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodingOptions:
-    """Which spans are answers."""
+    """The choice of answers among spans of the paragraph."""
 
     GROUP = "output"
 
@@ -99,21 +99,21 @@ def check_windows(data: SquadData, decoding: DecodingOptions, lengths: Lengths) 
     """Checks that the options of windows fit together.
 
     Raises:
-      ValueError: naming the option.
+      ValueError: if they do not, naming the option.
     """
     check_lengths(lengths.max_seq_length, data.doc_stride, data.max_query_length)
     if decoding.bucket_predictions and lengths.pad_to_max_length:
         raise MessageError(
-            "%s must not be given together with %s, which asks for the contrary.",
+            "%s must not be given together with %s, which does the opposite.",
             *(Option("bucket_predictions"), Option("pad_to_max_length")),
         )
 
 
 def check_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
-    """Checks that windows have room for a question and a part of the paragraph.
+    """Checks that a window has room for a question and a part of the paragraph.
 
     Raises:
-      OptionError: naming the length.
+      OptionError: for a length that is too small.
     """
     for name, value in (("max_query_length", max_query_length), ("doc_stride", doc_stride)):
         if value < 1:

@@ -1,30 +1,43 @@
-"""Questions of SQuAD 1.1 and 2.0: their files, read and checked (paper, sections 4.2 and 4.3).
+"""Questions of SQuAD 1.1 and 2.0, read from their files and checked (paper, sections 4.2 and 4.3).
 
-What is kept of a file, and what is skipped in training, is what the original's
-`read_squad_examples` keeps and skips; where that one crashes, see `ReadingSummary`.
+The fields that are read, and the questions that training skips, are those of the original's
+`read_squad_examples`. Files on which the original crashes are reported by `_WARNINGS` or an error.
 """
 
 import array
+import collections
+import contextlib
 import dataclasses
-import json
+import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
 
 from bert.files.json_text import parse_json
 from bert.files.paths import read_file
-from bert.tasks.squad.remembered import remembered
 
 # Original: run_squad.py, is_whitespace. Other spaces, such as U+00A0, belong to words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-# Where `str.split` splits, too.
+# Characters at which `str.split` splits, and the original does not.
 _OTHER_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u205f\u3000]")
+_NOUNS = {str: "text", list: "a list", int: "a whole number", bool: "true or false"}
+# The warnings about a file, by the name of their counter.
+_WARNINGS = {
+    "blank": "paragraphs are blank, so that no answer can be found in them",
+    "repeated": "questions have the id of an earlier one; predictions keep the last of an id",
+    "misplaced": "answers are not where their `answer_start` says",
+    "several": "training questions have several answers; the first one is used",
+    "unanswered": "training questions have no answer, nor an `is_impossible` that says so, and are "
+    "skipped",
+    "not_found": "training questions are skipped, because their answer is not in the words of the "
+    "paragraph, which are split at spaces",
+}
 
 
 class Answer(NamedTuple):
-    """An answer as a file gives it, with the offset in characters at which it begins."""
+    """An answer in a file, and the offset of its first character."""
 
     text: str
     start: int | None
@@ -38,12 +51,12 @@ class SquadExample:
       qas_id: The question's id.
       question_text: The question.
       doc_tokens: The paragraph's words; the questions about a paragraph share one list.
-      orig_answer_text: For training; empty for a question without an answer.
+      orig_answer_text: For training, the answer; empty for a question without an answer.
       start_position: For training, the first word of the answer; -1 without an answer.
-      end_position: The last word, likewise.
+      end_position: For training, the last word of the answer; -1 without an answer.
       is_impossible: For training, whether the paragraph has no answer.
-      context: The paragraph as it stands in the file.
-      answers: What the file gives, none for SQuAD 2.0's questions without an answer; None where
+      context: The paragraph as the file has it.
+      answers: The answers in the file, none for SQuAD 2.0's questions without an answer; None if
         the file does not say.
     """
 
@@ -57,102 +70,41 @@ class SquadExample:
     context: str = dataclasses.field(default="", repr=False)
     answers: tuple[Answer, ...] | None = dataclasses.field(default=None, repr=False)
 
-
-@dataclasses.dataclass
-class ReadingSummary:
-    """What was read from a file, and what of it is not as it should be."""
-
-    num_articles: int = 0
-    num_paragraphs: int = 0
-    num_questions: int = 0
-    num_examples: int = 0
-    num_impossible: int = 0
-    num_blank_contexts: int = 0
-    num_repeated_ids: int = 0
-    num_wrong_offsets: int = 0
-    num_several_answers: int = 0
-    num_without_answer: int = 0
-    num_not_found: int = 0
-
-    def log(self, input_file: str) -> None:
-        """Logs what was read, and a warning for each thing that is not as it should be."""
-        logging.info(
-            "%s: %d questions about %d paragraphs of %d articles; %d examples, %d of them without "
-            "an answer.",
-            input_file,
-            self.num_questions,
-            self.num_paragraphs,
-            self.num_articles,
-            self.num_examples,
-            self.num_impossible,
-        )
-        for count, meaning in (
-            (self.num_blank_contexts, "paragraphs are blank, so that nothing can be found there"),
-            (
-                self.num_repeated_ids,
-                "questions have the id of an earlier one; of the answers to these, the last stays",
-            ),
-            (self.num_wrong_offsets, "answers are not where their `answer_start` says"),
-            (self.num_several_answers, "training questions have several answers; the first counts"),
-            (
-                self.num_without_answer,
-                "training questions have no answer, nor an `is_impossible` that says so, and are "
-                "skipped",
-            ),
-            (
-                self.num_not_found,
-                "training questions are skipped, because words cut at spaces do not give back the "
-                "answer",
-            ),
-        ):
-            if count:
-                logging.warning("%s: %d %s.", input_file, count, meaning)
+    @functools.cached_property
+    def word_starts(self) -> "array.array[int]":
+        """The offset in characters of each of the paragraph's words."""
+        return array.array("i", (match.start() for match in _WORD.finditer(self.context)))
 
 
 def read_squad_examples(
     input_file: str, is_training: bool, version_2_with_negative: bool = False
 ) -> list[SquadExample]:
-    """Returns the questions of a file in SQuAD's JSON, and logs what was read.
+    """Returns the questions of a file in SQuAD's JSON format, and logs what was read.
 
     Args:
       input_file: A path, local or any that `tf.io.gfile` reads.
-      is_training: Whether answers are located; without them, questions are skipped.
-      version_2_with_negative: Whether training is on questions without an answer, too.
+      is_training: Whether to locate answers, and to skip questions without them.
+      version_2_with_negative: Whether to train on questions without an answer, too.
 
     Raises:
-      ValueError: naming the file, the place in it, the question's id and what is wrong.
+      ValueError: for a malformed file, naming the file, the place in it and the question's id.
     """
-    examples, summary = read_examples(input_file, is_training, version_2_with_negative)
-    summary.log(input_file)
-    return examples
-
-
-def read_examples(
-    input_file: str, is_training: bool, version_2_with_negative: bool = False
-) -> tuple[list[SquadExample], ReadingSummary]:
-    """Returns the questions as `read_squad_examples` does, and what there is to say of the file."""
     reader = _Reader(is_training, version_2_with_negative)
     examples: list[SquadExample] = []
     for index, article in enumerate(_read_articles(input_file)):
-        try:
+        with _at(f"{input_file!r}, data[{index}]"):
             examples += reader.read_article(article)
-        except _MalformedError as error:
-            raise ValueError(f"{input_file!r}, data[{index}]{error}") from error
+    reader.log(input_file, examples)
     if not examples:
-        reader.summary.log(input_file)
         raise ValueError(
             f"{input_file!r} must hold questions{' to train on' if is_training else ''}. It has "
-            f"{reader.summary.num_questions}, of which none can be used."
+            f"{reader.counts['questions']}, of which none can be used."
         )
-    return examples, reader.summary
+    return examples
 
 
 def _read_articles(input_file: str) -> list[Any]:
-    """Returns what the file's object has as `data`.
-
-    Raises:
-      ValueError: naming the file, where it cannot be read, is not JSON, or has no such list.
-    """
+    """Returns the list `data` of the object in a file."""
     try:
         content = parse_json(read_file(input_file).decode("utf-8-sig"))
     except OSError as error:
@@ -160,41 +112,34 @@ def _read_articles(input_file: str) -> list[Any]:
         raise ValueError(f"{input_file!r} must be a readable file ({reason}).") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{input_file!r} must be UTF-8 text. {error}.") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{input_file!r} must be JSON. {error.msg} at line {error.lineno}, column "
-            f"{error.colno}."
-        ) from error
     except ValueError as error:
         raise ValueError(f"{input_file!r} must be JSON. {error}.") from error
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{input_file!r} must hold an object with `data`, as SQuAD's files do. Received "
-            f"{content!r:.80}."
-        )
-    if "data" not in content:
-        raise ValueError(
-            f"{input_file!r} must have `data`, as SQuAD's files do. It has {list(content)}."
-        )
-    articles = content["data"]
-    if not isinstance(articles, list):
-        raise ValueError(f"{input_file!r}: `data` must be a list. Received {articles!r:.80}.")
-    return articles
+    with _at(repr(input_file)):
+        return _field(content, "data", list)
 
 
-class _MalformedError(Exception):
-    """Says what is wrong; its place is put in front on the way up."""
+class _MalformedError(ValueError):
+    """An error in the contents of a file, whose message begins with its place."""
 
 
-def _field(holder: Any, name: str, kind: type, noun: str) -> Any:
-    """Returns a field of an object, which must be there and of a kind."""
+@contextlib.contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Puts a place before the message of a `_MalformedError`."""
+    try:
+        yield
+    except _MalformedError as error:
+        raise _MalformedError(f"{place}{error}") from error
+
+
+def _field(holder: Any, name: str, kind: type) -> Any:
+    """Returns a required field of an object, which must be of a type of `_NOUNS`."""
     if not isinstance(holder, dict):
         raise _MalformedError(f" must be an object with `{name}`. Received {holder!r:.80}.")
     if name not in holder:
         raise _MalformedError(f" must have `{name}`. It has {sorted(holder)}.")
     value = holder[name]
     if type(value) is not kind:
-        raise _MalformedError(f": `{name}` must be {noun}. Received {value!r:.80}.")
+        raise _MalformedError(f": `{name}` must be {_NOUNS[kind]}. Received {value!r:.80}.")
     return value
 
 
@@ -204,88 +149,93 @@ class _Reader:
         self._version_2_with_negative = version_2_with_negative
         self._ids: set[str] = set()
         self._words: dict[str, str] = {}
-        self.summary = ReadingSummary()
+        self.counts: collections.Counter[str] = collections.Counter()
+
+    def log(self, input_file: str, examples: Sequence[SquadExample]) -> None:
+        """Logs what was read, and the warnings about the file."""
+        logging.info(
+            "%s: %d questions about %d paragraphs of %d articles; %d examples, %d of them without "
+            "an answer.",
+            input_file,
+            *(self.counts[name] for name in ("questions", "paragraphs", "articles")),
+            len(examples),
+            self.counts["impossible"],
+        )
+        for name, meaning in _WARNINGS.items():
+            if self.counts[name]:
+                logging.warning("%s: %d %s.", input_file, self.counts[name], meaning)
 
     def read_article(self, article: Any) -> list[SquadExample]:
-        self.summary.num_articles += 1
+        self.counts["articles"] += 1
         examples: list[SquadExample] = []
-        for index, paragraph in enumerate(_field(article, "paragraphs", list, "a list")):
-            try:
+        for index, paragraph in enumerate(_field(article, "paragraphs", list)):
+            with _at(f".paragraphs[{index}]"):
                 examples += self._read_paragraph(paragraph)
-            except _MalformedError as error:
-                raise _MalformedError(f".paragraphs[{index}]{error}") from error
         return examples
 
     def _read_paragraph(self, paragraph: Any) -> list[SquadExample]:
-        context = _field(paragraph, "context", str, "text")
-        questions = _field(paragraph, "qas", list, "a list")
-        split = _splitter(context)
+        context = _field(paragraph, "context", str)
+        questions = _field(paragraph, "qas", list)
         words = split_words(context, self._words)
-        self.summary.num_paragraphs += 1
-        self.summary.num_blank_contexts += not words
+        self.counts["paragraphs"] += 1
+        self.counts["blank"] += not words
         examples = []
         for index, question in enumerate(questions):
-            try:
-                example = self._read_question(question, context, words, split)
-            except _MalformedError as error:
-                named = isinstance(question, dict) and "id" in question
-                name = f" (id {question['id']!r:.80})" if named else ""
-                raise _MalformedError(f".qas[{index}]{name}{error}") from error
+            has_id = isinstance(question, dict) and "id" in question
+            with _at(f".qas[{index}]" + (f" (id {question['id']!r:.80})" if has_id else "")):
+                example = self._read_question(question, context, words)
             if example is not None:
                 examples.append(example)
-        self.summary.num_examples += len(examples)
         return examples
 
-    def _read_question(
-        self, question: Any, context: str, words: list[str], split: Callable[[str], list[str]]
-    ) -> SquadExample | None:
-        """Returns the example, or None for one that training skips."""
-        self.summary.num_questions += 1
+    def _read_question(self, question: Any, context: str, words: list[str]) -> SquadExample | None:
+        """Returns the example; None for a question that training skips."""
+        self.counts["questions"] += 1
         example = SquadExample(
             qas_id=self._read_id(question),
-            question_text=_field(question, "question", str, "text"),
+            question_text=_field(question, "question", str),
             doc_tokens=words,
             context=context,
             answers=self._read_answers(question, context),
         )
         if not self._is_training:
-            self.summary.num_impossible += example.answers == ()
+            self.counts["impossible"] += example.answers == ()
             return example
         if self._version_2_with_negative and _is_impossible(question, example.answers):
-            self.summary.num_impossible += 1
+            self.counts["impossible"] += 1
             example.is_impossible = True
             example.orig_answer_text = ""
             example.start_position = example.end_position = -1
             return example
         if not example.answers:
             if question.get("is_impossible") is True:
-                # Without the flag, the model would answer all questions.
+                # The model would learn to answer every question.
                 raise _MalformedError(
                     " has no answer (`is_impossible`). Train with `version_2_with_negative`, as "
-                    "for SQuAD 2.0, or leave such questions out"
+                    "for SQuAD 2.0, or leave such questions out."
                 )
-            self.summary.num_without_answer += 1
+            self.counts["unanswered"] += 1
             return None
-        self.summary.num_several_answers += len(example.answers) > 1
+        self.counts["several"] += len(example.answers) > 1
         answer = example.answers[0]
-        span = _locate(answer, context, words, split)
+        span = _locate(answer, context, words)
         if span is None:
-            self.summary.num_not_found += 1
+            self.counts["not_found"] += 1
             return None
         example.orig_answer_text = answer.text
         example.start_position, example.end_position = span
         return example
 
     def _read_id(self, question: Any) -> str:
-        number = isinstance(question, dict) and type(question.get("id")) is int
-        qas_id = str(question["id"]) if number else _field(question, "id", str, "text")
-        # Faithful: predictions are listed by id, so that the last one stays.
-        self.summary.num_repeated_ids += qas_id in self._ids
+        is_number = isinstance(question, dict) and type(question.get("id")) is int
+        qas_id = str(question["id"]) if is_number else _field(question, "id", str)
+        # Faithful: predictions are stored by id, so that the last one remains.
+        self.counts["repeated"] += qas_id in self._ids
         self._ids.add(qas_id)
         return qas_id
 
     def _read_answers(self, question: dict[str, Any], context: str) -> tuple[Answer, ...] | None:
-        # Faithful: what is not needed is not read, so that it may be anything.
+        # Faithful: answers that are not needed are not read, so that they may be malformed.
         is_impossible = question.get("is_impossible")
         if self._is_training and self._version_2_with_negative and is_impossible is True:
             return () if "answers" in question else None
@@ -294,73 +244,57 @@ class _Reader:
                 raise _MalformedError(f" must have `answers`. It has {sorted(question)}.")
             return None
         answers = []
-        for index, item in enumerate(_field(question, "answers", list, "a list")):
-            try:
+        for index, item in enumerate(_field(question, "answers", list)):
+            with _at(f".answers[{index}]"):
                 answers.append(self._read_answer(item, context))
-            except _MalformedError as error:
-                raise _MalformedError(f".answers[{index}]{error}") from error
         return tuple(answers)
 
     def _read_answer(self, item: Any, context: str) -> Answer:
-        text = _field(item, "text", str, "text")
-        # Only training needs it.
+        text = _field(item, "text", str)
+        # Only training requires the offset.
         if not self._is_training and type(item.get("answer_start")) is not int:
             return Answer(text, None)
-        start = _field(item, "answer_start", int, "a whole number")
+        start = _field(item, "answer_start", int)
         if self._is_training and not 0 <= start < max(len(context), 1):
             raise _MalformedError(
                 f": `answer_start` must be from 0 to {max(len(context) - 1, 0)}, within `context`. "
                 f"Received {start}."
             )
-        if start < 0 or not context.startswith(text, start):
-            self.summary.num_wrong_offsets += 1
+        self.counts["misplaced"] += start < 0 or not context.startswith(text, start)
         return Answer(text, start)
 
 
 def _is_impossible(question: dict[str, Any], answers: tuple[Answer, ...] | None) -> bool:
-    # Departs: where SQuAD 1.1 is mixed in, the original crashes for want of the key.
+    # Departs: the original requires the key, and so crashes on a file with SQuAD 1.1 mixed in.
     if "is_impossible" not in question:
         return not answers
-    return bool(_field(question, "is_impossible", bool, "true or false"))
+    return bool(_field(question, "is_impossible", bool))
 
 
-def _splitter(context: str) -> Callable[[str], list[str]]:
-    """Returns what splits this text, or a part of it, at the spaces that the original knows."""
-    return _WORD.findall if _OTHER_SPACES.search(context) else str.split
-
-
-def split_words(context: str, known: dict[str, str] | None = None) -> list[str]:
-    """Returns the paragraph's words.
+def split_words(text: str, known: dict[str, str] | None = None) -> list[str]:
+    """Returns the words of a text, split at the spaces that the original knows.
 
     Args:
-      context: The paragraph.
-      known: Words of other paragraphs, each by itself. The same word is one object throughout,
-        which saves most of the memory.
+      text: A paragraph, or a part of it.
+      known: The words of other paragraphs, each under itself. Equal words become one object, which
+        saves most of the memory.
     """
-    known = {} if known is None else known
-    return [known.setdefault(word, word) for word in _splitter(context)(context)]
+    words = _WORD.findall(text) if _OTHER_SPACES.search(text) else text.split()
+    return words if known is None else [known.setdefault(word, word) for word in words]
 
 
-@remembered
-def word_starts(context: str) -> "array.array[int]":
-    """Returns the offset in characters of each of the paragraph's words."""
-    return array.array("i", (match.start() for match in _WORD.finditer(context)))
-
-
-def _locate(
-    answer: Answer, context: str, words: list[str], split: Callable[[str], list[str]]
-) -> tuple[int, int] | None:
-    """Returns the first and last word of an answer; None where they do not hold its text."""
+def _locate(answer: Answer, context: str, words: list[str]) -> tuple[int, int] | None:
+    """Returns the first and last word of an answer; None if they do not contain its text."""
     assert answer.start is not None
     cleaned = " ".join(answer.text.split())
     end = answer.start + len(answer.text)
-    # Departs: with an answer that goes beyond the paragraph the original crashes, and one of spaces
-    # alone it takes to be found.
+    # Departs: the original crashes on an answer that ends after the paragraph, and accepts an
+    # answer of spaces alone.
     if not cleaned or end > len(context):
         return None
     # Faithful: a space belongs to the word before it.
-    first = len(split(context[: answer.start + 1])) - 1
-    last = len(split(context[:end])) - 1
+    first = len(split_words(context[: answer.start + 1])) - 1
+    last = len(split_words(context[:end])) - 1
     if cleaned not in " ".join(words[first : last + 1]):
         return None
     return max(first, 0), last

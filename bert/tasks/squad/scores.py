@@ -1,8 +1,8 @@
 """The official scores of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, section 6.1; 2018, section 5.1).
 
-An answer is compared in words, without case, punctuation and articles. Sums run in the order of the
-file and in the official scripts' arithmetic, so that every digit is theirs. Integers stay integers
-for the same reason: from Python 3.12 on, `sum` adds them in another way than floats.
+Answers are compared word by word, without case, punctuation and articles. Sums follow the order of
+the file and the official scripts' arithmetic, so that every digit is the same. Integers stay
+integers for the same reason: from Python 3.12 on, `sum` adds them in another way than floats.
 """
 
 import collections
@@ -24,12 +24,12 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, gold: str) -> int:
-    """Returns 1 where two answers are the same but for what is not compared, else 0."""
+    """Returns 1 for two answers with the same normalized text, else 0."""
     return int(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def f1(prediction: str, gold: str) -> float:
-    """Returns the harmonic mean of precision and recall in words; 0 where they share none."""
+    """Returns the harmonic mean of precision and recall of words; 0 without a common word."""
     words, gold_words = normalize_answer(prediction).split(), normalize_answer(gold).split()
     num_same = sum((collections.Counter(words) & collections.Counter(gold_words)).values())
     if not num_same:
@@ -39,7 +39,7 @@ def f1(prediction: str, gold: str) -> float:
 
 
 def f1_or_none(prediction: str, gold: str) -> float:
-    """Returns `f1`, but 1 where neither answer has words, as in SQuAD 2.0."""
+    """Returns `f1`, or 1 if neither answer has words, as in SQuAD 2.0."""
     if not normalize_answer(prediction) and not normalize_answer(gold):
         return 1
     return f1(prediction, gold)
@@ -48,12 +48,12 @@ def f1_or_none(prediction: str, gold: str) -> float:
 def best_score(
     measure: Callable[[str, str], float], prediction: str, golds: Sequence[str]
 ) -> float:
-    """Returns the score against the gold answer that is most like the prediction."""
+    """Returns the highest score of a prediction among the gold answers."""
     return max(measure(prediction, gold) for gold in golds)
 
 
 def golds_to_compare(golds: Sequence[str]) -> Sequence[str]:
-    """Returns SQuAD 2.0's gold answers: those that have words, or that there is none."""
+    """Returns SQuAD 2.0's gold answers that have words; an empty one if there is none."""
     return [gold for gold in golds if normalize_answer(gold)] or [""]
 
 
@@ -70,11 +70,11 @@ def evaluate_v1(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float
     """Returns SQuAD 1.1's `exact_match` and `f1`, in percent.
 
     Args:
-      golds: By question id, in the order of the file, the gold answers, at least one each.
-      predictions: By question id.
+      golds: The gold answers by question id, at least one each, in the order of the file.
+      predictions: The predicted answer by question id.
 
     Raises:
-      ValueError: where a question has no gold answer or no prediction.
+      ValueError: if a question has no gold answer or no prediction.
     """
     _check_predicted(golds, predictions)
     without = [qas_id for qas_id, answers in golds.items() if not answers]
@@ -83,7 +83,7 @@ def evaluate_v1(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float
             f"Each question must have an answer to compare with. Received {len(without)} without, "
             f"such as {without[:3]}; for SQuAD 2.0, use its scores."
         )
-    # One by one, and not by `sum`, as the script for SQuAD 1.1 has it.
+    # The script for SQuAD 1.1 adds one by one, not by `sum`.
     exact_total = f1_total = 0.0
     for qas_id, answers in golds.items():
         exact_total += best_score(exact_match, predictions[qas_id], answers)
@@ -100,18 +100,18 @@ def evaluate_v2(
     null_odds: Mapping[str, float] | None = None,
     null_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Returns SQuAD 2.0's scores, in percent, under the names and in the order of its script.
+    """Returns SQuAD 2.0's scores, in percent, with the names and order of the official script.
 
     Args:
-      golds: By question id, in the order of the file, the gold answers; none where there is none.
-      predictions: By question id; empty for "there is no answer".
-      null_odds: By question id, the greater the likelier that there is no answer. With them come
-        the best scores that a threshold on them gives, and the threshold.
-      null_threshold: With odds above it, a prediction counts as "there is no answer", whatever it
-        is; 1 in the official script (--na-prob-thresh).
+      golds: The gold answers by question id, in the order of the file; none without an answer.
+      predictions: The predicted answer by question id; empty for "no answer".
+      null_odds: The odds of "no answer" by question id. They add the best scores of all thresholds
+        on the odds, and these thresholds.
+      null_threshold: The odds above which any prediction counts as "no answer"; 1 in the official
+        script (--na-prob-thresh).
 
     Raises:
-      ValueError: where a question has no prediction or no odds.
+      ValueError: if a question has no prediction or no odds.
     """
     _check_predicted(golds, predictions)
     if null_odds is not None:
@@ -123,15 +123,15 @@ def evaluate_v2(
         }
         for name, measure in (("exact", exact_match), ("f1", f1_or_none))
     }
-    refused = {qas_id for qas_id, odds in (null_odds or {}).items() if odds > null_threshold}
-    kept = {
+    unanswered = {qas_id for qas_id, odds in (null_odds or {}).items() if odds > null_threshold}
+    applied = {
         name: {
-            qas_id: float(not golds[qas_id]) if qas_id in refused else score
+            qas_id: float(not golds[qas_id]) if qas_id in unanswered else score
             for qas_id, score in scores.items()
         }
         for name, scores in raw.items()
     }
-    results = _mean_scores(golds, kept)
+    results = _mean_scores(golds, applied)
     if null_odds is not None:
         impossible = [qas_id for qas_id, answers in golds.items() if not answers]
         for name, scores in raw.items():
@@ -142,11 +142,11 @@ def evaluate_v2(
 
 
 def _mean_scores(golds: Golds, scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Returns the means, in percent, of all questions, those with an answer and those without.
+    """Returns mean scores, in percent: of all questions, of those with an answer, and without.
 
     Args:
-      golds: By question id.
-      scores: By measure and question id.
+      golds: The gold answers by question id.
+      scores: The scores by measure and question id.
     """
     groups = {
         "": list(golds),
@@ -169,14 +169,15 @@ def best_threshold(
     null_odds: Mapping[str, float],
     impossible: Iterable[str],
 ) -> tuple[float, float]:
-    """Returns the best score in percent of all thresholds, and the first threshold that gives it.
+    """Returns the best score of all thresholds, in percent, and the first threshold that gives it.
+
+    A question is answered as predicted up to the threshold, and not answered above.
 
     Args:
-      scores: Of each prediction as it stands, in the order of the file.
-      predictions: By question id.
-      null_odds: By question id. At a threshold, those with at most these odds are answered as
-        predicted, and for the others there is no answer.
-      impossible: The questions that have no answer.
+      scores: The score of each prediction by question id, in the order of the file.
+      predictions: The predicted answer by question id.
+      null_odds: The odds of "no answer" by question id.
+      impossible: The ids of questions without an answer.
     """
     impossible = set(impossible)
     current = best = float(len(impossible))
@@ -194,5 +195,5 @@ def best_threshold(
 
 
 def without_baseline(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the official scores, which files and pages have alone."""
+    """Returns the official scores, which are all that files and pages show."""
     return {name: value for name, value in scores.items() if not name.startswith("baseline")}

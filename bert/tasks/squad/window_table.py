@@ -1,8 +1,8 @@
-"""Windows over paragraphs, for questions that are longer with them than the model takes.
+"""A table of windows over paragraphs, which may be longer than the model's sequences.
 
-A window is `[CLS] question [SEP] part of the paragraph [SEP]` (paper, section 4.2); the next one
-begins some tokens later (original: run_squad.py, convert_examples_to_features). The ids of
-questions and paragraphs are kept once, and windows only as the places where they begin.
+A window is `[CLS] question [SEP] part of the paragraph [SEP]` (paper, section 4.2); the next window
+starts `doc_stride` tokens later (original: run_squad.py, convert_examples_to_features). The table
+stores each question and paragraph once, and of a window only its start.
 """
 
 import dataclasses
@@ -18,14 +18,14 @@ NUM_SPECIAL = 3
 
 @dataclasses.dataclass(frozen=True)
 class Ragged:
-    """Lists of numbers one after another: list `i` is `values[starts[i] : starts[i + 1]]`."""
+    """Concatenated lists of numbers: list `i` is `values[starts[i] : starts[i + 1]]`."""
 
     values: np.ndarray
     starts: np.ndarray
 
     @classmethod
     def of(cls, values: np.ndarray, lengths: np.ndarray) -> "Ragged":
-        """Returns the lists with these lengths that follow one another in `values`."""
+        """Returns lists with these lengths, which are concatenated in `values`."""
         starts = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=starts[1:])
         return cls(values, starts)
@@ -40,42 +40,46 @@ class Ragged:
     def take(self, indices: np.ndarray) -> "Ragged":
         """Returns some of the lists."""
         lengths = self.lengths[indices]
-        return Ragged.of(self.values[places(self.starts[indices], lengths)], lengths)
+        return Ragged.of(self.values[ranges(self.starts[indices], lengths)], lengths)
 
-    def cut(self, longest: int) -> "Ragged":
-        """Returns the lists, each without what goes beyond the longest length."""
-        lengths = np.minimum(self.lengths, longest)
-        return Ragged.of(self.values[places(self.starts[:-1], lengths)], lengths)
+    def truncate(self, limit: int) -> "Ragged":
+        """Returns the lists, truncated to a length."""
+        lengths = np.minimum(self.lengths, limit)
+        return Ragged.of(self.values[ranges(self.starts[:-1], lengths)], lengths)
 
 
-def places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the numbers from each start on, as many as its length says, one after another."""
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns the concatenation of `range(start, start + length)` for each start and length."""
     before = np.cumsum(lengths) - lengths
     return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
 
 
 def slide(num_tokens: np.ndarray, room: np.ndarray, doc_stride: int) -> Ragged:
-    """Returns for each example the tokens of its paragraph at which its windows begin.
+    """Returns the starts of each example's windows, in tokens of its paragraph.
 
     Args:
-      num_tokens: Of each example's paragraph, int [E]. One without tokens has no window.
-      room: Tokens of the paragraph that a window holds, int [E].
-      doc_stride: Tokens from the beginning of a window to that of the next one; where there is less
-        room, this is less, so that no token is left out.
+      num_tokens: The tokens of each example's paragraph, int [E]. An empty one has no window.
+      room: The maximum tokens of the paragraph in a window, int [E].
+      doc_stride: Tokens from the start of one window to the start of the next; at most `room` is
+        used, so that no token is skipped.
     """
     step = np.minimum(room, doc_stride)
-    further = -(-np.maximum(num_tokens - room, 0) // step)
-    counts = np.where(num_tokens > 0, 1 + further, 0)
-    number = places(np.zeros_like(counts), counts)
+    num_more = -(-np.maximum(num_tokens - room, 0) // step)
+    counts = np.where(num_tokens > 0, 1 + num_more, 0)
+    number = ranges(np.zeros_like(counts), counts)
     return Ragged.of((number * np.repeat(step, counts)).astype(np.int32), counts)
 
 
 def context_scores(before: np.ndarray, length: int) -> np.ndarray:
-    """Returns how well a part of so many tokens shows those that have so many before them.
+    """Returns the score of the context that tokens have in a part of a paragraph.
 
-    That is the smaller of the numbers of tokens before and after, and a little more in longer ones.
+    The score is the minimum of the numbers of tokens before and after, plus a little for length.
+
+    Args:
+      before: The number of tokens before each token in the part, int [...].
+      length: The number of tokens of the part.
     """
-    # Faithful: in this very arithmetic, since its rounding decides where windows are equal.
+    # Faithful: this very arithmetic, since its rounding decides which windows are equal.
     return np.minimum(before, length - 1 - before) + 0.01 * length
 
 
@@ -84,16 +88,16 @@ class WindowTable:
     """The windows of all examples, in order.
 
     Attributes:
-      max_seq_length: Tokens per window, with padding.
+      max_seq_length: Tokens per window, including padding.
       special_ids: The ids of [CLS] and [SEP].
-      question_ids: For each example the ids of its question.
-      paragraph_ids: For each paragraph the ids of its tokens.
-      paragraph_words: For each paragraph the index of each token's word.
-      paragraphs: The paragraph of each example, int [E].
-      doc_starts: As `slide` returns them.
+      question_ids: The ids of each example's question.
+      paragraph_ids: The ids of each paragraph's tokens.
+      paragraph_words: The index of the word of each token of each paragraph.
+      paragraphs: The index of each example's paragraph, int [E].
+      doc_starts: The starts of each example's windows, from `slide`.
       answers: For training, the first and last token of the answer in its paragraph, or -1 and -1,
         int [E, 2].
-      impossible: For training, whether a question has no answer, bool [E].
+      impossible: For training, whether each question has no answer, bool [E].
     """
 
     max_seq_length: int
@@ -114,20 +118,20 @@ class WindowTable:
         return len(self.paragraphs)
 
     def windows_of(self, example: int) -> range:
-        """Returns the numbers of an example's windows."""
+        """Returns the indices of an example's windows."""
         return range(*self.doc_starts.starts[example : example + 2].tolist())
 
     @functools.cached_property
     def examples(self) -> np.ndarray:
-        """The example of each window, int64 [windows]."""
+        """The index of each window's example, int64 [W]."""
         return np.repeat(np.arange(self.num_examples), self.doc_starts.lengths)
 
     @functools.cached_property
     def parts(self) -> np.ndarray:
-        """The part of its paragraph that each window holds, int64 [windows, 3].
+        """The part of its paragraph in each window, int64 [W, 3].
 
-        The columns are the position in the window at which the part begins, the token of the
-        paragraph that stands there, and the number of tokens.
+        The columns are the position in the window of the part's first token, the index of this
+        token in the paragraph, and the number of tokens.
         """
         firsts = self.question_ids.lengths[self.examples] + 2
         starts = self.doc_starts.values.astype(np.int64)
@@ -136,11 +140,11 @@ class WindowTable:
         return np.stack([firsts, starts, lengths], axis=1)
 
     def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of each window, without padding, int64 [windows]."""
+        """Returns the number of tokens of each window, without padding, int64 [W]."""
         return self.parts[:, 0] + self.parts[:, 2] + 1
 
     def features(self, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Returns what the records of some windows hold, each [B, values]."""
+        """Returns the features of the windows from `start` to `stop`, each [B, values]."""
         windows = np.arange(start, min(stop, len(self)))
         examples = self.examples[start:stop]
         firsts, doc_starts, lengths = self.parts[start:stop].T
@@ -156,7 +160,7 @@ class WindowTable:
         ).values
         first_tokens = self.paragraph_ids.starts[self.paragraphs[examples]] + doc_starts
         input_ids[segment & (positions < ends)] = self.paragraph_ids.values[
-            places(first_tokens, lengths)
+            ranges(first_tokens, lengths)
         ]
         for separators in (begins - 1, ends):
             np.put_along_axis(input_ids, separators, sep_id, axis=1)
@@ -168,20 +172,20 @@ class WindowTable:
         }
         if self.answers is not None and self.impossible is not None:
             spans = self.answers[examples] + (firsts - doc_starts)[:, None]
-            holds = (self.answers[examples, 0] >= 0) & (spans[:, 0] >= firsts)
-            holds &= spans[:, 1] < firsts + lengths
-            # [CLS] stands for an answer that the window does not hold.
-            spans = np.where(holds[:, None], spans, 0)
+            has_answer = (self.answers[examples, 0] >= 0) & (spans[:, 0] >= firsts)
+            has_answer &= spans[:, 1] < firsts + lengths
+            # [CLS] is the answer of a window that does not contain it.
+            spans = np.where(has_answer[:, None], spans, 0)
             features["start_positions"], features["end_positions"] = spans[:, :1], spans[:, 1:]
             features["is_impossible"] = self.impossible[examples][:, None]
         return features
 
     def part_ids(self, window: int) -> np.ndarray:
-        """Returns the ids of the window's part of its paragraph."""
+        """Returns the ids of the tokens of the paragraph in a window."""
         return self._part(self.paragraph_ids, window)
 
     def part_words(self, window: int) -> np.ndarray:
-        """Returns for each token of the window's part of its paragraph the index of its word."""
+        """Returns the index of the word of each token of the paragraph in a window."""
         return self._part(self.paragraph_words, window)
 
     def _part(self, values: Ragged, window: int) -> np.ndarray:
@@ -189,9 +193,10 @@ class WindowTable:
         return values[self.paragraphs[self.examples[window]]][start : start + length]
 
     def max_context(self, example: int) -> list[np.ndarray]:
-        """Returns for each window which tokens of its part no other window shows better.
+        """Returns whether each token of the paragraph has its maximum context in a window.
 
-        The first of equal windows wins (original: run_squad.py, _check_is_max_context).
+        The first of several windows with equal context counts (original: run_squad.py,
+        _check_is_max_context). The list has an array, bool [tokens], for each window of an example.
         """
         windows = self.windows_of(example)
         spans = self.parts[windows.start : windows.stop, 1:].tolist()
@@ -209,7 +214,7 @@ class WindowTable:
         ]
 
     def log_summary(self) -> None:
-        """Logs how many windows there are, and how many of them hold no answer."""
+        """Logs the number of windows, and warns of answers without tokens."""
         logging.info(
             "%d questions make %d windows of at most %d tokens; the longest has %d.",
             self.num_examples,
@@ -219,6 +224,6 @@ class WindowTable:
         )
         if self.answers is None or self.impossible is None:
             return
-        vague = int(((self.answers[:, 0] < 0) & ~self.impossible).sum())
-        if vague:
-            logging.warning("%d training questions have an answer that has no tokens.", vague)
+        num_empty = int(((self.answers[:, 0] < 0) & ~self.impossible).sum())
+        if num_empty:
+            logging.warning("%d training questions have an answer that has no tokens.", num_empty)

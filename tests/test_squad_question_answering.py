@@ -4,9 +4,10 @@ import pytest
 from conftest import GOLDEN
 
 import tokenization
-from bert.tasks.squad.answers import Decoding, Entry, Prediction, write_answers
+from bert.tasks.squad.answers import Entry, Prediction, write_answers
+from bert.tasks.squad.options import DecodingOptions
+from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.squad.questions import Answer, SquadExample
-from bert.tasks.squad.task import QuestionAnswering
 from bert.tasks.task import Inputs, Part
 
 
@@ -16,7 +17,7 @@ def predict(qas_id, text):
 
 def test_of_questions_with_the_same_id_the_last_counts(tmp_path, tiny_config):
     tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
-    task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, Decoding())
+    task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, DecodingOptions())
     examples = [
         SquadExample(qas_id, "?", ["the", "old", "man"], answers=(Answer(text, 0),))
         for qas_id, text in (("a", "the"), ("b", "old"), ("a", "man"))
@@ -33,7 +34,7 @@ def test_of_questions_with_the_same_id_the_last_counts(tmp_path, tiny_config):
 @pytest.mark.parametrize("threshold", [-9.0, 0.0, 1.0, 9.0])
 def test_the_best_threshold_does_not_depend_on_that_of_the_run(tiny_config, threshold):
     tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
-    decoding = Decoding(version_2_with_negative=True, null_score_diff_threshold=threshold)
+    decoding = DecodingOptions(version_2_with_negative=True, null_score_diff_threshold=threshold)
     task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, decoding)
     examples, predictions = [], []
     for qas_id, odds, golds in (("a", -1.0, ["man"]), ("b", 2.0, ["man"]), ("c", 3.0, [])):

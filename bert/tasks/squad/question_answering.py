@@ -16,11 +16,13 @@ import tokenization
 from bert.files.owned import claim
 from bert.files.processes import usable_cores
 from bert.network.heads import span_model, span_objective
-from bert.options import MessageError, Option, OptionError
-from bert.tasks.bilstm import bilstm_fields, stored_bilstm
+from bert.options import MessageError, Option, OptionError, take
+from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm
+from bert.tasks.options import Encoder, Lengths
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
+from bert.tasks.squad.options import DecodingOptions, SquadData
 from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
 from bert.tasks.squad.window_table import WindowTable
 from bert.tasks.task import (
@@ -31,59 +33,40 @@ from bert.tasks.task import (
     Outputs,
     Part,
     Row,
+    TaskContext,
     stored_field,
 )
 from bert.training.batches import LENGTH, Batches, Feature, Records, encoder_features
 from bert.training.objective import Objective
 from bert.training.scores import save_scores
+from bert.weights.variables import require_segments
 
-# Faithful: whatever the seed of the run, the examples are shuffled with this one.
+# Faithful: the examples are shuffled with this seed, whatever the seed of the run.
 SHUFFLE_SEED = 12345
 
 _FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WindowInputs(Inputs):
-    """Questions, and windows over their paragraphs.
-
-    Attributes:
-      table: The windows; `arrays` are made of it when they are asked for.
-      padding_competes: Whether padding competes for places among the best.
-    """
-
-    table: WindowTable
-    padding_competes: bool = False
-
-    @property
-    def num_rows(self) -> int:
-        return max(len(self.table), 1)
-
-    def head(self, count: int) -> Arrays:
-        # Of long paragraphs, all windows are many times as large as these.
-        return _features(self.table, count)
-
-
-def _features(table: WindowTable, count: int) -> dict[str, np.ndarray]:
-    """Returns what the model reads of the first windows, as `_TableArrays` has it of all."""
-    if not len(table):
-        return dict.fromkeys(_FEATURES, np.zeros((1, table.max_seq_length), np.int32))
-    features = table.features(0, min(count, len(table)))
-    return {name: features[name].astype(np.int32) for name in _FEATURES}
-
-
 class _TableArrays(Mapping[str, np.ndarray]):
-    """What the model reads of all windows of a table, int32 [W, S], made when it is asked for.
+    """The model's inputs for all windows of a table, int32 [W, S], computed when first read.
 
-    Where all paragraphs are blank there is no window, but the model wants one: it is not looked at.
+    A table without windows, of blank paragraphs, has one row of padding, since the model needs one.
     """
 
     def __init__(self, table: WindowTable) -> None:
         self._table = table
 
+    def head(self, count: int) -> dict[str, np.ndarray]:
+        """Returns the inputs for the first windows."""
+        table = self._table
+        if not len(table):
+            return dict.fromkeys(_FEATURES, np.zeros((1, table.max_seq_length), np.int32))
+        features = table.features(0, min(count, len(table)))
+        return {name: features[name].astype(np.int32) for name in _FEATURES}
+
     @functools.cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        return _features(self._table, len(self._table))
+        return self.head(len(self._table))
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
@@ -95,20 +78,42 @@ class _TableArrays(Mapping[str, np.ndarray]):
         return len(_FEATURES)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowInputs(Inputs):
+    """Questions, and windows over their paragraphs.
+
+    Attributes:
+      table: The windows.
+      padding_competes: Whether positions of padding take places among the n best.
+    """
+
+    arrays: _TableArrays
+    table: WindowTable
+    padding_competes: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        return max(len(self.table), 1)
+
+    def head(self, count: int) -> Arrays:
+        # The arrays of all windows over long paragraphs would be many times as large.
+        return self.arrays.head(count)
+
+
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering:
-    """Implements the protocols of `bert.tasks.task`; its predictions are those of `answers`.
+    """The task of question answering, which implements the protocols of `bert.tasks.task`.
 
     Attributes:
       config: The shape of the model.
-      tokenizer: That of the model.
-      max_seq_length: Tokens of a window at most.
-      doc_stride: Tokens from the beginning of a window to that of the next one.
-      max_query_length: Tokens of a question; what is longer is cut.
-      decoding: Which spans are answers.
-      files: By split, the file to read; empty for a model that only answers.
+      tokenizer: The tokenizer of the model.
+      max_seq_length: Maximum tokens per window.
+      doc_stride: Tokens from the start of one window to the start of the next.
+      max_query_length: Maximum tokens per question; longer questions are truncated.
+      decoding: The options that choose among spans.
+      files: The file of each split; empty for a trained model without data.
       scored_options: The options in use that need answers in the file of the dev set.
-      add_bilstm: Whether a BiLSTM stands on the encoder.
+      add_bilstm: Whether a BiLSTM is between the encoder and the head.
     """
 
     config: modeling.BertConfig
@@ -116,7 +121,7 @@ class QuestionAnswering:
     max_seq_length: int
     doc_stride: int
     max_query_length: int
-    decoding: squad_answers.Decoding
+    decoding: DecodingOptions
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     scored_options: Sequence[str] = ()
     add_bilstm: bool = False
@@ -128,20 +133,58 @@ class QuestionAnswering:
     fields = ("question", "context")
 
     @classmethod
+    def from_options(
+        cls,
+        context: TaskContext,
+        data: SquadData,
+        decoding: DecodingOptions,
+        lengths: Lengths,
+        encoder: Encoder,
+        *,
+        scored_options: Sequence[str] = (),
+    ) -> "QuestionAnswering":
+        """Returns the task of the options, checked against the model.
+
+        Args:
+          context: The model, and the use that the run makes of it.
+          data: The files, and how they are split into windows.
+          decoding: The options that choose among spans.
+          lengths: The length of windows.
+          encoder: The layers between the encoder and the head.
+          scored_options: The options in use that need answers in the file of the dev set.
+
+        Raises:
+          ValueError: if options and model do not fit together.
+        """
+        require_segments(context.config, "a question and its paragraph")
+        files = {"train": data.train_file, "dev": data.predict_file}
+        return cls(
+            context.config,
+            context.tokenizer,
+            lengths.max_seq_length,
+            data.doc_stride,
+            data.max_query_length,
+            take(DecodingOptions, decoding),
+            {split: path for split, path in files.items() if path},
+            scored_options,
+            find_bilstm(context, add_bilstm=encoder.add_bilstm),
+        )
+
+    @classmethod
     def from_stored(
         cls,
         stored: Mapping[str, Any],
         config: modeling.BertConfig,
         tokenizer: tokenization.FullTokenizer,
     ) -> "QuestionAnswering":
-        """Returns the task that `task.json` describes."""
-        kinds = {"do_lower_case": bool, **_DECODING}
-        decoding = squad_answers.Decoding(
-            **{name: stored_field(stored, name, kind) for name, kind in kinds.items()}
-        )
-        lengths = {name: stored_field(stored, name, int) for name in _LENGTHS}
+        """Returns the task that a `task.json` describes."""
+        decoding = {name: stored_field(stored, name, kind) for name, kind in _DECODING.items()}
         return cls(
-            config, tokenizer, **lengths, decoding=decoding, add_bilstm=stored_bilstm(stored)
+            config,
+            tokenizer,
+            **{name: stored_field(stored, name, int) for name in _LENGTHS},
+            decoding=DecodingOptions(**decoding),
+            add_bilstm=stored_bilstm(stored),
         )
 
     @property
@@ -159,9 +202,9 @@ class QuestionAnswering:
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
-        # Windows of the training; a trained model may be asked in other ways.
-        of_training = [*_LENGTHS, "version_2_with_negative"]
-        return ("kind", "do_lower_case", *of_training * is_training)
+        # A trained model may answer with other windows and decoding.
+        training_only = [*_LENGTHS, "version_2_with_negative"]
+        return ("kind", "do_lower_case", *training_only * is_training)
 
     def read(self, splits: Collection[str]) -> dict[Part, Sequence[SquadExample]]:
         examples: dict[Part, Sequence[SquadExample]] = {}
@@ -202,7 +245,7 @@ class QuestionAnswering:
             self.max_query_length,
             is_training,
             _num_processes(examples),
-            tells=part != ASKED,
+            logs=part != ASKED,
         )
         if is_training and not len(table):
             raise OptionError(
@@ -213,8 +256,8 @@ class QuestionAnswering:
         return WindowInputs(
             part,
             examples,
-            _TableArrays(table),
-            # Faithful: steps are counted in questions, of which some have several windows.
+            arrays=_TableArrays(table),
+            # Faithful: epochs are counted in questions, some of which have several windows.
             num_examples=table.num_examples,
             table=table,
         )
@@ -230,13 +273,13 @@ class QuestionAnswering:
             type_vocab_size=self.config.type_vocab_size,
         )
         if inputs.part.split == "train":
-            place = Feature(1, "the task", self.max_seq_length, LENGTH)
-            features |= {"start_positions": place, "end_positions": place}
+            position = Feature(1, "the task", self.max_seq_length, LENGTH)
+            features |= {"start_positions": position, "end_positions": position}
             batches = file.open(features, table.lengths())
             return dataclasses.replace(inputs, batches=batches)
         if not len(table):
             return inputs
-        # Faithful: padding competes for places among the n best, so all of it is there by default.
+        # Faithful: padding takes places among the n best, so by default none of it is removed.
         buckets = self.decoding.bucket_predictions
         lengths = table.lengths() if buckets else None
         batches = Batches(
@@ -255,11 +298,9 @@ class QuestionAnswering:
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> list[squad_answers.Prediction]:
         assert isinstance(inputs, WindowInputs)
-        rows = _rows(inputs, outputs)
+        questions, rows = inputs.examples, _rows(inputs, outputs)
         return list(
-            squad_answers.find_answers(
-                inputs.examples, inputs.table, rows, self.tokenizer, self.decoding
-            )
+            squad_answers.find_answers(questions, inputs.table, rows, self.tokenizer, self.decoding)
         )
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
@@ -270,11 +311,12 @@ class QuestionAnswering:
     def answers(
         self, inputs: Inputs, predictions: Sequence[squad_answers.Prediction]
     ) -> list[dict[str, Any]]:
-        """Returns an answer for each question, fit for JSON.
+        """Returns an answer for each question, as values of JSON.
 
-        Each has `answer`, empty for none, with its `start` and `end` in characters of the context,
-        or None; `score`, the sum of its logits; `probability` among the n best; `nbest`, these,
-        each likewise; and for SQuAD 2.0 `null_odds`. Padding does not compete.
+        An answer has `answer`, the text, empty for "no answer"; its `start` and `end` in characters
+        of the context, or None; `score`, the sum of its logits; `probability` among the n best;
+        `nbest`, a list of such answers; and for SQuAD 2.0 `null_odds`. Padding takes no place
+        among the n best.
         """
         return [
             _answer(question, prediction)
@@ -284,7 +326,7 @@ class QuestionAnswering:
     def golds(self, questions: Sequence[SquadExample]) -> dict[str, list[str]]:
         """Returns the gold answers of the questions that can be scored."""
         is_v2 = self.decoding.version_2_with_negative
-        # Of questions with the same id, the last counts, as among the predictions.
+        # The last of several questions with the same id counts, as among the predictions.
         by_id = {question.qas_id: question.answers for question in questions}
         return {
             qas_id: [answer.text for answer in answers]
@@ -295,7 +337,7 @@ class QuestionAnswering:
     def score(
         self, inputs: Inputs, predictions: Sequence[squad_answers.Prediction]
     ) -> dict[str, Any]:
-        """Returns the official scores, and as `baseline` the F1 of giving one answer to all."""
+        """Returns the official scores, and as `baseline` the F1 of never answering."""
         golds = self.golds(inputs.examples)
         num_questions = len({example.qas_id for example in inputs.examples})
         if golds and len(golds) < num_questions:
@@ -307,19 +349,26 @@ class QuestionAnswering:
             )
         if not golds:
             return {}
-        if not self.decoding.version_2_with_negative:
+        if self.decoding.version_2_with_negative:
+            scores = self._score_v2(golds, predictions)
+            share = scores.get("NoAns_total", 0) / scores["total"]
+        else:
             texts = {prediction.qas_id: prediction.text for prediction in predictions}
-            return {**squad_scores.evaluate_v1(golds, texts), **self._baseline(0.0)}
+            scores, share = squad_scores.evaluate_v1(golds, texts), 0.0
+        return {**scores, "baseline": 100.0 * share, "baseline_metric": self.metric}
+
+    def _score_v2(
+        self,
+        golds: Mapping[str, Sequence[str]],
+        predictions: Sequence[squad_answers.Prediction],
+    ) -> dict[str, float]:
         odds = {each.qas_id: each.null_odds for each in predictions if each.null_odds is not None}
-        # Departs: the official script reads answers that are empty beyond the threshold of the run,
-        # and so finds no better one above that. With those of all, and it, the scores are the same.
+        # Departs: the official script reads answers that are empty above the threshold of the run,
+        # so that it cannot find a better threshold above. With the best texts and this threshold,
+        # the scores are the same.
         texts = {prediction.qas_id: prediction.best_text for prediction in predictions}
         threshold = self.decoding.null_score_diff_threshold
-        scores = squad_scores.evaluate_v2(golds, texts, odds, threshold)
-        return {**scores, **self._baseline(scores.get("NoAns_total", 0) / scores["total"])}
-
-    def _baseline(self, share: float) -> dict[str, Any]:
-        return {"baseline": 100.0 * share, "baseline_metric": self.metric}
+        return squad_scores.evaluate_v2(golds, texts, odds, threshold)
 
     def write(
         self,
@@ -338,24 +387,20 @@ class QuestionAnswering:
             claim(folder, "null_odds.json") if is_v2 else None,
         )
         if official := squad_scores.without_baseline(scores):
-            _write_scores(folder, step, official)
+            save_scores(folder, step, official)
+            logging.info("***** Eval results at step %d *****", step)
+            for name, value in official.items():
+                logging.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
 
     def export(self, folder: str, model: keras.Model) -> None:
-        # A model that only answers loads no writer of graphs.
+        # Importing what writes graphs takes time, which predictions do not need.
         from bert.tasks.squad.export import export_answerer  # noqa: PLC0415
 
-        export_answerer(
-            folder,
-            model,
-            self.tokenizer,
-            max_seq_length=self.max_seq_length,
-            doc_stride=self.doc_stride,
-            max_query_length=self.max_query_length,
-            decoding=self.decoding,
-        )
+        lengths = {name: getattr(self, name) for name in _LENGTHS}
+        export_answerer(folder, model, self.tokenizer, **lengths, decoding=self.decoding)
 
 
-# What `task.json` keeps of the windows and of the decoding.
+# The fields of `task.json` about windows, and those about decoding with their types.
 _LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
 _DECODING: Mapping[str, type] = {
     "version_2_with_negative": bool,
@@ -370,7 +415,7 @@ def _num_processes(examples: Sequence[SquadExample]) -> int:
 
 
 def _rows(inputs: WindowInputs, outputs: Outputs) -> Iterator[squad_answers.Logits]:
-    """Yields the logits of each window, in order; what comes too early waits."""
+    """Yields the start and end logits of each window, in the order of windows."""
     lengths = None if inputs.padding_competes else inputs.table.lengths()
     waiting: dict[int, squad_answers.Logits] = {}
     following = 0
@@ -385,13 +430,6 @@ def _rows(inputs: WindowInputs, outputs: Outputs) -> Iterator[squad_answers.Logi
         while following in waiting:
             yield waiting.pop(following)
             following += 1
-
-
-def _write_scores(folder: str, step: int, scores: Mapping[str, Any]) -> None:
-    save_scores(folder, step, scores)
-    logging.info("***** Eval results at step %d *****", step)
-    for name, value in scores.items():
-        logging.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
 
 
 def _answer(question: SquadExample, prediction: squad_answers.Prediction) -> dict[str, Any]:
