@@ -22,8 +22,8 @@ from bert.tasks.classification.task import Classification
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
-from bert.tasks.tagging import task as tagging_task
-from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tagger import Tagging
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -61,7 +61,7 @@ def make_task(kind, config, vocab_file):
         return QuestionAnswering(*model[:2], 384, 128, 64, DecodingOptions())
     if kind in TAGGERS:
         labels, scheme = TAGGERS[kind]
-        return tagging_task.Tagging(*model, tagging_windows.Task(labels=labels, scheme=scheme))
+        return Tagging(*model, TagSet(labels=labels, scheme=scheme))
     return MultipleChoice(*model)
 
 

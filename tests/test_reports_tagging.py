@@ -4,13 +4,13 @@ from bert.reports import tagging as report
 from bert.reports.sections import Mark
 from bert.tasks.tagging.predictions import Prediction, score
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.windows import Task
+from bert.tasks.tagging.tag_set import TagSet
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
 
 def sections_of(sentences, predicted, task=None):
-    task = task or Task(labels=LABELS, scheme="iob2")
+    task = task or TagSet(labels=LABELS, scheme="iob2")
     predictions = [Prediction(tags, [0.9, *[0.5] * (len(tags) - 1)]) for tags in predicted]
     scores = score(task, sentences, predictions)
     return report.make_sections(task, "dev", sentences, predictions, scores)
@@ -52,7 +52,7 @@ def test_entities_are_marked_in_their_places_right_wrong_and_missed():
 
 def test_sentences_are_ordered_by_mistakes_and_then_by_how_unsure_the_model_is():
     sentences = [Sentence(["a"], ["O"]) for _ in range(3)] + [Sentence(["b"], ["B-LOC"])]
-    task = Task(labels=LABELS, scheme="iob2")
+    task = TagSet(labels=LABELS, scheme="iob2")
     predictions = [Prediction(["O"], [probability]) for probability in (0.9, 0.4, 0.8, 0.99)]
     scores = score(task, sentences, predictions)
     *_, examples = report.make_sections(task, "dev", sentences, predictions, scores)
@@ -60,7 +60,7 @@ def test_sentences_are_ordered_by_mistakes_and_then_by_how_unsure_the_model_is()
 
 
 def test_characters_stand_together_and_long_sentences_are_cut():
-    task = Task(labels=LABELS, scheme="iob2", unit="character")
+    task = TagSet(labels=LABELS, scheme="iob2", unit="character")
     words = list("我在北京") * 200
     tags = ["O", "O", "B-LOC", "I-LOC"] * 200
     *_, examples = sections_of([Sentence(words, tags)], [tags], task)
@@ -69,7 +69,7 @@ def test_characters_stand_together_and_long_sentences_are_cut():
 
 
 def test_of_tags_of_words_the_mistakes_alone_are_marked():
-    task = Task(labels=("NN", "VB"), scheme="words")
+    task = TagSet(labels=("NN", "VB"), scheme="words")
     sentence = Sentence(["dogs", "bark"], ["NN", "VB"])
     predictions = [Prediction(["NN", "NN"], [0.9, 0.5])]
     *_, examples = report.make_sections(task, "dev", [sentence], predictions, {"tags": {}})

@@ -28,6 +28,7 @@ import run_ner
 from bert.commands.flags import changed_flags
 from bert.models.open import load
 from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging.scores import score_entities
 from bert.weights.folder import ModelFolder
 
 PIECES += ["saw", "in", "quick", "##ly", ".", "Jordan", "said", "lies"]
@@ -93,10 +94,10 @@ def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
     originals = (tmp_path / "test.txt").read_text().splitlines()
     assert [line.rpartition(" ")[0] for line in lines] == originals
     gold, found = read_tags(out / "predictions.txt", -2), read_tags(out / "predictions.txt")
-    assert tagging_entities.score(gold, found)["f1"] == scores["test_f1"]
+    assert score_entities(gold, found)["f1"] == scores["test_f1"]
     assert any("processed" in message and "phrases" in message for message in log.messages)
     gold, found = (read_tags(out / "dev_predictions.txt", column) for column in (-2, -1))
-    assert tagging_entities.score(gold, found)["f1"] == scores["f1"]
+    assert score_entities(gold, found)["f1"] == scores["f1"]
     shown = read_report(out)["sections"]["Sentences of the dev set"]["examples"]
     assert sum(each["is_right"] for each in shown) == sum(map(list.__eq__, gold, found))
     # Another day, from the folder alone.
@@ -536,9 +537,9 @@ def test_a_list_of_texts_is_no_input(trained):
         ({"train": "\n\n"}, {}, "train.txt' must hold words"),
         ({"train": "Ada B-PER\nsaw NN O\n"}, {}, "train.txt:2: has 3 columns, but line 1 has 2"),
         ({"train": "Ada B-PER\nsaw\n"}, {}, "train.txt:2: has 1 columns, but line 1 has 2"),
-        ({"train": GOOD}, {"label_column": 2}, "train.txt:1: .*`--label_column` says. It has 2"),
+        ({"train": GOOD}, {"label_column": 2}, "train.txt:1: .*`label_column` says. It has 2"),
         ({"train": GOOD}, {"label_column": -3}, "train.txt:1: must have a column -3"),
-        ({"train": GOOD}, {"text_column": 2}, "train.txt:1: .*`--text_column` says"),
+        ({"train": GOOD}, {"text_column": 2}, "train.txt:1: .*`text_column` says"),
         ({"train": GOOD}, {"text_column": 1}, "`text_column` and `label_column` name the same"),
         ({"train": GOOD}, {"separator": "tab"}, "train.txt:1: must have a word and a tag"),
         ({"train": "Ada PER\nsaw O\n"}, {}, "train.txt:1: A tag must be O, or .*'PER'"),

@@ -90,7 +90,7 @@ def test_vectors_are_those_of_the_file_and_stay_as_they_are(make_settings, tmp_p
     whole = 100 * sum(word in WORDS for word in sentences) / len(sentences)
     lower = 100 * sentences.count("Rome") / len(sentences)
     assert f"{whole:.1f} % have a vector as they are written, {lower:.1f} % in lower" in log.text
-    assert f"for {100 - whole - lower:.1f} %, that of unknown words" in log.text
+    assert f"; {100 - whole - lower:.1f} % have the vector of unknown words" in log.text
 
 
 def test_a_word_counts_as_its_vector_says_and_nothing_else_does(make_settings, tmp_path, log):

@@ -12,19 +12,19 @@ import modeling
 import tokenization
 from bert.network.heads import tagging_model
 from bert.tasks.features import FeatureTagger
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import predictions as tagging_predictions
-from bert.tasks.tagging import windows as tagging_windows
-from bert.tasks.tagging import words as tagging_words
+from bert.tasks.tagging.entities import list_labels
 from bert.tasks.tagging.export import GraphWordSpans, export_tagger
+from bert.tasks.tagging.predictions import decode, text_entities
+from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tagger import RawText
+from bert.tasks.tagging.windows import make_features
+from bert.tasks.tagging.words import UNITS, find_spans
 
 LENGTH = 10
 BATCH = 4
-TASKS = {
-    "word": tagging_windows.Task(
-        labels=tuple(tagging_entities.list_labels(["PER", "LOC"], "iob2")), scheme="iob2"
-    ),
-    "character": tagging_windows.Task(
+TAG_SETS = {
+    "word": TagSet(labels=tuple(list_labels(["PER", "LOC"], "iob2")), scheme="iob2"),
+    "character": TagSet(
         # In no particular order, and an entity without a type.
         labels=("I-X", "B", "S-X", "O", "E-X", "I", "B-X"),
         scheme="iobes",
@@ -78,26 +78,24 @@ PLAIN = pytest.param(("word", None), marks=pytest.mark.exhaustive)
 def tagger(request, tmp_path_factory):
     """A function that answers in Python, another for logits, and the folder of a SavedModel."""
     unit, layers = request.param
-    task, tokenizer = TASKS[unit], make_tokenizer()
-    model = make_model(tokenizer, len(task.labels), layers)
+    tag_set, tokenizer = TAG_SETS[unit], make_tokenizer()
+    model = make_model(tokenizer, len(tag_set.labels), layers)
     folder = str(tmp_path_factory.mktemp("tagger") / "saved_model")
-    export_tagger(folder, model, tokenizer, task, LENGTH)
+    export_tagger(folder, model, tokenizer, tag_set, LENGTH)
     run = tf.function(
         lambda features: model(features, training=False)["logits"],
         input_signature=[{name: tf.TensorSpec([None, None], tf.int32) for name in model.input}],
     )
 
     def find(batch):
-        sentences, spans = zip(
-            *[tagging_windows.read_text(text, task.unit) for text in batch], strict=True
-        )
-        features = tagging_windows.make_features(sentences, task, tokenizer, LENGTH)
+        texts = [RawText.read(text, tag_set.unit) for text in batch]
+        features = make_features(texts, tag_set, tokenizer, LENGTH)
         inputs = {name: features[name] for name in model.input}
         logits = run(inputs).numpy()
-        predictions = tagging_predictions.decode(task, sentences, features, logits)
+        predictions = decode(tag_set, texts, features, logits)
         entities = [
-            tagging_predictions.text_entities(*each, task.scheme)
-            for each in zip(batch, spans, predictions, strict=True)
+            text_entities(raw.text, raw.spans, each, tag_set.scheme)
+            for raw, each in zip(texts, predictions, strict=True)
         ]
         return entities, as_lists(inputs), logits
 
@@ -177,7 +175,7 @@ def test_entities_are_the_same_elsewhere(tagger, tmp_path, python):
     )
     check(from_texts, expected)
     np.testing.assert_allclose(from_features["logits"], logits, atol=1e-4)
-    assert tuple(labels["labels"]) in {task.labels for task in TASKS.values()}
+    assert tuple(labels["labels"]) in {each.labels for each in TAG_SETS.values()}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +190,7 @@ def test_what_does_not_fit_is_named(tmp_path, num_labels, length, message):
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, num_labels)
     with pytest.raises(ValueError, match=message):
-        export_tagger(str(tmp_path / "saved_model"), model, tokenizer, TASKS["word"], length)
+        export_tagger(str(tmp_path / "saved_model"), model, tokenizer, TAG_SETS["word"], length)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -200,7 +198,7 @@ def test_what_does_not_fit_is_named(tmp_path, num_labels, length, message):
 marked = st.text("aAsSx19''\u2019.,:;-&/@_ \u0301\u200d\u4e2d\u30ab\u0e01\xa0", max_size=40)
 
 
-@pytest.fixture(scope="module", params=tagging_words.UNITS)
+@pytest.fixture(scope="module", params=UNITS)
 def find(request):
     """A function of texts, and the unit."""
     return graph(GraphWordSpans(request.param).find), request.param
@@ -208,7 +206,7 @@ def find(request):
 
 def check_words(find, batch):
     words, starts, ends = (each.to_list() for each in find[0](tf.constant(batch, tf.string)))
-    expected = [tagging_words.find_spans(text, find[1]) for text in batch]
+    expected = [find_spans(text, find[1]) for text in batch]
     found = [list(zip(*each, strict=True)) for each in zip(starts, ends, strict=True)]
     assert found == expected
     assert [[word.decode() for word in row] for row in words] == [

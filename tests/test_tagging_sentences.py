@@ -3,8 +3,19 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import sentences as tagging_sentences
+from bert.tasks.tagging.entities import SCHEMES, convert
+from bert.tasks.tagging.scores import score_entities
+from bert.tasks.tagging.sentences import (
+    Columns,
+    Sentence,
+    _tags_of_lines,
+    check_scheme,
+    detect_scheme,
+    has_tags,
+    read,
+    split_characters,
+    write_predictions,
+)
 
 CONLL_2003 = ROOT.parent / "shared" / "data" / "conll2003"
 
@@ -30,73 +41,61 @@ def write(tmp_path, text, name="x.txt"):
 
 def test_sentences_have_words_tags_lines_and_documents(tmp_path):
     path = write(tmp_path, TEXT)
-    first, second, third = tagging_sentences.read(path, tagging_sentences.Columns())
-    assert first == tagging_sentences.Sentence(["EU", "rejects"], ["B-ORG", "O"], 1, path, [3, 4])
-    assert second == tagging_sentences.Sentence(
-        ["Peter", "Blackburn"], ["B-PER", "I-PER"], 1, path, [6, 7]
-    )
-    assert third == tagging_sentences.Sentence(["BRUSSELS"], ["B-LOC"], 2, path, [10])
+    first, second, third = read(path, Columns())
+    assert first == Sentence(["EU", "rejects"], ["B-ORG", "O"], 1, path, [3, 4])
+    assert second == Sentence(["Peter", "Blackburn"], ["B-PER", "I-PER"], 1, path, [6, 7])
+    assert third == Sentence(["BRUSSELS"], ["B-LOC"], 2, path, [10])
     assert second.place(1) == f"{path}:7"
-    assert tagging_sentences.Sentence(["a", "b"]).place(1) == "text, word 2"
+    assert Sentence(["a", "b"]).place(1) == "text, word 2"
 
 
 def test_the_same_sentences_are_read_from_any_columns(tmp_path):
     expected = [
-        (sentence.words, sentence.tags)
-        for sentence in tagging_sentences.read(write(tmp_path, TEXT), tagging_sentences.Columns())
+        (sentence.words, sentence.tags) for sentence in read(write(tmp_path, TEXT), Columns())
     ]
     for separator, name in (("\t", "tab"), ("\t", "\\t"), (",", "comma"), ("::", "::")):
         for order, columns in (
-            ((0, 3), tagging_sentences.Columns(0, 1, name)),
-            ((3, 1, 0), tagging_sentences.Columns(2, 0, name)),
-            ((2, 0, 3), tagging_sentences.Columns(-2, -1, name)),
+            ((0, 3), Columns(0, 1, name)),
+            ((3, 1, 0), Columns(2, 0, name)),
+            ((2, 0, 3), Columns(-2, -1, name)),
         ):
             lines = [
                 separator.join(line.split()[column] for column in order) if line else ""
                 for line in TEXT.splitlines()
             ]
             path = write(tmp_path, "\ufeff" + "\r\n".join(lines))
-            found = [
-                (sentence.words, sentence.tags)
-                for sentence in tagging_sentences.read(path, columns)
-            ]
+            found = [(sentence.words, sentence.tags) for sentence in read(path, columns)]
             assert found == expected, (name, order)
 
 
 def test_cells_may_hold_spaces_where_tabs_separate(tmp_path):
     path = write(tmp_path, "New York\tB-LOC\nx\u00a0y\tO\n")
-    [sentence] = tagging_sentences.read(path, tagging_sentences.Columns(separator="tab"))
+    [sentence] = read(path, Columns(separator="tab"))
     assert sentence.words == ["New York", "x\u00a0y"]
-    [sentence] = tagging_sentences.read(
-        write(tmp_path, "x\u00a0y \t O\n"), tagging_sentences.Columns()
-    )
+    [sentence] = read(write(tmp_path, "x\u00a0y \t O\n"), Columns())
     assert sentence.words == ["x\u00a0y"]
 
 
 def test_words_alone_are_read_without_tags(tmp_path):
-    [first, second] = tagging_sentences.read(
-        write(tmp_path, "a\nb\n\nc"), tagging_sentences.Columns(), with_tags=False
-    )
+    [first, second] = read(write(tmp_path, "a\nb\n\nc"), Columns(), with_tags=False)
     assert (first.words, first.tags) == (["a", "b"], None)
     assert second.words == ["c"]
 
 
 def test_documents_may_begin_as_in_conll_2012(tmp_path):
     text = "#begin document (x); part 0\na O\n\n#end document\n#begin document (y)\nb O\n"
-    first, second = tagging_sentences.read(write(tmp_path, text), tagging_sentences.Columns())
+    first, second = read(write(tmp_path, text), Columns())
     assert first.words == ["a"]
     assert first.document != second.document
 
 
 def test_empty_sentences_are_skipped_and_counted(tmp_path, log):
     path = write(tmp_path, "-DOCSTART- O\n\na O\n\n\n\nb O\n\n")
-    assert [
-        sentence.words for sentence in tagging_sentences.read(path, tagging_sentences.Columns())
-    ] == [["a"], ["b"]]
+    assert [sentence.words for sentence in read(path, Columns())] == [["a"], ["b"]]
     assert f"{path}: skipped 2 empty sentences" in log.messages[0]
     assert "the first is line 5" in log.messages[0]
     log.clear()
-    tagging_sentences.read(write(tmp_path, TEXT), tagging_sentences.Columns())
+    read(write(tmp_path, TEXT), Columns())
     assert not log.messages
 
 
@@ -105,54 +104,52 @@ def test_empty_sentences_are_skipped_and_counted(tmp_path, log):
     [
         (
             "a O\nb X O\n",
-            tagging_sentences.Columns(),
+            Columns(),
             r"x.txt:2: has 3 columns, but line 1 has 2. .*'b X O'",
         ),
-        ("a O\n\nb\n", tagging_sentences.Columns(), r"x.txt:3: has 1 columns, but line 1 has 2"),
+        ("a O\n\nb\n", Columns(), r"x.txt:3: has 1 columns, but line 1 has 2"),
         (
             "a O\n",
-            tagging_sentences.Columns(tag=2),
-            r"x.txt:1: must have a column 2, as `--label_column` says",
+            Columns(tag=2),
+            r"x.txt:1: must have a column 2, as `label_column` says",
         ),
         (
             "a O\n",
-            tagging_sentences.Columns(word=-3),
-            r"x.txt:1: must have a column -3.*`--text_column`",
+            Columns(word=-3),
+            r"x.txt:1: must have a column -3.*`text_column`",
         ),
         (
             "a\n",
-            tagging_sentences.Columns(),
+            Columns(),
             r"x.txt:1: must have a word and a tag in different columns",
         ),
         (
             "a\tO\n\tO\n",
-            tagging_sentences.Columns(separator="tab"),
+            Columns(separator="tab"),
             r"x.txt:2: must have a word in column 0",
         ),
         (
             "a\tO\nb\t\n",
-            tagging_sentences.Columns(separator="tab"),
+            Columns(separator="tab"),
             r"x.txt:2: must have a tag in column -1",
         ),
-        ("\n\n", tagging_sentences.Columns(), r"x.txt' must hold words"),
-        ("", tagging_sentences.Columns(), r"x.txt' must hold rows. Received an empty file"),
+        ("\n\n", Columns(), r"x.txt' must hold words"),
+        ("", Columns(), r"x.txt' must hold rows. Received an empty file"),
     ],
 )
 def test_columns_that_are_not_there_are_errors_with_their_line(tmp_path, text, columns, message):
     with pytest.raises(ValueError, match=message):
-        tagging_sentences.read(write(tmp_path, text), columns)
+        read(write(tmp_path, text), columns)
 
 
 def test_a_separator_of_nothing_is_refused():
     with pytest.raises(ValueError, match=r"^`separator` must not be empty\. Received ''\.$"):
-        tagging_sentences.Columns(separator="").split("a O")
+        Columns(separator="").split("a O")
 
 
 def sentence(tags, path="x.txt"):
     tags = tags.split()
-    return tagging_sentences.Sentence(
-        ["w"] * len(tags), tags, 0, path, list(range(5, 5 + len(tags)))
-    )
+    return Sentence(["w"] * len(tags), tags, 0, path, list(range(5, 5 + len(tags))))
 
 
 @pytest.mark.parametrize(
@@ -166,10 +163,10 @@ def sentence(tags, path="x.txt"):
         (["B-N M-N E-N O"], "bmes"),
     ],
 )
-def test_the_scheme_is_that_of_all_tags(tags, scheme):
+def test_the_detected_scheme_allows_all_tags(tags, scheme):
     sentences = [sentence(each) for each in tags]
-    assert tagging_sentences.detect_scheme(sentences) == scheme
-    tagging_sentences.check_scheme(sentences, scheme)
+    assert detect_scheme(sentences) == scheme
+    check_scheme(sentences, scheme)
 
 
 @pytest.mark.parametrize(
@@ -185,19 +182,19 @@ def test_the_scheme_is_that_of_all_tags(tags, scheme):
 def test_tags_of_no_scheme_are_an_error_with_their_line(tags, messages):
     for message in messages:
         with pytest.raises(ValueError, match=message):
-            tagging_sentences.detect_scheme([sentence(each) for each in tags])
+            detect_scheme([sentence(each) for each in tags])
 
 
-def test_a_scheme_that_is_asked_for_is_checked():
+def test_a_given_scheme_is_checked():
     with pytest.raises(ValueError, match=r"^x.txt:6: 'I-X' must follow .*, not 'O', in IOB2\.$"):
-        tagging_sentences.check_scheme([sentence("O O"), sentence("O I-X")], "iob2")
+        check_scheme([sentence("O O"), sentence("O I-X")], "iob2")
 
 
 def test_characters_share_the_line_and_the_entity_of_their_word():
-    words = tagging_sentences.Sentence(
+    words = Sentence(
         ["我", "在", "北京市", "iPhone"], ["O", "O", "S-LOC", "S-X"], 3, "p", [1, 2, 3, 4]
     )
-    characters = tagging_sentences.split_characters(words)
+    characters = split_characters(words)
     assert characters.words == ["我", "在", "北", "京", "市", "iPhone"]
     assert characters.tags == ["O", "O", "B-LOC", "I-LOC", "I-LOC", "B-X"]
     assert characters.lines == [1, 2, 3, 3, 3, 4]
@@ -205,10 +202,8 @@ def test_characters_share_the_line_and_the_entity_of_their_word():
 
 
 def test_a_word_without_a_character_leaves_nothing():
-    words = tagging_sentences.Sentence(
-        ["我", "\u3000", "京"], ["O", "B-LOC", "B-X"], 0, "p", [1, 2, 3]
-    )
-    characters = tagging_sentences.split_characters(words)
+    words = Sentence(["我", "\u3000", "京"], ["O", "B-LOC", "B-X"], 0, "p", [1, 2, 3])
+    characters = split_characters(words)
     assert (characters.words, characters.tags) == (["我", "京"], ["O", "B-X"])
     assert characters.lines == [1, 3]
 
@@ -216,77 +211,69 @@ def test_a_word_without_a_character_leaves_nothing():
 @pytest.mark.parametrize(
     ("text", "columns", "expected"),
     [
-        ("a O\nb O\n", tagging_sentences.Columns(), True),
-        ("-DOCSTART- O\n\na NNP\nb B-X\n", tagging_sentences.Columns(), True),
-        ("-DOCSTART- O\n\na NNP\nb VBD\n", tagging_sentences.Columns(), False),
-        ("a _\n", tagging_sentences.Columns(), False),
-        ("a\n", tagging_sentences.Columns(), False),
-        ("O\n", tagging_sentences.Columns(), False),
-        ("a O\n", tagging_sentences.Columns(tag=2), False),
-        ("B-X O\n", tagging_sentences.Columns(word=1, tag=0), True),
+        ("a O\nb O\n", Columns(), True),
+        ("-DOCSTART- O\n\na NNP\nb B-X\n", Columns(), True),
+        ("-DOCSTART- O\n\na NNP\nb VBD\n", Columns(), False),
+        ("a _\n", Columns(), False),
+        ("a\n", Columns(), False),
+        ("O\n", Columns(), False),
+        ("a O\n", Columns(tag=2), False),
+        ("B-X O\n", Columns(word=1, tag=0), True),
     ],
 )
 def test_a_file_has_tags_where_its_column_holds_any(tmp_path, text, columns, expected):
-    assert tagging_sentences.has_tags(write(tmp_path, text), columns) is expected
+    assert has_tags(write(tmp_path, text), columns) is expected
 
 
-@pytest.mark.parametrize("scheme", tagging_entities.SCHEMES)
-def test_predictions_stand_beside_the_lines_that_were_read(tmp_path, scheme):
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_predictions_are_written_after_the_lines_that_were_read(tmp_path, scheme):
     path = write(tmp_path, TEXT)
     output = str(tmp_path / "out.txt")
-    sentences = tagging_sentences.read(path, tagging_sentences.Columns())
+    sentences = read(path, Columns())
     predictions = [(each, each.tags) for each in sentences]
-    tagging_sentences.write_predictions(
-        output, path, tagging_sentences.Columns(), predictions, scheme
-    )
+    write_predictions(output, path, Columns(), predictions, scheme)
     with open(output, encoding="utf-8") as file:
         lines = file.read().splitlines()
     assert [line.rpartition(" ")[0] for line in lines if line] == [
         line for line in TEXT.splitlines() if line
     ]
     assert lines[0] == "-DOCSTART- -X- -X- O O"
-    written = tagging_sentences.read(output, tagging_sentences.Columns())
+    written = read(output, Columns())
     assert [each.words for each in written] == [each.words for each in sentences]
     for each, original in zip(written, sentences, strict=True):
-        assert each.tags == tagging_entities.convert(original.tags, scheme)
+        assert each.tags == convert(original.tags, scheme)
     # The file is one that conlleval reads: the last two columns are gold and predicted.
-    gold = [each.tags for each in tagging_sentences.read(output, tagging_sentences.Columns(tag=-2))]
-    assert tagging_entities.score(gold, [each.tags for each in written])["f1"] == 1
+    gold = [each.tags for each in read(output, Columns(tag=-2))]
+    assert score_entities(gold, [each.tags for each in written])["f1"] == 1
 
 
-def test_of_a_part_of_a_file_no_other_sentences_are_written(tmp_path):
+def test_only_the_sentences_of_a_part_of_a_file_are_written(tmp_path):
     path = write(tmp_path, "-DOCSTART- O\n\na B-X\nb O\n\nc O\n\nd B-X\n")
-    first, _, last = tagging_sentences.read(path, tagging_sentences.Columns())
+    first, _, last = read(path, Columns())
     predictions = [(first, ["O", "B-X"]), (last, ["B-X"])]
     output = str(tmp_path / "out")
-    tagging_sentences.write_predictions(
-        output, path, tagging_sentences.Columns(), predictions, "iob2", is_part=True
-    )
+    write_predictions(output, path, Columns(), predictions, "iob2", is_part=True)
     assert (tmp_path / "out").read_text() == "a B-X O\nb O B-X\n\nd B-X B-X\n"
 
 
 def test_predictions_keep_the_separator(tmp_path):
     for text, columns in (
-        ("a\tX Y\tO\n", tagging_sentences.Columns(separator="tab")),
-        ("a\tO\n", tagging_sentences.Columns()),
+        ("a\tX Y\tO\n", Columns(separator="tab")),
+        ("a\tO\n", Columns()),
     ):
         path = write(tmp_path, text)
-        [read] = tagging_sentences.read(path, columns)
-        tagging_sentences.write_predictions(
-            str(tmp_path / "out"), path, columns, [(read, ["B-X"])], "iob1"
-        )
+        [sentence] = read(path, columns)
+        write_predictions(str(tmp_path / "out"), path, columns, [(sentence, ["B-X"])], "iob1")
         assert (tmp_path / "out").read_text() == text.replace("\n", "\tI-X\n")
 
 
 def test_a_line_of_characters_has_the_tag_of_the_first(tmp_path):
     path = write(tmp_path, "我在 O\n北京市 B-LOC\n上海 I-LOC\n来 O\n")
-    [words] = tagging_sentences.read(path, tagging_sentences.Columns())
-    characters = tagging_sentences.split_characters(words)
+    [words] = read(path, Columns())
+    characters = split_characters(words)
     assert characters.words == list("我在北京市上海来")
     predicted = ["O", "B-PER", "B-LOC", "I-LOC", "I-LOC", "I-LOC", "I-LOC", "B-LOC"]
-    tagging_sentences.write_predictions(
-        str(tmp_path / "out"), path, tagging_sentences.Columns(), [(characters, predicted)], "iob2"
-    )
+    write_predictions(str(tmp_path / "out"), path, Columns(), [(characters, predicted)], "iob2")
     tags = [line.split()[-1] for line in (tmp_path / "out").read_text().splitlines()]
     assert tags == ["O", "B-LOC", "I-LOC", "B-LOC"]
 
@@ -297,10 +284,10 @@ tags = st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y", "S-X", "E-X"])
 @given(tags)
 def test_lines_of_single_characters_keep_their_entities(predicted):
     lines = list(range(1, len(predicted) + 1))
-    characters = tagging_sentences.Sentence(["x"] * len(lines), None, 0, "p", lines)
-    found = dict(tagging_sentences._tags_of_lines(characters, predicted, "iob2"))
+    characters = Sentence(["x"] * len(lines), None, 0, "p", lines)
+    found = dict(_tags_of_lines(characters, predicted, "iob2"))
     assert list(found) == lines
-    assert list(found.values()) == tagging_entities.convert(predicted, "iob2")
+    assert list(found.values()) == convert(predicted, "iob2")
 
 
 class CountedLine(int):
@@ -315,11 +302,11 @@ class CountedLine(int):
     __hash__ = int.__hash__
 
 
-def test_a_very_long_sentence_is_told_in_one_pass():
+def test_a_very_long_sentence_is_written_in_one_pass():
     # A file without blank lines is one sentence.
     lines = [CountedLine(number) for number in range(1, 1001)]
-    long = tagging_sentences.Sentence(["x"] * len(lines), None, 0, "p", lines)
-    found = dict(tagging_sentences._tags_of_lines(long, ["S-X"] * len(lines), "iob2"))
+    long = Sentence(["x"] * len(lines), None, 0, "p", lines)
+    found = dict(_tags_of_lines(long, ["S-X"] * len(lines), "iob2"))
     assert CountedLine.num_compared < 10 * len(lines)
     assert len(found) == len(lines)
 
@@ -330,7 +317,7 @@ def test_a_very_long_sentence_is_told_in_one_pass():
 def test_conll_2003_is_read_whole(name, count, documents):
     if not CONLL_2003.exists():
         pytest.skip(f"{CONLL_2003} is not there.")
-    sentences = tagging_sentences.read(str(CONLL_2003 / f"{name}.txt"), tagging_sentences.Columns())
+    sentences = read(str(CONLL_2003 / f"{name}.txt"), Columns())
     assert len(sentences) == count
     assert len({each.document for each in sentences}) == documents
-    assert tagging_sentences.detect_scheme(sentences) == "iob2"
+    assert detect_scheme(sentences) == "iob2"

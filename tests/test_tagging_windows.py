@@ -6,15 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenization
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import predictions as tagging_predictions
-from bert.tasks.tagging import sentences as tagging_sentences
-from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging.entities import convert
+from bert.tasks.tagging.predictions import Prediction, decode, loss, score, text_entities
+from bert.tasks.tagging.sentences import Sentence
+from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tagger import RawText
+from bert.tasks.tagging.windows import NO_WORD, context, make_features, split
 
 # Word w<n> has n pieces: "w", then "##1" up to "##<n - 1>".
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "w", *(f"##{number}" for number in range(1, 10))]
 TOKENIZER = tokenization.FullTokenizer.from_vocab({p: i for i, p in enumerate(PIECES)}, False)
-TASK = tagging_windows.Task(labels=("O", "B-X", "I-X", "B-Y", "I-Y"), scheme="iob2")
+TAG_SET = TagSet(labels=("O", "B-X", "I-X", "B-Y", "I-Y"), scheme="iob2")
 
 
 def word(num_pieces):
@@ -22,7 +24,7 @@ def word(num_pieces):
 
 
 def sentence(sizes, tags=None, document=0):
-    return tagging_sentences.Sentence([word(size) for size in sizes], tags, document)
+    return Sentence([word(size) for size in sizes], tags, document)
 
 
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=30)
@@ -36,11 +38,9 @@ def sentences_of(drawn):
 def check(features, sentences, max_seq_length):
     """Checks what must hold of any features."""
     words = [each for one in sentences for each in one.words]
-    found = features["word_ids"][features["word_ids"] != tagging_windows.NO_WORD]
+    found = features["word_ids"][features["word_ids"] != NO_WORD]
     assert sorted(found) == list(range(len(words)))
-    np.testing.assert_array_equal(
-        features["label_mask"], features["word_ids"] != tagging_windows.NO_WORD
-    )
+    np.testing.assert_array_equal(features["label_mask"], features["word_ids"] != NO_WORD)
     for row in range(len(features["input_ids"])):
         length = features["input_mask"][row].sum()
         assert features["input_mask"][row].tolist() == [1] * length + [0] * (
@@ -61,8 +61,8 @@ def check(features, sentences, max_seq_length):
 @given(documents, st.integers(3, 24), st.booleans())
 def test_every_word_is_predicted_once_at_its_first_piece(drawn, max_seq_length, context):
     sentences = sentences_of(drawn)
-    features = tagging_windows.make_features(
-        sentences, TASK, TOKENIZER, max_seq_length, document_context=context
+    features = make_features(
+        sentences, TAG_SET, TOKENIZER, max_seq_length, document_context=context
     )
     check(features, sentences, max_seq_length)
 
@@ -70,16 +70,17 @@ def test_every_word_is_predicted_once_at_its_first_piece(drawn, max_seq_length, 
 @given(sizes, st.integers(1, 20))
 def test_a_word_is_predicted_where_it_has_most_context(lengths, budget):
     starts = list(itertools.accumulate(lengths, initial=0))
-    windows = list(tagging_windows.split(starts, 0, len(lengths), budget))
-    features = tagging_windows.make_features([sentence(lengths)], TASK, TOKENIZER, budget + 2)
+    windows = list(split(starts, 0, len(lengths), budget))
+    features = make_features([sentence(lengths)], TAG_SET, TOKENIZER, budget + 2)
     owners = {}
     for row, ids in enumerate(features["word_ids"]):
-        for index in ids[ids != tagging_windows.NO_WORD]:
+        for index in ids[ids != NO_WORD]:
             owners[int(index)] = row
     # Rows are windows, but for those that own no word.
     rows = {}
     for index in range(len(lengths)):
-        best = max(windows, key=lambda each: tagging_windows.context(starts, *each, index))
+        having = [each for each in windows if index in range(*each)]
+        best = max(having, key=lambda each: context(starts, *each, index))
         rows.setdefault(owners[index], set()).add(best)
     assert all(len(each) == 1 for each in rows.values())
 
@@ -87,7 +88,7 @@ def test_a_word_is_predicted_where_it_has_most_context(lengths, budget):
 @given(sizes, st.integers(1, 20))
 def test_windows_overlap_and_are_full(lengths, budget):
     starts = list(itertools.accumulate(lengths, initial=0))
-    windows = list(tagging_windows.split(starts, 0, len(lengths), budget))
+    windows = list(split(starts, 0, len(lengths), budget))
     assert windows[0][0] == 0
     assert windows[-1][1] == len(lengths)
     for first, last in windows:
@@ -102,7 +103,7 @@ def test_windows_overlap_and_are_full(lengths, budget):
 
 
 def test_a_long_sentence_is_split_in_halves_that_overlap():
-    features = tagging_windows.make_features([sentence([1] * 8)], TASK, TOKENIZER, 6)
+    features = make_features([sentence([1] * 8)], TAG_SET, TOKENIZER, 6)
     np.testing.assert_array_equal(
         features["word_ids"],
         [
@@ -120,7 +121,7 @@ def test_neighbours_fill_the_window_within_their_document(log):
         sentence([2], document=0),
         sentence([4], document=1),
     ]
-    features = tagging_windows.make_features(sentences, TASK, TOKENIZER, 9, document_context=True)
+    features = make_features(sentences, TAG_SET, TOKENIZER, 9, document_context=True)
     rows = [
         [PIECES[index] for index in row[mask > 0]][1:-1]
         for row, mask in zip(features["input_ids"], features["input_mask"], strict=True)
@@ -138,19 +139,17 @@ def test_neighbours_fill_the_window_within_their_document(log):
         [[0, 1], [0, 2], [1, 2], [1, 3], [2, 6], [3, 1]],
     )
     assert not log.messages
-    tagging_windows.make_features(sentences[:3], TASK, TOKENIZER, 9, document_context=True)
+    make_features(sentences[:3], TAG_SET, TOKENIZER, 9, document_context=True)
     assert "All sentences are of one document" in log.messages[-1]
 
 
-def test_labels_are_those_of_the_task_whatever_scheme_the_tags_have():
+def test_labels_do_not_depend_on_the_scheme_of_the_tags():
     for tags in (
         ["B-X", "I-X", "O", "B-Y"],
         ["I-X", "I-X", "O", "I-Y"],
         ["B-X", "E-X", "O", "S-Y"],
     ):
-        features = tagging_windows.make_features(
-            [sentence([1, 2, 3, 1], tags)], TASK, TOKENIZER, 12
-        )
+        features = make_features([sentence([1, 2, 3, 1], tags)], TAG_SET, TOKENIZER, 12)
         np.testing.assert_array_equal(features["label_ids"], [[0, 1, 2, 0, 0, 0, 0, 3, 0, 0, 0, 0]])
         np.testing.assert_array_equal(
             features["label_mask"], [[0, 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0]]
@@ -158,32 +157,30 @@ def test_labels_are_those_of_the_task_whatever_scheme_the_tags_have():
 
 
 @given(documents, st.integers(3, 24), st.booleans(), st.randoms(use_true_random=False))
-def test_predictions_come_back_to_their_words(drawn, max_seq_length, context, rng):
+def test_predictions_are_returned_to_their_words(drawn, max_seq_length, context, rng):
     sentences = [
-        tagging_sentences.Sentence(
-            each.words, rng.choices(TASK.labels, k=len(each.words)), each.document
-        )
+        Sentence(each.words, rng.choices(TAG_SET.labels, k=len(each.words)), each.document)
         for each in sentences_of(drawn)
     ]
-    gold = [tagging_entities.convert(each.tags, "iob2") for each in sentences]
-    features = tagging_windows.make_features(
-        sentences, TASK, TOKENIZER, max_seq_length, document_context=context
+    gold = [convert(each.tags, "iob2") for each in sentences]
+    features = make_features(
+        sentences, TAG_SET, TOKENIZER, max_seq_length, document_context=context
     )
-    logits = 3.0 * np.eye(len(TASK.labels))[features["label_ids"]]
-    predictions = tagging_predictions.decode(TASK, sentences, features, logits)
+    logits = 3.0 * np.eye(len(TAG_SET.labels))[features["label_ids"]]
+    predictions = decode(TAG_SET, sentences, features, logits)
     assert [each.tags for each in predictions] == gold
     probability = np.exp(3) / (np.exp(3) + 4)
     for each in predictions:
         np.testing.assert_allclose(each.probabilities, probability)
-    assert tagging_predictions.loss(features, logits) == pytest.approx(-np.log(probability))
-    scores = tagging_predictions.score(TASK, sentences, predictions)
+    assert loss(features, logits) == pytest.approx(-np.log(probability))
+    scores = score(TAG_SET, sentences, predictions)
     assert scores["accuracy"] == 1
     assert scores["num_correct"] == scores["num_gold"] == scores["num_found"]
 
 
 def test_a_word_without_a_piece_is_predicted_and_counted(log):
-    words = tagging_sentences.Sentence(["w", "\u200b", "w1"], ["O", "B-X", "O"])
-    features = tagging_windows.make_features([words], TASK, TOKENIZER, 8)
+    words = Sentence(["w", "\u200b", "w1"], ["O", "B-X", "O"])
+    features = make_features([words], TAG_SET, TOKENIZER, 8)
     pieces = [PIECES[index] for index in features["input_ids"][0]]
     assert pieces == ["[CLS]", "w", "[UNK]", "w", "##1", "[SEP]", "[PAD]", "[PAD]"]
     assert features["label_ids"][0, 2] == 1
@@ -192,51 +189,46 @@ def test_a_word_without_a_piece_is_predicted_and_counted(log):
 
 
 def test_unknown_words_are_counted(log):
-    tagging_windows.make_features([tagging_sentences.Sentence(["w", "x"])], TASK, TOKENIZER, 8)
+    make_features([Sentence(["w", "x"])], TAG_SET, TOKENIZER, 8)
     assert "50.0 % of the words are [UNK]" in log.messages[0]
 
 
 def test_a_sentence_without_words_has_no_window_and_no_tags():
-    sentences = [sentence([1]), tagging_sentences.Sentence([]), sentence([2])]
-    features = tagging_windows.make_features(sentences, TASK, TOKENIZER, 8)
+    sentences = [sentence([1]), Sentence([]), sentence([2])]
+    features = make_features(sentences, TAG_SET, TOKENIZER, 8)
     assert len(features["input_ids"]) == 2
-    logits = np.zeros((*features["input_ids"].shape, len(TASK.labels)))
-    predictions = tagging_predictions.decode(TASK, sentences, features, logits)
+    logits = np.zeros((*features["input_ids"].shape, len(TAG_SET.labels)))
+    predictions = decode(TAG_SET, sentences, features, logits)
     assert [each.tags for each in predictions] == [["O"], [], ["O"]]
-    empty = tagging_windows.make_features([tagging_sentences.Sentence([])], TASK, TOKENIZER, 8)
+    empty = make_features([Sentence([])], TAG_SET, TOKENIZER, 8)
     assert empty["input_ids"].shape == (0, 8)
-    assert (
-        tagging_predictions.decode(
-            TASK, [tagging_sentences.Sentence([])], empty, np.zeros((0, 8, 5))
-        )[0].tags
-        == []
-    )
+    assert decode(TAG_SET, [Sentence([])], empty, np.zeros((0, 8, 5)))[0].tags == []
 
 
 def test_a_type_that_was_not_trained_is_an_error_with_its_line():
-    unknown = tagging_sentences.Sentence(["w", "w"], ["O", "B-Z"], 0, "dev.txt", [7, 8])
+    unknown = Sentence(["w", "w"], ["O", "B-Z"], 0, "dev.txt", [7, 8])
     with pytest.raises(ValueError, match=r"dev.txt:8: .*among \['X', 'Y'\]. Received 'B-Z'"):
-        tagging_windows.make_features([unknown], TASK, TOKENIZER, 8)
+        make_features([unknown], TAG_SET, TOKENIZER, 8)
 
 
 def test_features_of_other_sentences_are_an_error():
-    features = tagging_windows.make_features([sentence([1, 1])], TASK, TOKENIZER, 8)
+    features = make_features([sentence([1, 1])], TAG_SET, TOKENIZER, 8)
     with pytest.raises(ValueError, match=r"They have 2 words, not 3"):
-        tagging_predictions.decode(TASK, [sentence([1, 1, 1])], features, np.zeros((1, 8, 5)))
+        decode(TAG_SET, [sentence([1, 1, 1])], features, np.zeros((1, 8, 5)))
     with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 3"):
-        tagging_windows.make_features([sentence([1])], TASK, TOKENIZER, 2)
+        make_features([sentence([1])], TAG_SET, TOKENIZER, 2)
 
 
-def test_a_task_has_the_types_of_its_sentences_and_comes_back_from_a_dictionary():
+def test_a_tag_set_has_the_types_of_its_sentences_and_is_restored_from_a_dictionary():
     sentences = [sentence([1, 1], ["I-LOC", "B-LOC"]), sentence([1], ["S-PER"]), sentence([1])]
-    task = tagging_windows.make_task(sentences, "iobes", "character")
-    assert task.labels == (
+    tag_set = TagSet.from_sentences(sentences, "iobes", "character")
+    assert tag_set.labels == (
         *("O", "B-LOC", "I-LOC", "E-LOC", "S-LOC"),
         *("B-PER", "I-PER", "E-PER", "S-PER"),
     )
-    assert tagging_windows.Task.from_dict(task.to_dict()) == task
+    assert TagSet.from_dict(tag_set.to_dict()) == tag_set
     with pytest.raises(ValueError, match=r"must have entities. All tags are O"):
-        tagging_windows.make_task([sentence([1], ["O"])], "iob2")
+        TagSet.from_sentences([sentence([1], ["O"])], "iob2")
 
 
 @pytest.mark.parametrize(
@@ -250,22 +242,22 @@ def test_a_task_has_the_types_of_its_sentences_and_comes_back_from_a_dictionary(
         ({"extra": 1}, "must have the keys"),
     ],
 )
-def test_a_task_that_makes_no_sense_is_an_error(changes, message):
+def test_an_invalid_tag_set_is_an_error(changes, message):
     with pytest.raises(ValueError, match=message):
-        tagging_windows.Task.from_dict({**TASK.to_dict(), **changes})
+        TagSet.from_dict({**TAG_SET.to_dict(), **changes})
 
 
 def test_entities_of_raw_text_have_their_characters():
     text = " Frau Müller,  aus  New York."
-    words, spans = tagging_windows.read_text(text, "word")
-    assert words.words == ["Frau", "Müller", ",", "aus", "New", "York", "."]
-    prediction = tagging_predictions.Prediction(
+    raw = RawText.read(text, "word")
+    assert raw.words == ["Frau", "Müller", ",", "aus", "New", "York", "."]
+    prediction = Prediction(
         ["B-PER", "I-PER", "O", "O", "I-LOC", "I-LOC", "O"], [0.9, 0.7, 1, 1, 0.5, 0.25, 1]
     )
-    entities = tagging_predictions.text_entities(text, spans, prediction, "iob2")
+    entities = text_entities(text, raw.spans, prediction, "iob2")
     assert entities == [
         {"type": "PER", "start": 1, "end": 12, "text": "Frau Müller", "score": pytest.approx(0.8)},
         {"type": "LOC", "start": 20, "end": 28, "text": "New York", "score": 0.375},
     ]
     assert all(text[each["start"] : each["end"]] == each["text"] for each in entities)
-    assert tagging_windows.read_text(" \n", "character") == (tagging_sentences.Sentence([]), [])
+    assert RawText.read(" \n", "character").words == []

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tasks.tagging import words as tagging_words
+from bert.tasks.tagging.words import UNITS, find_spans
 
 
 def cut(text, unit):
-    return [text[start:end] for start, end in tagging_words.find_spans(text, unit)]
+    return [text[start:end] for start, end in find_spans(text, unit)]
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_characters_of_unspaced_scripts_stand_alone(text, characters):
     assert cut(text, "character") == characters
 
 
-@given(st.text(), st.sampled_from(tagging_words.UNITS))
+@given(st.text(), st.sampled_from(UNITS))
 def test_spans_cover_all_but_whitespace_in_order(text, unit):
-    spans = tagging_words.find_spans(text, unit)
+    spans = find_spans(text, unit)
     assert "".join(text[start:end] for start, end in spans) == "".join(text.split())
     ends = [0, *(end for _, end in spans)]
     assert all(end <= start for end, (start, _) in zip(ends, spans, strict=False))

@@ -15,11 +15,12 @@ from bert.models.open import load
 from bert.tasks.features import Extractor, FeatureTagger, LayerMix, WordTagger
 from bert.tasks.layers import FEATURE_LAYERS, combine, parse_layers
 from bert.tasks.layers import width as width_of
-from bert.tasks.tagging import batches as tagging_batches
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging import word_features
 from bert.tasks.tagging.sentences import Sentence
+from bert.tasks.tagging.tag_set import TagSet
 from bert.training.batches import Batches
 from bert.weights import checkpoint
 
@@ -39,7 +40,7 @@ def make_arrays(count=12, seed=0):
     """Returns windows over sentences of which some are longer than a window."""
     pairs = make_sentences(count, seed, longest=6)
     sentences = [Sentence([word for word, _ in each], [tag for _, tag in each]) for each in pairs]
-    task = tagging_windows.make_task(sentences, "iob2")
+    task = TagSet.from_sentences(sentences, "iob2")
     return (
         sentences,
         task,
@@ -79,9 +80,7 @@ RARELY = exhaustive(*(name for name in FEATURE_LAYERS if name not in OFTEN))
 def test_features_are_those_of_extract_features_at_first_pieces(config, layers, tmp_path):
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task, layers)
-    features = tagging_batches.WordFeatures(
-        tagger.encoder, arrays, str(tmp_path / "x.features.npy")
-    )
+    features = word_features.WordFeatures(tagger.encoder, arrays, str(tmp_path / "x.features.npy"))
     numbers = range(4) if layers == "weighted" else [layers]
     extractor = Extractor(modeling.BertModel(config), list(numbers), "none")
     for ours, theirs in zip(tagger.encoder.weights, extractor.model.weights, strict=True):
@@ -104,13 +103,13 @@ def test_training_and_prediction_give_the_same_logits(config, tmp_path):
         _, task, arrays = make_arrays()
         tagger = make_tagger(config, task, layers)
         path = str(tmp_path / f"{layers}.features.npy")
-        features = tagging_batches.WordFeatures(tagger.encoder, arrays, path)
-        words = tagging_batches.compact(arrays)
+        features = word_features.WordFeatures(tagger.encoder, arrays, path)
+        words = word_features.compact(arrays)
         whole = tagger.whole_model()
         inputs = {**encoder_inputs(arrays), "label_mask": arrays["label_mask"]}
         logits = np.asarray(whole(inputs)["logits"])
         assert not logits[arrays["label_mask"] == 0].any()
-        batches = tagging_batches.FeatureBatches(features, words, batch_size=5)
+        batches = word_features.FeatureBatches(features, words, batch_size=5)
         count = 0
         for step, batch in enumerate(batches.iterate(0, batches.num_batches)):
             outputs = tagger.model({name: batch[name] for name in tagger.model.input})["logits"]
@@ -150,7 +149,7 @@ def test_the_checkpoint_of_either_model_holds_everything(config):
 
 
 def compact_words(arrays):
-    words = tagging_batches.compact(arrays)
+    words = word_features.compact(arrays)
     rows = zip(words["word_ids"], words["label_mask"], strict=True)
     return words, [list(ids[mask > 0]) for ids, mask in rows]
 
@@ -170,7 +169,7 @@ def test_words_are_decoded_as_from_windows(config):
     sentences, task, arrays = make_arrays()
     rng = np.random.RandomState(0)
     logits = rng.standard_normal((*arrays["input_ids"].shape, len(task.labels)))
-    words = tagging_batches.compact(arrays)
+    words = word_features.compact(arrays)
     compacted = np.zeros((*words["label_ids"].shape, len(task.labels)))
     compacted[words["label_mask"] > 0] = logits[arrays["label_mask"] > 0]
     ours = tagging_predictions.decode(task, sentences, words, compacted)
@@ -181,7 +180,7 @@ def test_words_are_decoded_as_from_windows(config):
 
 
 def open_features(tagger, arrays, path):
-    return tagging_batches.WordFeatures(tagger.encoder, arrays, str(path)).open()
+    return word_features.WordFeatures(tagger.encoder, arrays, str(path)).rows
 
 
 def test_a_file_is_read_again_unless_what_it_was_made_of_has_changed(config, tmp_path, log):
@@ -240,7 +239,7 @@ def test_a_flipped_bit_of_kept_features_is_found(config, tmp_path, log):
     whole = path.read_bytes()
     start = whole.index(rows.tobytes())
     end = start + rows.nbytes
-    message = f"{path} is damaged: its features are computed anew."
+    message = f"{path} is damaged: its features are computed again."
     # Among values, and in the key and the checksum behind them.
     for place in (start, end - 4, *range(end + 130, len(whole), 97)):
         damaged = bytearray(whole)
@@ -256,17 +255,15 @@ def test_parts_change_nothing_and_what_fails_leaves_no_file(config, tmp_path, mo
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task)
     whole = open_features(tagger, arrays, tmp_path / "x.features.npy")
-    monkeypatch.setattr(tagging_batches, "_PART_VALUES", 200)
-    parts = list(tagging_batches.encode(tagger.encoder, arrays))
+    monkeypatch.setattr(word_features, "_PART_VALUES", 200)
+    parts = list(word_features.encode(tagger.encoder, arrays))
     assert len(parts) > 5
     np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-5)
     tagger.encoder.weights[0].assign(np.full(tagger.encoder.weights[0].shape, np.nan))
     with pytest.raises(ArithmeticError, match="Features must be finite"):
         open_features(tagger, arrays, tmp_path / "y.features.npy")
-    features = tagging_batches.WordFeatures(
-        tagger.encoder, arrays, str(tmp_path / "y.features.npy")
-    )
-    batches = tagging_batches.FeatureBatches(features, tagging_batches.compact(arrays), 4)
+    features = word_features.WordFeatures(tagger.encoder, arrays, str(tmp_path / "y.features.npy"))
+    batches = word_features.FeatureBatches(features, word_features.compact(arrays), 4)
     with pytest.raises(ArithmeticError, match="Features must be finite"):
         next(batches.iterate(0, 1))
     assert [path.name for path in tmp_path.iterdir()] == ["x.features.npy"]
@@ -275,11 +272,9 @@ def test_parts_change_nothing_and_what_fails_leaves_no_file(config, tmp_path, mo
 def make_batches(config, tmp_path, *arguments, **changes):
     _, task, arrays = make_arrays(20)
     tagger = make_tagger(config, task, "last")
-    features = tagging_batches.WordFeatures(
-        tagger.encoder, arrays, str(tmp_path / "x.features.npy")
-    )
-    words = tagging_batches.compact(arrays)
-    return tagging_batches.FeatureBatches(features, words, *arguments, **changes), features, words
+    features = word_features.WordFeatures(tagger.encoder, arrays, str(tmp_path / "x.features.npy"))
+    words = word_features.compact(arrays)
+    return word_features.FeatureBatches(features, words, *arguments, **changes), features, words
 
 
 @pytest.mark.parametrize("trim", [True, False])

@@ -13,9 +13,9 @@ from bert.export.operations import read_graph
 from bert.models.frozen_weights import assume_frozen_weights
 from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
-from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging.entities import OUTSIDE
 from bert.tasks.tagging.predictions import as_word
-from bert.tasks.tagging.windows import Task as TaggingTask
+from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.task import LISTS, Row, num_sequences, read_rows
 
 # Logarithms of probabilities that are closer than this are equal.
@@ -221,8 +221,8 @@ def _answers_with_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:
     """Returns whether a tagger answers with words."""
     if not scheme:
         # Older exports have no signature for the scheme.
-        return tagging_entities.OUTSIDE not in labels
-    return TaggingTask(labels=tuple(labels), scheme=scheme[0]).tells_words
+        return OUTSIDE not in labels
+    return TagSet(labels=tuple(labels), scheme=scheme[0]).answers_with_words
 
 
 def _is_multi_label(outputs: Mapping[str, np.ndarray]) -> bool:

@@ -55,7 +55,7 @@ def _open_question_answering(*model: Any) -> Task:
 
 
 def _open_tagging(*model: Any) -> Task:
-    from bert.tasks.tagging.task import from_stored  # noqa: PLC0415
+    from bert.tasks.tagging.open import from_stored  # noqa: PLC0415
 
     return from_stored(*model)
 
@@ -180,11 +180,12 @@ def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> 
     labels = overrides.label_names or folder.labels
     if architecture != "BertForTokenClassification" or not labels:
         return {}
-    from bert.tasks.tagging import entities, windows  # noqa: PLC0415
-    from bert.tasks.tagging.task import Tagging  # noqa: PLC0415
+    from bert.tasks.tagging.entities import find_scheme  # noqa: PLC0415
+    from bert.tasks.tagging.tag_set import TagSet  # noqa: PLC0415
+    from bert.tasks.tagging.tagger import Tagging  # noqa: PLC0415
 
-    task = windows.Task(labels=tuple(labels), scheme=entities.find_scheme(labels))
-    return Tagging(*model, task).stored()
+    tag_set = TagSet(labels=tuple(labels), scheme=find_scheme(labels))
+    return Tagging(*model, tag_set).stored()
 
 
 def _check_used(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:

@@ -220,10 +220,8 @@ def get_final_text(
     pred_text: str, orig_text: str, do_lower_case: bool, *, verbose_logging: bool = False
 ) -> str:
     """Returns the part of `orig_text` that `pred_text` was made of; all of it if that fails."""
-    tokenize = tokenization.BasicTokenizer(do_lower_case).tokenize
-    begin, end = squad_answers.align(
-        pred_text, orig_text, tokenize, verbose_logging=verbose_logging
-    )
+    split = tokenization.BasicTokenizer(do_lower_case).tokenize
+    begin, end = squad_answers.align(pred_text, orig_text, split, verbose_logging=verbose_logging)
     return orig_text[begin:end]
 
 

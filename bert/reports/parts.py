@@ -41,7 +41,7 @@ def report_part(
         return swag.make_sections(name, examples, arrays, predictions)
     from bert.reports import tagging  # noqa: PLC0415
 
-    return tagging.make_sections(task.task, name, examples, predictions.sentences, scores)
+    return tagging.make_sections(task.tag_set, name, examples, predictions.sentences, scores)
 
 
 def _report_answers(

@@ -20,7 +20,7 @@ from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging.entities import Entity
 from bert.tasks.tagging.predictions import Prediction
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.windows import Task
+from bert.tasks.tagging.tag_set import TagSet
 
 # Longer sentences are cut, in words.
 _MAX_WORDS = 400
@@ -40,7 +40,7 @@ _NOTE = (
 
 
 def make_sections(
-    task: Task,
+    tag_set: TagSet,
     part: str,
     sentences: Sequence[Sentence],
     predictions: Sequence[Prediction],
@@ -49,25 +49,25 @@ def make_sections(
     """Returns what a page shows.
 
     Args:
-      task: What was decided.
+      tag_set: The tags of the model.
       part: Whose the sentences are, such as "dev".
       sentences: With their tags.
       predictions: Of the same words.
       scores: As `predictions.score` gives them.
     """
-    types = scores["tags" if task.is_plain else "types"]
-    columns = _TAG_COLUMNS if task.is_plain else _COLUMNS
+    types = scores["tags" if tag_set.is_plain else "types"]
+    columns = _TAG_COLUMNS if tag_set.is_plain else _COLUMNS
     rows = [
         [filter_link(kind, part, right=kind), *(rates[name] for name in columns)]
         for kind, rates in types.items()
     ]
     shown = [
-        _example(task, number, sentence, prediction)
+        _example(tag_set, number, sentence, prediction)
         for number, (sentence, prediction) in enumerate(zip(sentences, predictions, strict=True))
     ]
     shares = scores.get("layer_weights")
     return [
-        _table(part, "tag" if task.is_plain else "type", columns, rows),
+        _table(part, "tag" if tag_set.is_plain else "type", columns, rows),
         *([mix_section(shares)] if shares else []),
         worst_first(
             part,
@@ -87,17 +87,17 @@ def mix_section(shares: Sequence[float]) -> Section:
     return Curves("Layers", [Chart("weight by layer", [Series("weight", points)])], note)
 
 
-def _example(task: Task, number: int, sentence: Sentence, prediction: Prediction) -> Example:
-    tags = tagging_entities.convert(sentence.tags or (), task.scheme)
+def _example(tag_set: TagSet, number: int, sentence: Sentence, prediction: Prediction) -> Example:
+    tags = tagging_entities.convert(sentence.tags or (), tag_set.scheme)
     right, said = (
-        tagging_entities.find_entities(each, task.scheme) for each in (tags, prediction.tags)
+        tagging_entities.find_entities(each, tag_set.scheme) for each in (tags, prediction.tags)
     )
     both = set(right) & set(said)
     # A wrong tag is one mistake; of entities, one may be missed and another said in its place.
-    num_wrong = len(set(right) - both if task.is_plain else set(right) ^ set(said))
-    lines = [_line(task, sentence, right, both, ("missed", "right" * (num_wrong > 0)))]
+    num_wrong = len(set(right) - both if tag_set.is_plain else set(right) ^ set(said))
+    lines = [_line(tag_set, sentence, right, both, ("missed", "right" * (num_wrong > 0)))]
     if num_wrong:
-        lines.append(_line(task, sentence, said, both, ("wrong", "said")))
+        lines.append(_line(tag_set, sentence, said, both, ("wrong", "said")))
     least = min(prediction.probabilities, default=1.0)
     facts = [_count(num_wrong, "mistake")] * (num_wrong > 0)
     facts += [f"least probability {least:.3f}", _place(sentence)]
@@ -127,7 +127,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _line(
-    task: Task,
+    tag_set: TagSet,
     sentence: Sentence,
     entities: Sequence[Entity],
     both: Collection[Entity],
@@ -135,13 +135,13 @@ def _line(
 ) -> Marked:
     """Returns the sentence with entities; `names` are the look of wrong ones, and the line's."""
     look, name = names
-    space = "" if task.unit == "character" else " "
+    space = "" if tag_set.unit == "character" else " "
     words = sentence.words[:_MAX_WORDS]
     pieces: collections.deque[str | Mark] = collections.deque()
     end = 0
     for entity in entities:
         # Of tags of words, as parts of speech have, those that are right would hide the others.
-        if (task.is_plain and entity in both) or entity.end > len(words):
+        if (tag_set.is_plain and entity in both) or entity.end > len(words):
             continue
         pieces += _plain(words[end : entity.start], space)
         text = space.join(words[entity.start : entity.end])

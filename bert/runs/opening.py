@@ -63,9 +63,7 @@ def _open(recipe: FineTuning, context: TaskContext, scored: Sequence[str]) -> An
         assert recipe.decoding
         patience = ["early_stopping_patience"] * (recipe.evaluation.early_stopping_patience > 0)
         scored = [*patience, *scored]
-        return QuestionAnswering.from_options(
-            context, data, recipe.decoding, lengths, encoder, scored_options=scored
-        )
+        return QuestionAnswering.open(context, data, recipe.decoding, lengths, encoder, scored)
     from bert.tasks.tagging.open import open_tagging  # noqa: PLC0415
 
     assert recipe.tags and recipe.features

@@ -22,8 +22,8 @@ from bert.tasks.classification.task import Classification
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.task import MultipleChoice
-from bert.tasks.tagging.task import Tagging
-from bert.tasks.tagging.windows import Task as TaggingTask
+from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tagger import Tagging
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -58,9 +58,7 @@ TASKS = {
     "several": classification("multi_label", ("red", "green"), is_pair=False),
     "number": classification("regression", (), is_pair=True),
     "answers": QuestionAnswering(CONFIG, TOKENIZER, 16, 4, 6, DecodingOptions()),
-    "entities": Tagging(
-        CONFIG, TOKENIZER, 16, TaggingTask(labels=("O", "B-X", "I-X"), scheme="iob2")
-    ),
+    "entities": Tagging(CONFIG, TOKENIZER, 16, TagSet(labels=("O", "B-X", "I-X"), scheme="iob2")),
     "choices": MultipleChoice(CONFIG, TOKENIZER, 16),
 }
 # For each field, texts that differ.

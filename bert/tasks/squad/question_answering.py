@@ -133,14 +133,13 @@ class QuestionAnswering:
     fields = ("question", "context")
 
     @classmethod
-    def from_options(
+    def open(
         cls,
         context: TaskContext,
         data: SquadData,
         decoding: DecodingOptions,
         lengths: Lengths,
         encoder: Encoder,
-        *,
         scored_options: Sequence[str] = (),
     ) -> "QuestionAnswering":
         """Returns the task of the options, checked against the model.

@@ -1,36 +1,39 @@
 """Entities as tags of words, in the schemes IOB1, IOB2, IOBES and BMES.
 
 A tag is `O`, or a prefix and the type of an entity, such as `B-PER`. In IOB2, `B` begins an entity
-and `I` goes on with it. In IOB1, `B` only begins an entity right after another of its type, `I` all
-others. In IOBES, `E` ends an entity of several words, and `S` is one of a single word. BMES is the
-same, but that `M` goes on; without types, and without `O`, it cuts characters into words.
+and `I` continues it. In IOB1, `I` does both, and `B` begins an entity only right after another one
+of its type. In IOBES, `E` ends an entity of several words, and `S` is an entity of a single word.
+BMES is IOBES with `M` in place of `I`; without types and `O`, it splits characters into words.
 """
 
-import collections
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 SCHEMES = ("iob2", "iob1", "iobes", "bmes")
-# Tags that are no entities, such as parts of speech: each is a class of its own.
+# The scheme of tags that are not entities, such as parts of speech: each tag is a class.
 NONE = "none"
-# Of models from elsewhere, such as those of parts of speech: each word has a label of any name, and
-# is an entity of that type, unless it is O.
+# The scheme of models from elsewhere whose labels have any name: each word with a label other than
+# O is an entity of this type.
 WORDS = "words"
-# Where each word has a label of any name.
+# The schemes in which each word has a label of any name.
 PLAIN = (NONE, WORDS)
 OUTSIDE = "O"
 
 _PREFIXES = {"iob1": "BI", "iob2": "BI", "iobes": "BIES", "bmes": "BMES"}
-# Prefixes after which an entity may go on, and of a word that goes on with one.
-_OPEN, _GOING_ON = "BIM", "IME"
-# By scheme, the prefix of what is neither the first of an entity nor the last.
-_INNER = dict.fromkeys(SCHEMES, "I") | {"bmes": "M"}
+# The prefix of words within an entity.
+_INNER = {"iob1": "I", "iob2": "I", "iobes": "I", "bmes": "M"}
+# The prefixes that must follow a tag of the same entity or, in IOB1, of the same type.
+_FOLLOWING = {"iob1": "B", "iob2": "I", "iobes": "IE", "bmes": "ME"}
+# The schemes that mark the last word of an entity.
+_CLOSED = ("iobes", "bmes")
+# The prefixes that an entity may continue after, and the prefixes that continue one.
+_OPEN, _CONTINUING = "BIM", "IME"
 _TAG = re.compile(r"([BIMES])(?:-(.+))?", re.DOTALL)
 
 
 class Entity(NamedTuple):
-    """The words from `start` up to, without, `end`."""
+    """The words from `start` to `end` (exclusive)."""
 
     type: str
     start: int
@@ -38,7 +41,7 @@ class Entity(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong with the tag of a word."""
+    """The index of a word whose tag violates a scheme, and a message about it."""
 
     word: int
     message: str
@@ -48,7 +51,7 @@ def split_tag(tag: str) -> tuple[str, str]:
     """Returns the prefix, one of BIMESO, and the type, which is empty for O and bare prefixes.
 
     Raises:
-      ValueError: where it is no tag.
+      ValueError: for a text that is not a tag.
     """
     if tag == OUTSIDE:
         return OUTSIDE, ""
@@ -62,14 +65,14 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def split_label(label: str, scheme: str) -> tuple[str, str]:
-    """Returns what `split_tag` does, of a label of any scheme, those of `PLAIN` among them."""
+    """Returns the prefix and type of a label of any scheme; a plain label has the prefix S."""
     if scheme == NONE or (scheme == WORDS and label != OUTSIDE):
         return "S", label
     return split_tag(label)
 
 
 def find_scheme(labels: Iterable[str]) -> str:
-    """Returns a scheme that has all of a model's labels."""
+    """Returns a scheme that allows all labels of a model."""
     labels = list(labels)
     if not all(map(is_tag, labels)):
         return WORDS
@@ -82,44 +85,43 @@ def find_scheme(labels: Iterable[str]) -> str:
 
 
 def is_tag(text: str) -> bool:
-    """Returns whether `split_tag` takes it."""
+    """Returns whether a text is a tag that `split_tag` accepts."""
     return text == OUTSIDE or _TAG.fullmatch(text) is not None
 
 
 def find_entities(tags: Sequence[str], scheme: str = "") -> list[Entity]:
-    """Returns the entities, by rules that make sense of any order of tags of any scheme.
+    """Returns the entities of tags in any order, which may be the predictions of a model.
 
-    They are those of conlleval: an entity goes on where I, M or E follows B, I or M of its type,
-    and every other tag but O begins one. So predictions need not be valid. Only of `PLAIN` the
-    scheme must be said.
+    The rules are those of conlleval: an entity continues where I, M or E follows B, I or M of its
+    type, and every other tag but O begins an entity. `scheme` is only needed for `PLAIN`.
     """
     entities: list[Entity] = []
     before = (OUTSIDE, "")
-    for index, tag in enumerate(tags):
-        prefix, kind = split_label(tag, scheme)
-        if goes_on(before, (prefix, kind)):
+    for index, label in enumerate(tags):
+        tag = split_label(label, scheme)
+        if continues(before, tag):
             entities[-1] = entities[-1]._replace(end=index + 1)
-        elif prefix != OUTSIDE:
-            entities.append(Entity(kind, index, index + 1))
-        before = (prefix, kind)
+        elif tag[0] != OUTSIDE:
+            entities.append(Entity(tag[1], index, index + 1))
+        before = tag
     return entities
 
 
-def goes_on(before: tuple[str, str], tag: tuple[str, str]) -> bool:
-    """Returns whether the entity of a word is that of the word before, as `split_tag` has both."""
-    return before[1] == tag[1] and before[0] in _OPEN and tag[0] in _GOING_ON
+def continues(before: tuple[str, str], tag: tuple[str, str]) -> bool:
+    """Returns whether a tag continues the entity of the tag before, both from `split_tag`."""
+    return before[1] == tag[1] and before[0] in _OPEN and tag[0] in _CONTINUING
 
 
 def to_tags(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
-    """Returns the tags of so many words."""
+    """Returns the tags of `length` words with these entities."""
     tags = [OUTSIDE] * length
     previous = Entity("", -1, -1)
     for entity in entities:
         prefixes = [_INNER[scheme]] * (entity.end - entity.start)
-        follows = entity.start == previous.end and entity.type == previous.type
-        if scheme != "iob1" or follows:
+        is_adjacent = entity.start == previous.end and entity.type == previous.type
+        if scheme != "iob1" or is_adjacent:
             prefixes[0] = "B"
-        if scheme in ("iobes", "bmes"):
+        if scheme in _CLOSED:
             prefixes[-1] = "E" if len(prefixes) > 1 else "S"
         tags[entity.start : entity.end] = [_join(prefix, entity.type) for prefix in prefixes]
         previous = entity
@@ -131,137 +133,45 @@ def _join(prefix: str, kind: str) -> str:
 
 
 def convert(tags: Sequence[str], scheme: str) -> list[str]:
-    """Returns tags of the same entities in another scheme."""
+    """Returns the tags of the same entities in another scheme."""
     if scheme in PLAIN:
         return list(tags)
     return to_tags(find_entities(tags), len(tags), scheme)
 
 
 def list_labels(types: Iterable[str], scheme: str) -> list[str]:
-    """Returns all tags of entities of these types: O, then type by type."""
+    """Returns the tags of all entities of these types: O, then those of each type."""
     prefixes = _PREFIXES[scheme]
     return [OUTSIDE, *(_join(prefix, kind) for kind in sorted(set(types)) for prefix in prefixes)]
 
 
 def find_fault(tags: Sequence[str], scheme: str) -> Fault | None:
-    """Returns the first violation of a scheme, if there is one."""
+    """Returns the first violation of a scheme; None if there is none."""
     before = OUTSIDE
     for index, tag in enumerate(tags):
-        try:
-            prefix, kind = split_tag(tag)
-        except ValueError as error:
-            return Fault(index, str(error))
-        if prefix not in _PREFIXES[scheme] + OUTSIDE:
-            return Fault(index, f"{scheme.upper()} has no tag {tag!r}")
-        if message := _RULES[scheme](prefix, kind, before):
-            return Fault(index, f"{tag!r} {message} in {scheme.upper()}")
+        if message := _violation(tag, before, scheme):
+            return Fault(index, message)
         before = tag
-    if scheme in ("iobes", "bmes") and before[0] in _OPEN:
-        named = scheme.upper()
-        return Fault(len(tags) - 1, f"{before!r} must not be the last of a sentence in {named}")
+    if scheme in _CLOSED and before[0] in _OPEN:
+        last = f"{before!r} must not be the last of a sentence in {scheme.upper()}"
+        return Fault(len(tags) - 1, last)
     return None
 
 
-def _iob1_fault(prefix: str, kind: str, before: str) -> str:
-    if prefix == "B" and before not in {_join("B", kind), _join("I", kind)}:
-        return f"must follow an entity of its type, not {before!r},"
+def _violation(tag: str, before: str, scheme: str) -> str:
+    """Returns a message if a tag violates a scheme after the tag before; else an empty text."""
+    try:
+        prefix, kind = split_tag(tag)
+    except ValueError as error:
+        return str(error)
+    name = scheme.upper()
+    if prefix not in _PREFIXES[scheme] + OUTSIDE:
+        return f"{name} has no tag {tag!r}"
+    if prefix in _FOLLOWING[scheme]:
+        begin, inner = _join("B", kind), _join(_INNER[scheme], kind)
+        if before not in (begin, inner):
+            return f"{tag!r} must follow {begin!r} or {inner!r}, not {before!r}, in {name}"
+    elif scheme in _CLOSED and before[0] in _OPEN:
+        end = _join("E", split_tag(before)[1])
+        return f"{tag!r} must not follow {before!r}, which {end!r} must end, in {name}"
     return ""
-
-
-def _iob2_fault(prefix: str, kind: str, before: str) -> str:
-    if prefix == "I" and before not in {_join("B", kind), _join("I", kind)}:
-        return f"must follow {_join('B', kind)!r} or {_join('I', kind)!r}, not {before!r},"
-    return ""
-
-
-def _iobes_fault(prefix: str, kind: str, before: str, inner: str = "I") -> str:
-    if prefix in _GOING_ON:
-        begins, goes = _join("B", kind), _join(inner, kind)
-        is_right = before in {begins, goes}
-        return "" if is_right else f"must follow {begins!r} or {goes!r}, not {before!r},"
-    if before[0] in _OPEN:
-        _, open_kind = split_tag(before)
-        return f"must not follow {before!r}, which {_join('E', open_kind)!r} must end,"
-    return ""
-
-
-def _bmes_fault(prefix: str, kind: str, before: str) -> str:
-    return _iobes_fault(prefix, kind, before, inner="M")
-
-
-_RULES = {
-    "iob1": _iob1_fault,
-    "iob2": _iob2_fault,
-    "iobes": _iobes_fault,
-    "bmes": _bmes_fault,
-}
-
-
-def score(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, Any]:
-    """Returns the scores of predicted tags, sentence by sentence.
-
-    Both must be in one scheme for the accuracy to mean something; all else does not depend on it.
-
-    Returns:
-      `precision`, `recall`, `f1` over all entities, `accuracy` of the tags of words; their numbers
-      `num_words`, `num_gold`, `num_found` and `num_correct`; and for each type in `types`, a
-      dictionary of the same without accuracy and words.
-
-    Raises:
-      ValueError: where the two do not have the same words.
-    """
-    counts = {name: collections.Counter[str]() for name in ("gold", "found", "correct")}
-    num_words = num_right = 0
-    for truth, guess in zip(gold, predicted, strict=True):
-        if len(truth) != len(guess):
-            raise ValueError(
-                f"Each word must have one tag. Received {len(guess)} for {len(truth)} words."
-            )
-        num_words += len(truth)
-        num_right += sum(map(str.__eq__, truth, guess))
-        true_entities = set(find_entities(truth))
-        found_entities = set(find_entities(guess))
-        for name, entities in (
-            ("gold", true_entities),
-            ("found", found_entities),
-            ("correct", true_entities & found_entities),
-        ):
-            counts[name].update(entity.type for entity in entities)
-    types = sorted(counts["gold"] | counts["found"])
-    return {
-        **_rates(*(sum(counter.values()) for counter in counts.values())),
-        "accuracy": num_right / num_words if num_words else 0.0,
-        "num_words": num_words,
-        "types": {kind: _rates(*(counter[kind] for counter in counts.values())) for kind in types},
-    }
-
-
-def _rates(num_gold: int, num_found: int, num_correct: int) -> dict[str, float]:
-    # Faithful: conlleval gives 0 where there is nothing to divide by.
-    return {
-        "precision": num_correct / num_found if num_found else 0.0,
-        "recall": num_correct / num_gold if num_gold else 0.0,
-        "f1": 2 * num_correct / (num_gold + num_found) if num_correct else 0.0,
-        "num_gold": num_gold,
-        "num_found": num_found,
-        "num_correct": num_correct,
-    }
-
-
-def format_report(scores: dict[str, Any]) -> str:
-    """Returns the scores as conlleval prints them; the last number of a type counts those found."""
-    lines = [
-        f"processed {scores['num_words']} tokens with {scores['num_gold']} phrases; "
-        f"found: {scores['num_found']} phrases; correct: {scores['num_correct']}.",
-        f"accuracy: {100 * scores['accuracy']:6.2f}%; {_format_rates(scores)}",
-    ]
-    for kind, rates in scores["types"].items():
-        lines.append(f"{kind:>17}: {_format_rates(rates)}  {rates['num_found']}")
-    return "\n".join(lines) + "\n"
-
-
-def _format_rates(rates: dict[str, Any]) -> str:
-    return (
-        f"precision: {100 * rates['precision']:6.2f}%; recall: {100 * rates['recall']:6.2f}%; "
-        f"FB1: {100 * rates['f1']:6.2f}"
-    )

@@ -1,15 +1,12 @@
-"""SavedModels that find entities in text: words, windows and labels within the graph.
+"""SavedModels that find entities in text: words, windows and labels in one graph.
 
-The answers are those of `LoadedModel.predict`, from strings and without the code of this
-project.
+The graph computes what `LoadedModel.predict` does, and needs no code of this project.
 
-Dimension key: `B` texts, `N` the most entities of a text, `W` words of all texts, one text after
-another, `V` windows, `S` sequence, `C` labels.
+Dimension key: `B` texts, `N` maximum number of entities of a text, `W` words of all texts,
+concatenated, `V` windows, `S` sequence, `C` labels.
 """
 
 import functools
-import unicodedata
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -19,52 +16,53 @@ import tensorflow as tf
 import tokenization
 from bert.export import saved_model
 from bert.export.tokenizer import CharacterTable, tabulate
-from bert.files.outputs import check_saved_model
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging import words as tagging_words
+from bert.tasks.tagging.entities import OUTSIDE, continues, split_label
+from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.windows import check_max_seq_length
 
 Tensor = Any
-
-# `windows.make_features` has room for a word piece and what surrounds it.
-_SHORTEST = 3
 
 
 def export_tagger(
     folder: str,
     model: keras.Model,
     tokenizer: tokenization.FullTokenizer,
-    task: tagging_windows.Task,
+    tag_set: TagSet,
     max_seq_length: int,
 ) -> None:
-    """Writes a SavedModel that finds entities, with these signatures.
+    """Writes a SavedModel that finds entities.
 
-    `serving_default` takes `text`, string [B], of any length. It gives `num_entities`, int32 [B],
-    and for each entity `entity_type` and `entity_text`, string [B, N]; `start` and `end`, int32
-    [B, N], the characters of the text from the first to the one after the last; and `score`,
-    float32 [B, N], the mean probability of its words' labels. Rows with fewer entities end with "",
-    -1 and 0. Where all of a text is tagged or cut into words, each word is such an entity, and its
-    tag is the type. Bytes that are not UTF-8 are dropped and not counted. `features` takes the
-    model's inputs, int32 [B, S], and gives `logits`, float32 [B, S, C]. `labels` takes nothing and
-    gives `labels`, string [C]; so does `scheme`, which gives `scheme`, string [1]: how they mark
-    entities.
+    The signature `serving_default` takes `text`, string [B], of any length. It returns
+    `num_entities`, int32 [B], and for each entity `entity_type` and `entity_text`, string [B, N];
+    `start` and `end` (exclusive), int32 [B, N], in characters of the text; and `score`, float32
+    [B, N], the mean probability of its words' tags. Rows with fewer entities end with "", -1 and 0.
+    If the tag set answers with words, each word is such an entity, and its tag is the type. Bytes
+    that are not UTF-8 are dropped and not counted.
+
+    The signature `features` takes the model's inputs, int32 [B, S], and returns `logits`, float32
+    [B, S, C]. The signatures `labels` and `scheme` take nothing and return `labels`, string [C],
+    and `scheme`, string [1].
 
     Args:
-      folder: Where to write; a SavedModel that is there already is replaced.
-      model: From `input_ids`, `input_mask`, `segment_ids` and, where it asks for it, `label_mask`,
-        1 where a word is predicted, to `logits`.
-      tokenizer: Whose vocabulary and casing the model was trained with.
-      task: What the model decides.
-      max_seq_length: Tokens of a window at most, with specials.
+      folder: The folder to write; a SavedModel in it is replaced.
+      model: A model from `input_ids`, `input_mask`, `segment_ids` and, if it is an input,
+        `label_mask`, 1 at the first piece of a word, to `logits`.
+      tokenizer: The tokenizer that the model was trained with.
+      tag_set: The tags of the model.
+      max_seq_length: Maximum tokens per window, including [CLS] and [SEP].
 
     Raises:
-      ValueError: before anything is written, where these do not fit together.
+      ValueError: before anything is written, if the arguments do not fit together.
     """
-    check_saved_model(folder)
-    _check_labels(model, task.labels)
-    if max_seq_length < _SHORTEST:
-        raise ValueError(f"`max_seq_length` must be at least 3. Received {max_seq_length}.")
-    exported = _Tagger(model, tokenizer, task, max_seq_length)
+    count = model.output["logits"].shape[-1]
+    if len(tag_set.labels) != count:
+        raise ValueError(
+            f"`tag_set` must have a label for each of the model's {count} outputs. Received "
+            f"{[*tag_set.labels]}."
+        )
+    check_max_seq_length(max_seq_length)
+    exported = _Tagger(model, tokenizer, tag_set, max_seq_length)
 
     def serve(text: Tensor) -> dict[str, Tensor]:
         return exported.find_entities(text)
@@ -79,25 +77,16 @@ def export_tagger(
     saved_model.save(folder, exported, signatures)
 
 
-def _check_labels(model: keras.Model, labels: Sequence[str]) -> None:
-    count = model.output["logits"].shape[-1]
-    if len(labels) != count:
-        raise ValueError(
-            f"`task` must have a label for each of the model's {count} outputs. Received "
-            f"{list(labels)}."
-        )
-
-
 class _Words(NamedTuple):
     """The words of all texts.
 
     Attributes:
-      starts: The character of its text at which each word begins, int32 [W].
-      ends: The one after its last.
-      texts: The text of each word, int64 [W].
-      bounds: The number of each text's first word, and the number of all words, int64 [B + 1].
-      ids: Of the word pieces of all words, int32.
-      pieces: The number of each word's first piece, and that of all pieces, int64 [W + 1].
+      starts: The offset of each word in the characters of its text, int32 [W].
+      ends: The offset of the character after each word, int32 [W].
+      texts: The index of each word's text, int64 [W].
+      bounds: The index of each text's first word, followed by the number of words, int64 [B + 1].
+      ids: The ids of the word pieces of all words, int32.
+      pieces: The index of each word's first piece, followed by the number of pieces, int64 [W + 1].
     """
 
     starts: Tensor
@@ -109,33 +98,32 @@ class _Words(NamedTuple):
 
 
 class _Tagger(saved_model.ExportedModel):
-    """A model that finds entities, with all that happens before and after it."""
+    """A model that finds entities, from strings to entities."""
 
     def __init__(
         self,
         model: keras.Model,
         tokenizer: tokenization.FullTokenizer,
-        task: tagging_windows.Task,
+        tag_set: TagSet,
         max_seq_length: int,
     ) -> None:
         super().__init__(model, tokenizer, max_seq_length)
         self._unknown = tokenizer.vocab["[UNK]"]
-        tags = [tagging_entities.split_label(label, task.scheme) for label in task.labels]
+        tags = [split_label(label, tag_set.scheme) for label in tag_set.labels]
         with tf.device("/CPU:0"):
-            self._spans = GraphWordSpans(task.unit)
-            self.labels = tf.constant(task.labels, tf.string)
-            self._scheme = tf.constant([task.scheme], tf.string)
+            self._spans = GraphWordSpans(tag_set.unit)
+            self.labels = tf.constant(tag_set.labels, tf.string)
+            self._scheme = tf.constant([tag_set.scheme], tf.string)
             self._types = tf.constant([kind for _, kind in tags], tf.string)
-            self._is_outside = tf.constant(
-                [prefix == tagging_entities.OUTSIDE for prefix, _ in tags]
-            )
-            # Whether an entity goes on from a label (row) to another, as in `find_entities`.
-            self._goes_on = tf.constant(
-                [[tagging_entities.goes_on(before, tag) for tag in tags] for before in tags]
+            self._is_outside = tf.constant([prefix == OUTSIDE for prefix, _ in tags])
+            # Whether a label (column) continues the entity of the label before (row).
+            self._continues = tf.constant(
+                [[continues(before, tag) for tag in tags] for before in tags]
             )
 
+    # The name of the function is in the bytes of the SavedModel.
     def tell_scheme(self) -> dict[str, Tensor]:
-        """Returns that of the labels."""
+        """Returns the scheme of the labels."""
         return {"scheme": tf.identity(self._scheme)}
 
     def find_entities(self, texts: Tensor) -> dict[str, Tensor]:
@@ -145,7 +133,7 @@ class _Tagger(saved_model.ExportedModel):
             words = self._read(texts)
             firsts, lasts = _split(words, self.max_seq_length - 2)
             starts = tf.gather(words.pieces, firsts)
-            # Only a single word can be longer; its first piece is what counts.
+            # Only a single word can be longer; its tag is at its first piece.
             parts = tf.ragged.range(
                 starts, tf.minimum(tf.gather(words.pieces, lasts), starts + self.max_seq_length - 2)
             )
@@ -165,7 +153,7 @@ class _Tagger(saved_model.ExportedModel):
     def _read(self, texts: Tensor) -> _Words:
         words, starts, ends = self._spans.find(texts)
         pieces = self.tokenizer.tokenize(words.values)
-        # A word without a piece is taken for an unknown one.
+        # A word without a piece becomes [UNK].
         is_empty = tf.cast(pieces.row_lengths() == 0, tf.int64)
         unknown = tf.fill([pieces.nrows(), 1], self._unknown)
         pieces = tf.concat([pieces, tf.RaggedTensor.from_tensor(unknown, lengths=is_empty)], 1)
@@ -179,18 +167,18 @@ class _Tagger(saved_model.ExportedModel):
         )
 
     def _entities(self, texts: Tensor, words: _Words, logits: Tensor) -> dict[str, Tensor]:
-        """Returns the entities as `predictions.text_entities` does, of logits float64 [W, C]."""
+        """Returns entities, as `predictions.text_entities` does, from logits float64 [W, C]."""
         labels = tf.argmax(logits, axis=-1)
         probabilities = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         pairs = tf.stack([tf.concat([labels[:1], labels[:-1]], 0), labels], 1)
-        # No entity goes on from one text to the next.
-        follows = words.texts == tf.concat([[-1], words.texts[:-1]], 0)
-        goes_on = tf.gather_nd(self._goes_on, pairs) & follows
-        begins = ~tf.gather(self._is_outside, labels) & ~goes_on
+        # No entity continues into the next text.
+        is_same_text = words.texts == tf.concat([[-1], words.texts[:-1]], 0)
+        is_continued = tf.gather_nd(self._continues, pairs) & is_same_text
+        begins = ~tf.gather(self._is_outside, labels) & ~is_continued
         first = tf.where(begins)[:, 0]
         count = tf.size(first)
-        # The entity of each word that is in one, -1 for the others.
-        entities = tf.where(begins | goes_on, tf.cumsum(tf.cast(begins, tf.int32)) - 1, -1)
+        # The index of each word's entity, -1 for words outside of entities.
+        entities = tf.where(begins | is_continued, tf.cumsum(tf.cast(begins, tf.int32)) - 1, -1)
         sums = tf.math.unsorted_segment_sum(probabilities, entities, count)
         lengths = tf.math.unsorted_segment_sum(tf.ones_like(labels), entities, count)
         starts = tf.gather(words.starts, first)
@@ -216,12 +204,10 @@ class _Tagger(saved_model.ExportedModel):
 
 
 def _split(words: _Words, budget: int) -> tuple[Tensor, Tensor]:
-    """Returns the windows of all texts, as `windows.split` places them.
+    """Returns the first and last (exclusive) words of windows, int64 [V], as `windows.split` does.
 
-    Each round gives a window to every text that is not at its end.
-
-    Returns:
-      The first word of each, and the one after its last, int64 [V]. Those of a text are in order.
+    Each iteration adds a window of every text that is not at its end, so that the windows of a text
+    are in order.
     """
     pieces = words.pieces
     has_words = words.bounds[:-1] < words.bounds[1:]
@@ -236,34 +222,34 @@ def _split(words: _Words, budget: int) -> tuple[Tensor, Tensor]:
         last = tf.minimum(search(start + budget, "right") - 1, stop)
         last = tf.maximum(last, first + 1)
         is_end = last == stop
-        # The last window begins as early as it can.
+        # The last window starts as early as possible.
         early = tf.maximum(search(tf.gather(pieces, stop) - budget), begin)
-        own = tf.where(is_end, tf.minimum(first, early), first)
-        # From there on, the next window reaches further than this one.
-        further = search(tf.gather(pieces, tf.minimum(last + 1, stop)) - budget)
-        following = tf.maximum(tf.maximum(search(start + budget // 2), further), first + 1)
+        window_first = tf.where(is_end, tf.minimum(first, early), first)
+        # The next window must include the word at `last`.
+        earliest = search(tf.gather(pieces, tf.minimum(last + 1, stop)) - budget)
+        following = tf.maximum(tf.maximum(search(start + budget // 2), earliest), first + 1)
         following = tf.minimum(following, last)
-        left = [tf.boolean_mask(each, ~is_end) for each in (following, begin, stop)]
-        return *left, tf.concat([windows[0], own], 0), tf.concat([windows[1], last], 0)
+        remaining = [tf.boolean_mask(each, ~is_end) for each in (following, begin, stop)]
+        firsts, lasts = tf.concat([windows[0], window_first], 0), tf.concat([windows[1], last], 0)
+        return *remaining, firsts, lasts
 
-    none = tf.zeros([0], tf.int64)
-    many = tf.TensorShape([None])
+    empty = tf.zeros([0], tf.int64)
     *_, firsts, lasts = tf.while_loop(
         lambda first, *_: tf.size(first) > 0,
         place,
-        (begins, begins, stops, none, none),
-        shape_invariants=(many,) * 5,
+        (begins, begins, stops, empty, empty),
+        shape_invariants=(tf.TensorShape([None]),) * 5,
     )
     return firsts, lasts
 
 
 def _owners(pieces: Tensor, firsts: Tensor, lasts: Tensor) -> Tensor:
-    """Returns for each word the first of those windows where it has most context, int64 [W].
+    """Returns the first window in which each word has its maximum context, int64 [W].
 
     Args:
-      pieces: As in `_Words`.
+      pieces: The `pieces` of `_Words`.
       firsts: The first word of each window, int64 [V].
-      lasts: The one after its last.
+      lasts: The word after the last word of each window, int64 [V].
     """
     words = tf.ragged.range(firsts, lasts)
     windows = words.value_rowids()
@@ -275,42 +261,35 @@ def _owners(pieces: Tensor, firsts: Tensor, lasts: Tensor) -> Tensor:
     return tf.math.unsorted_segment_min(windows, tf.where(contexts == best, words, -1), count)
 
 
-# What stands in simplified text for an apostrophe before a possessive s, and for a comma or colon
-# between digits: regular expressions of TensorFlow cannot look ahead or back.
+# Substitutes in simplified text for an apostrophe before a possessive s, and for a comma or colon
+# between digits, since TensorFlow's regular expressions have no lookaround.
 _POSSESSIVE = "\N{MODIFIER LETTER APOSTROPHE}"
-
-
 _WITHIN_NUMBER = "\N{MIDDLE DOT}"
-
-
 _WORD = (
     r"(?:[A-Za-z]\.){2,}"
     rf"|{_POSSESSIVE}[sS]"
     rf"|\w+(?:[-&./@'{_WITHIN_NUMBER}]\w+)*"
     r"|\S"
 )
-
-
-# What a character is where the unit is the character.
+# The kinds of characters for the unit "character"; a mark may also be spaced.
 _MARK, _SPACED, _SPACE = 1, 2, 4
 
 
 @functools.cache
 def _tables(unit: str) -> tuple[np.ndarray, ...]:
     if unit == "word":
-        return tabulate(lambda char: [ord(tagging_words._simplify(char))])
+        return tabulate(lambda char: [ord(tagging_words.simplify(char))])
     return tabulate(lambda char: [_kind(char)])
 
 
 def _kind(char: str) -> int:
     if char.isspace():
         return _SPACE
-    is_mark = unicodedata.category(char) in ("Mn", "Mc", "Me", "Cf")
-    return is_mark * _MARK + tagging_words._is_spaced(char) * _SPACED
+    return tagging_words.is_mark(char) * _MARK + tagging_words.is_spaced(char) * _SPACED
 
 
 class GraphWordSpans(tf.Module):
-    """Does in a graph what `words.find_spans` does.
+    """Finds the words of texts in a graph, as `words.find_spans` does.
 
     Args:
       unit: One of `words.UNITS`.
@@ -326,11 +305,11 @@ class GraphWordSpans(tf.Module):
         """Returns the words of texts, string [B] of valid UTF-8.
 
         Returns:
-          The words, string [B, (W)], and the characters at which each begins and ends, int32
+          The words, string [B, (W)], and their starts and ends (exclusive) in characters, int32
           [B, (W)].
         """
         with tf.device("/CPU:0"):
-            # A space keeps the texts apart.
+            # A space separates the texts.
             codes = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
             codes = codes.with_row_splits_dtype(tf.int32)
             kinds = self._table.translate(codes).values
@@ -340,7 +319,7 @@ class GraphWordSpans(tf.Module):
             else:
                 is_space = kinds == _SPACE
                 first = _character_begins(kinds, is_space)
-            # Letters are all that is no space; each belongs to a word.
+            # Letters, which are all characters but spaces, belong to a word each.
             letters = tf.where(~is_space)[:, 0]
             words = tf.RaggedTensor.from_row_starts(letters, first, validate=False)
             begins = tf.gather(letters, first)
@@ -355,7 +334,7 @@ class GraphWordSpans(tf.Module):
             return ragged, ragged.with_values(starts), ragged.with_values(stops)
 
     def _word_begins(self, codes: Tensor, is_space: Tensor) -> Tensor:
-        """Returns the numbers of the letters that begin words, of simplified text."""
+        """Returns the indices of the letters of simplified text at which words begin."""
 
         def neighbour(mask: Tensor, step: int) -> Tensor:
             return tf.pad(mask, [[2, 2]])[2 + step : tf.size(codes) + 2 + step]
@@ -377,8 +356,8 @@ class GraphWordSpans(tf.Module):
 
 
 def _character_begins(kinds: Tensor, is_space: Tensor) -> Tensor:
-    """Returns the numbers of the letters that begin what counts as a character."""
+    """Returns the indices of the letters at which units of the kind "character" begin."""
     before = tf.concat([[_SPACE], kinds[:-1]], 0)
-    goes_on = (kinds & _MARK > 0) | (kinds & before & _SPACED > 0)
-    begins = ~goes_on | (before == _SPACE)
+    is_joined = (kinds & _MARK > 0) | (kinds & before & _SPACED > 0)
+    begins = ~is_joined | (before == _SPACE)
     return tf.where(tf.boolean_mask(begins, ~is_space))[:, 0]

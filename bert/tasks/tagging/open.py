@@ -1,24 +1,40 @@
-"""Opens the task of a tagger from its options, completed as the trained model says."""
+"""Opens the task of a tagger from options or from the `task.json` of a trained model."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import modeling
+import tokenization
 from bert.options import MessageError, Option, OptionError
-from bert.tasks.bilstm import check_lstm_export, find_bilstm
+from bert.tasks.bilstm import check_lstm_export, find_bilstm, stored_bilstm
 from bert.tasks.layers import check_layers
 from bert.tasks.options import Encoder, Lengths, Schedule
 from bert.tasks.tagging.entities import PLAIN
+from bert.tasks.tagging.feature_tagger import FeatureTagging
 from bert.tasks.tagging.options import DEFAULTS, FeatureOptions, TaggingData, TagOptions
-from bert.tasks.tagging.sentences import Sentence, TaggedFiles
-from bert.tasks.tagging.task import Features, FeatureTagging, Tagging
-from bert.tasks.tagging.windows import Task, make_task
-from bert.tasks.task import TaskContext
+from bert.tasks.tagging.sentences import TaggedFiles
+from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tagger import Tagging
+from bert.tasks.task import TaskContext, stored_field
 
 Options = TypeVar("Options", TagOptions, FeatureOptions)
 
 _FEATURE_BASED = Option("feature_based")
+
+
+def from_stored(
+    stored: Mapping[str, Any],
+    config: modeling.BertConfig,
+    tokenizer: tokenization.FullTokenizer,
+) -> Tagging:
+    """Returns the task that a `task.json` describes."""
+    tag_set = TagSet.from_dict(stored_field(stored, "task", dict))
+    common = (config, tokenizer, stored_field(stored, "max_seq_length", int), tag_set)
+    if not stored.get("feature_based"):
+        return Tagging(*common, add_bilstm=stored_bilstm(stored))
+    layers = stored_field(stored, "feature_layers", str)
+    return FeatureTagging(*common, layers=layers, lstm_size=stored_field(stored, "lstm_size", int))
 
 
 def open_tagging(
@@ -30,37 +46,49 @@ def open_tagging(
     encoder: Encoder,
     schedule: Schedule,
 ) -> Tagging:
-    """Returns the task that the options name, checked against the model.
+    """Returns the task of the options, checked against the model.
 
-    Options that are not given are as the model was trained.
+    Missing options have the values of the trained model.
 
     Raises:
-      ValueError: where options, files and model do not fit.
+      ValueError: if options, files and model do not fit together.
     """
     stored = context.stored
     if stored and stored.get("kind") != Tagging.kind:
         raise MessageError(
-            "The model in %s, or else of %s, must be a tagger where none is trained. It is one of "
-            "%r.",
+            "The model in %s, or else of %s, must be a tagger if none is trained. It is one of %r.",
             *(Option("output_dir"), Option("init_checkpoint"), stored.get("kind")),
         )
-    given_scheme = tags.scheme
-    tags, completed = _complete(tags, stored), _complete(features, stored)
-    if completed.feature_based:
-        _check_features(completed, context.config, encoder, schedule)
+    given_scheme, given_features = tags.scheme, features
+    tags, features = _complete(tags, stored), _complete(features, stored)
+    if features.feature_based:
+        _check_features(features, context.config, encoder, schedule)
     else:
-        _check_no_features(features)
-    features = completed
+        _check_no_features(given_features)
     _check_schemes(data, tags)
-    files = _open_files(context, data, tags)
-    # A model that is not trained yet has the labels of the training set.
-    wanted = {**dict.fromkeys([*([] if stored else ["train"]), *context.splits])}
-    sentences = files.read_all([split for split in ("train", "dev", "test") if split in wanted])
+    assert tags.scheme and tags.unit
+    files = TaggedFiles(
+        data=data,
+        scheme=tags.scheme if tags.scheme in PLAIN else data.input_scheme,
+        unit=tags.unit,
+        dev_split=context.find_split(data),
+        document_context=bool(tags.document_context),
+    )
+    # A model that is not trained yet has the tags of the training set.
+    needed = {*context.splits, *([] if stored else ["train"])}
+    sentences = files.read_all([split for split in ("train", "dev", "test") if split in needed])
+    if stored:
+        known = TagSet.from_dict(stored.get("task", {}))
+        tag_set = dataclasses.replace(known, scheme=tags.scheme, unit=tags.unit)
+    else:
+        is_bmes = given_scheme is None and files.found["train"] == "bmes"
+        scheme = "bmes" if is_bmes else tags.scheme
+        tag_set = TagSet.from_sentences(sentences["train"], scheme, tags.unit)
     common: dict[str, Any] = {
         "config": context.config,
         "tokenizer": context.tokenizer,
         "max_seq_length": lengths.max_seq_length,
-        "task": _find_task(stored, tags, files, sentences, given_scheme),
+        "tag_set": tag_set,
         "document_context": bool(tags.document_context),
         "files": files,
         "sentences": sentences,
@@ -73,14 +101,16 @@ def open_tagging(
     assert features.feature_layers and features.lstm_size
     return FeatureTagging(
         **common,
-        features=Features(features.feature_layers, features.lstm_size, features.features_dir),
+        layers=features.feature_layers,
+        lstm_size=features.lstm_size,
+        features_dir=features.features_dir,
     )
 
 
 def _complete(options: Options, stored: Mapping[str, Any]) -> Options:
-    """Returns the options; a missing one is as the trained model has it, or the default."""
-    there = {**stored.get("task", {}), **stored}
-    known = {**DEFAULTS, **{name: value for name, value in there.items() if value is not None}}
+    """Returns the options with the trained model's values, or defaults, for missing ones."""
+    trained = {**stored.get("task", {}), **stored}
+    known = {**DEFAULTS, **{name: value for name, value in trained.items() if value is not None}}
     missing = [
         field.name
         for field in dataclasses.fields(options)
@@ -90,7 +120,7 @@ def _complete(options: Options, stored: Mapping[str, Any]) -> Options:
 
 
 def _check_no_features(given: FeatureOptions) -> None:
-    """Checks that no option is given that only a feature-based tagger has."""
+    """Checks that no option of a feature-based tagger is given for another one."""
     for name in ("feature_layers", "lstm_size", "features_dir"):
         if (value := getattr(given, name)) is not None:
             message = "%s needs %s. Received %r."
@@ -105,7 +135,7 @@ def _check_features(
     if config.is_word_vectors and features.feature_layers != "embeddings":
         raise OptionError(
             "feature_layers",
-            "be embeddings for word vectors, which have no others",
+            "be embeddings for word vectors, which have no other layers",
             features.feature_layers,
         )
     check_layers(features.feature_layers, config)
@@ -123,14 +153,14 @@ def _check_features(
 
 
 def _check_feature_export(context: TaskContext) -> None:
-    """Checks that a feature-based tagger is exported only where an export can hold it."""
+    """Checks that a feature-based tagger is exported only in formats that support it."""
     if context.export_formats and context.config.is_word_vectors:
         raise MessageError(
-            "%s must not be given for a tagger on word vectors, whose words are not cut as those "
+            "%s must not be given for a tagger on word vectors, whose words are not split as those "
             "of a BERT. predict.py and bert.load read its folder.",
             Option("do_export"),
         )
-    # ONNX can hold the tagger's own LSTMs, which are Keras's, but not those of an encoder.
+    # ONNX supports the tagger's own LSTMs, which are Keras's, but not those of an encoder.
     has_lstms = context.config.is_bilstm
     check_lstm_export(context.export_formats, ["saved_model", *["onnx"] * (not has_lstms)])
 
@@ -145,30 +175,3 @@ def _check_schemes(data: TaggingData, tags: TagOptions) -> None:
                 "%s needs tags that are entities, which those of %s are not. Received %r.",
                 *(Option(name), Option("scheme", tags.scheme), value),
             )
-
-
-def _open_files(context: TaskContext, data: TaggingData, tags: TagOptions) -> TaggedFiles:
-    assert tags.unit
-    return TaggedFiles(
-        data=data,
-        scheme=tags.scheme if tags.scheme in PLAIN else data.input_scheme,
-        unit=tags.unit,
-        dev_split=context.find_split(data),
-        document_context=bool(tags.document_context),
-    )
-
-
-def _find_task(
-    stored: Mapping[str, Any],
-    tags: TagOptions,
-    files: TaggedFiles,
-    sentences: Mapping[str, list[Sentence]],
-    given_scheme: str | None,
-) -> Task:
-    """Returns the task of the trained model, or the one of the training set."""
-    assert tags.scheme and tags.unit
-    if stored:
-        known = Task.from_dict(stored.get("task", {}))
-        return dataclasses.replace(known, scheme=tags.scheme, unit=tags.unit)
-    is_bmes = given_scheme is None and files.found["train"] == "bmes"
-    return make_task(sentences["train"], "bmes" if is_bmes else tags.scheme, tags.unit)

@@ -1,4 +1,4 @@
-"""Options of tagging: the files, the tags, and the layers that a feature-based tagger reads."""
+"""Options of tagging: files, tags, and the layers of a feature-based tagger."""
 
 import dataclasses
 
@@ -8,21 +8,21 @@ from bert.tasks.options import MAX_TOKENS, DataFiles, Lengths
 from bert.tasks.tagging.entities import NONE, SCHEMES
 from bert.tasks.tagging.words import UNITS
 
-# Endings of the files in a folder, each also with .gz.
+# The endings of the files in a folder, to which .gz may be added.
 ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")
-# The values where neither the options nor the trained model give one.
+# The defaults of options that a trained model may set.
 _SCHEME, _UNIT, _LAYERS, _LSTM_SIZE = "iob2", "word", "concat_last_four", 768
 
 
 def _as_trained(text: str, default: str) -> Message:
-    """Returns the help of an option that the trained model may give."""
+    """Returns the help of an option that the trained model may set."""
     message = "%s Default: as the model in %s was trained, or else %s."
     return Message(message, text, Option("output_dir"), default)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingLengths(Lengths):
-    """How long the windows over sentences are."""
+    """The length of windows over sentences."""
 
     GROUP = "data"
 
@@ -33,7 +33,7 @@ class TaggingLengths(Lengths):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingData(DataFiles):
-    """The files of a tagger, and their columns."""
+    """The files of tagged sentences, and their columns."""
 
     GROUP = "data"
 
@@ -57,7 +57,7 @@ class TaggingData(DataFiles):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TagOptions:
-    """What the labels of a tagger are, and what has one; None is as the model was trained."""
+    """The labels of a tagger and the units that they label; None for those of a trained model."""
 
     GROUP = "model"
 
@@ -97,7 +97,7 @@ class TagOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureOptions:
-    """The layers of a frozen model that a tagger reads; None is as the model was trained."""
+    """The layers of a feature-based tagger; None for those of a trained model."""
 
     GROUP = "model"
 
@@ -139,7 +139,7 @@ class FeatureOptions:
     )
 
 
-# By option that a trained model may give, the value where it does not.
+# The defaults by the name of the option.
 DEFAULTS = {
     "scheme": _SCHEME,
     "unit": _UNIT,

@@ -1,4 +1,4 @@
-"""What a model predicts for words: decoded, scored, and told of raw text."""
+"""Predictions of tags for words: decoding, scores, and answers about raw text."""
 
 import collections
 import dataclasses
@@ -10,45 +10,44 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import plain_tags
-from bert.tasks.tagging import words as tagging_words
+from bert.tasks.tagging.entities import convert, find_entities
+from bert.tasks.tagging.scores import score_entities, score_tags
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.windows import NO_WORD, Task
+from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.windows import NO_WORD
+from bert.tasks.tagging.words import Span
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prediction:
-    """A label for each word of a sentence, and its probability."""
+    """The predicted tag of each word of a sentence, and its probability."""
 
     tags: list[str]
     probabilities: list[float]
 
 
 def decode(
-    task: Task,
+    tag_set: TagSet,
     sentences: Sequence[Sentence],
     arrays: Mapping[str, np.ndarray],
     logits: np.ndarray,
 ) -> list[Prediction]:
-    """Returns the likeliest label of each word.
+    """Returns the most probable tag of each word.
 
     Args:
-      task: What was decided.
-      sentences: Those that the arrays were made of.
-      arrays: As `make_features` gives them.
-      logits: float [N, S, C].
+      tag_set: The tags of the model.
+      sentences: The sentences of the arrays.
+      arrays: The arrays of `windows.make_features`.
+      logits: The logits, float [N, S, C].
     """
     words = word_logits(arrays, logits)
-    num_words = sum(len(sentence.words) for sentence in sentences)
-    if len(words) != num_words:
+    ends = list(itertools.accumulate((len(each.words) for each in sentences), initial=0))
+    if len(words) != ends[-1]:
         raise ValueError(
-            f"`arrays` must be those of `sentences`. They have {len(words)} words, not {num_words}."
+            f"`arrays` must be those of `sentences`. They have {len(words)} words, not {ends[-1]}."
         )
-    best = words.argmax(axis=-1)
     probabilities = softmax(words, axis=-1).max(axis=-1).tolist()
-    tags = [task.labels[label] for label in best]
-    ends = itertools.accumulate((len(sentence.words) for sentence in sentences), initial=0)
+    tags = [tag_set.labels[label] for label in words.argmax(axis=-1)]
     return [
         Prediction(tags[start:end], probabilities[start:end])
         for start, end in itertools.pairwise(ends)
@@ -56,58 +55,46 @@ def decode(
 
 
 def word_logits(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
-    """Returns the logits of all words in their order, float64 [words, C]; arguments as `decode`."""
+    """Returns the logits of words in their order, float64 [words, C]; the arguments of `decode`."""
     is_word = arrays["word_ids"] != NO_WORD
     order = np.argsort(arrays["word_ids"][is_word])
     return np.asarray(logits, np.float64)[is_word][order]
 
 
-def is_known(sentences: Sequence[Sentence], task: Task) -> np.ndarray:
-    """Returns whether the model can give each word its tag, bool [words].
+def is_known(sentences: Sequence[Sentence], tag_set: TagSet) -> np.ndarray:
+    """Returns whether the gold tag of each word is in the tag set, bool [words].
 
-    Of tags that are no entities, some may be so rare that there is none to train on.
+    Rare plain tags may be missing from the training set. Types of entities may not.
     """
-    labels = {*task.labels} if task.is_plain else ()
-    return np.array(
-        [
-            tag in labels or not task.is_plain
-            for sentence in sentences
-            for tag in sentence.tags or [""] * len(sentence.words)
-        ],
-        bool,
-    )
+    tags = [tag for each in sentences for tag in each.tags or [""] * len(each.words)]
+    return np.array([not tag_set.is_plain or tag in tag_set.labels for tag in tags], bool)
 
 
 def score(
-    task: Task, sentences: Sequence[Sentence], predictions: Sequence[Prediction]
+    tag_set: TagSet, sentences: Sequence[Sentence], predictions: Sequence[Prediction]
 ) -> dict[str, Any]:
-    """Returns what `entities.score` does, tags being compared in the task's scheme.
+    """Returns the scores of `score_entities` in the scheme of the tag set, or of `score_tags`.
 
-    Of tags that are no entities, it is what `plain_tags.score` returns.
+    Both include `baseline`, the score of predicting the same tag for every word.
     """
-    if task.is_plain:
-        return plain_tags.score(
-            [tag for sentence in sentences for tag in sentence.tags or ()],
-            [tag for prediction in predictions for tag in prediction.tags],
+    predicted = [prediction.tags for prediction in predictions]
+    gold = [convert(sentence.tags or (), tag_set.scheme) for sentence in sentences]
+    if tag_set.is_plain:
+        return score_tags(
+            *(list(itertools.chain.from_iterable(each)) for each in (gold, predicted))
         )
-    gold = [tagging_entities.convert(sentence.tags or (), task.scheme) for sentence in sentences]
-    scores = tagging_entities.score(gold, [prediction.tags for prediction in predictions])
-    return {**scores, "baseline": _baseline(task, gold)}
-
-
-def _baseline(task: Task, gold: Sequence[Sequence[str]]) -> float:
-    """Returns the F1 of always giving the same label."""
-    if not task.cuts_words:
-        # Who guesses O finds nothing.
-        return 0.0
-    most = collections.Counter(itertools.chain.from_iterable(gold)).most_common(1)[0][0]
-    return float(tagging_entities.score(gold, [[most] * len(tags) for tags in gold])["f1"])
+    # Predicting O for every word finds no entity.
+    baseline = 0.0
+    if tag_set.is_segmentation:
+        ((most, _),) = collections.Counter(itertools.chain.from_iterable(gold)).most_common(1)
+        baseline = float(score_entities(gold, [[most] * len(tags) for tags in gold])["f1"])
+    return {**score_entities(gold, predicted), "baseline": baseline}
 
 
 def loss(
     arrays: Mapping[str, np.ndarray], logits: np.ndarray, known: np.ndarray | None = None
 ) -> float:
-    """Returns the mean of -log p(label) over all words, or those that are `known`, bool [words]."""
+    """Returns the mean of -log p(tag) over all words, or those that are `known`, bool [words]."""
     is_word = arrays["label_mask"] > 0
     if known is not None:
         is_word &= known[arrays["word_ids"]]
@@ -119,22 +106,22 @@ def loss(
 
 
 def text_entities(
-    text: str, spans: Sequence[tagging_words.Span], prediction: Prediction, scheme: str
+    text: str, spans: Sequence[Span], prediction: Prediction, scheme: str
 ) -> list[dict[str, Any]]:
-    """Returns the entities in a text, fit for JSON.
+    """Returns the entities in a text, as values of JSON.
 
     Args:
       text: The text.
-      spans: Where its words are.
-      prediction: Their tags.
-      scheme: That of the tags.
+      spans: The span of each word of the text.
+      prediction: The tags of the words.
+      scheme: The scheme of the tags.
 
     Returns:
-      For each, `type`; `start` and `end`, in characters; `text`, which stands there; and `score`,
-      the mean probability of its words' labels.
+      Entities with `type`; `start` and `end` (exclusive), in characters; `text`; and `score`, the
+      mean probability of the tags.
     """
     entities = []
-    for entity in tagging_entities.find_entities(prediction.tags, scheme):
+    for entity in find_entities(prediction.tags, scheme):
         start, end = spans[entity.start][0], spans[entity.end - 1][1]
         probabilities = prediction.probabilities[entity.start : entity.end]
         entities.append(
@@ -149,18 +136,7 @@ def text_entities(
     return entities
 
 
-def text_words(
-    text: str, spans: Sequence[tagging_words.Span], prediction: Prediction, scheme: str
-) -> list[dict[str, Any]]:
-    """Returns the words of a text that is tagged or cut as a whole, fit for JSON.
-
-    Each has what `text_entities` tells, but `tag` for `type`, and only where there is one.
-    """
-    return [as_word(entity) for entity in text_entities(text, spans, prediction, scheme)]
-
-
 def as_word(entity: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `text_words` tells of a word that `text_entities` takes for an entity."""
+    """Returns an entity of `text_entities` as a word: its type, if any, is named `tag`."""
     tag = {"tag": entity["type"]} if entity["type"] else {}
-    places = {name: entity[name] for name in ("start", "end", "score")}
-    return {"text": entity["text"], **tag, **places}
+    return {"text": entity["text"], **tag, **{n: entity[n] for n in ("start", "end", "score")}}

@@ -1,7 +1,7 @@
-"""Files of tagged words in columns: a word a line, a blank line after each sentence.
+"""Files of tagged words in columns: one word per line, and a blank line after each sentence.
 
-Reads and checks the files of CoNLL-2003 and the like, and writes predictions line by line beside
-what was read (paper, section 5.3).
+This is the format of CoNLL-2003 (paper, section 5.3). Predictions are written as one more column of
+the lines that were read.
 """
 
 import bisect
@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from absl import logging
@@ -20,24 +20,33 @@ from bert.files.paths import is_file
 from bert.files.rows import text_lines
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.split import DevSplit, find_in_folder
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import words as tagging_words
+from bert.tasks.tagging.entities import (
+    OUTSIDE,
+    PLAIN,
+    SCHEMES,
+    find_entities,
+    find_fault,
+    is_tag,
+    to_tags,
+)
 from bert.tasks.tagging.options import ENDINGS, TaggingData
+from bert.tasks.tagging.words import character_spans
 
 _CONLL_2012_DOCUMENT = re.compile(r"#(?:begin|end) document\b")
 _WHITESPACE = re.compile("[ \t]+")
+_WORD_COLUMN, _TAG_COLUMN = Option("text_column"), Option("label_column")
 _SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Where words and tags stand.
+    """The columns of words and tags.
 
     Attributes:
-      word: Column of the words, from 0, or from the end with -1.
-      tag: Column of the tags, likewise.
-      separator: What separates columns: any text, or "tab", "space" or "comma"; None for any
-        number of spaces and tabs.
+      word: The column of the words, from 0, or from the end with -1.
+      tag: The column of the tags, from 0, or from the end with -1.
+      separator: The text between columns, or "tab", "space" or "comma"; None for any number of
+        spaces and tabs.
     """
 
     word: int = 0
@@ -63,14 +72,14 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words with their tags.
+    """The words of a sentence, with their tags.
 
     Attributes:
-      words: At least one.
-      tags: One per word; None where they are not known.
-      document: The number of its document.
-      path: The file, or another name of where it is from.
-      lines: The line of each word; where there is none, words are counted in messages.
+      words: The words.
+      tags: The tag of each word; None if they are not known.
+      document: The number of the sentence's document.
+      path: The file of the sentence, or another name of its origin.
+      lines: The line of each word; empty for a sentence that is not from a file.
     """
 
     words: Sequence[str]
@@ -80,22 +89,19 @@ class Sentence:
     lines: Sequence[int] = ()
 
     def place(self, word: int) -> str:
-        """Returns where a word stands, for messages."""
+        """Returns the file and line of a word, for messages."""
         if self.lines:
             return f"{self.path}:{self.lines[word]}"
         return f"{self.path}, word {word + 1}"
 
 
 def has_tags(path: str, columns: Columns, scheme: str | None = None) -> bool:
-    """Returns whether a file has the column of tags, and anything in it that is a tag.
-
-    What is not, such as `_`, or parts of speech where the tags are entities, is then another column
-    than that of tags.
+    """Returns whether the column of tags exists and has a tag, not only `_` or parts of speech.
 
     Args:
-      path: As `read`.
-      columns: As `read`.
-      scheme: That of the tags, where it is one of `entities.PLAIN`.
+      path: A path that `tf.io.gfile` reads.
+      columns: The columns of words and tags.
+      scheme: The scheme of the tags, if it is one of `entities.PLAIN`.
     """
     for row in _read_rows(path, columns, with_tags=False):
         if not row.is_word:
@@ -104,8 +110,7 @@ def has_tags(path: str, columns: Columns, scheme: str | None = None) -> bool:
         if not -size <= columns.tag < size or (columns.word - columns.tag) % size == 0:
             return False
         cell = row.cells[columns.tag]
-        is_plain = scheme in tagging_entities.PLAIN and cell != "_"
-        if is_plain or tagging_entities.is_tag(cell):
+        if is_tag(cell) or (scheme in PLAIN and cell != "_"):
             return True
     return False
 
@@ -115,13 +120,12 @@ def read(path: str, columns: Columns, *, with_tags: bool = True) -> list[Sentenc
 
     Args:
       path: A path that `tf.io.gfile` reads.
-      columns: Where words and tags stand.
-      with_tags: Whether to read tags; `detect_scheme` and `check_scheme` tell whether they make
-        sense.
+      columns: The columns of words and tags.
+      with_tags: Whether to read tags, which `detect_scheme` and `check_scheme` validate.
 
     Raises:
-      ValueError: naming file and line, where columns are missing or lines differ in their number,
-        or where there is no word at all.
+      ValueError: if a column is missing or lines differ in the number of columns, naming file and
+        line; or if there is no word.
     """
     sentences: list[Sentence] = []
     rows: list[_Row] = []
@@ -160,7 +164,7 @@ class _Row(NamedTuple):
 
 
 def _read_rows(path: str, columns: Columns, with_tags: bool) -> Iterator[_Row]:
-    """Yields the lines: those of words, those between documents, and blank ones without cells."""
+    """Yields the lines: of words, between documents, and blank ones, which have no cells."""
     first: _Row | None = None
     for number, line in text_lines(path):
         cells = columns.split(line) if line.strip() else []
@@ -184,24 +188,22 @@ def _is_document(cells: Sequence[str]) -> bool:
 
 
 def _check_cells(place: str, columns: Columns, cells: Sequence[str], with_tags: bool) -> None:
-    wanted = {"word": ("text", columns.word), "tag": ("label", columns.tag)}
-    for name, (flag, column) in wanted.items():
-        if name == "tag" and not with_tags:
-            continue
+    wanted = [("word", columns.word, _WORD_COLUMN), ("tag", columns.tag, _TAG_COLUMN)]
+    for noun, column, option in wanted[: 1 + with_tags]:
         if not -len(cells) <= column < len(cells):
-            raise ValueError(
-                f"{place}: must have a column {column}, as `--{flag}_column` says. It has "
-                f"{len(cells)}: {list(cells)}."
+            raise MessageError(
+                "%s: must have a column %d, as %s says. It has %d: %s.",
+                *(place, column, option, len(cells), list(cells)),
             )
         if not cells[column].strip():
             raise ValueError(
-                f"{place}: must have a {name} in column {column}. Received {cells[column]!r}."
+                f"{place}: must have a {noun} in column {column}. Received {cells[column]!r}."
             )
     if with_tags and (columns.word - columns.tag) % len(cells) == 0:
         raise MessageError(
             "%s: must have a word and a tag in different columns. %s and %s name the same of its "
             "%d: %s.",
-            *(place, Option("text_column"), Option("label_column"), len(cells), list(cells)),
+            *(place, _WORD_COLUMN, _TAG_COLUMN, len(cells), list(cells)),
         )
 
 
@@ -221,45 +223,45 @@ def check_scheme(sentences: Iterable[Sentence], scheme: str) -> None:
     """Checks that all tags are of one scheme.
 
     Raises:
-      ValueError: naming file, line and tag of the first that is not.
+      ValueError: for the first tag that is not, naming its file and line.
     """
     if fault := _find_fault(sentences, scheme):
         raise ValueError(f"{fault[1]}.")
 
 
 def _find_fault(sentences: Iterable[Sentence], scheme: str) -> tuple[int, str] | None:
-    """Returns the number of the first sentence with a fault, and what to say of it."""
+    """Returns the index of the first sentence that violates a scheme, and a message."""
     for number, sentence in enumerate(sentences):
-        if fault := tagging_entities.find_fault(sentence.tags or (), scheme):
+        if fault := find_fault(sentence.tags or (), scheme):
             return number, f"{sentence.place(fault.word)}: {fault.message}"
     return None
 
 
 def detect_scheme(sentences: Sequence[Sentence]) -> str:
-    """Returns the one scheme that all tags are of; that is IOB2 where there is no entity.
+    """Returns the scheme of all tags, the first of `SCHEMES` that allows them.
 
     Raises:
-      ValueError: where there is none, naming file, line and tag at which each one fails.
+      ValueError: if no scheme allows all tags, naming file, line and tag of each scheme's fault.
     """
     faults = []
-    for scheme in tagging_entities.SCHEMES:
+    for scheme in SCHEMES:
         fault = _find_fault(sentences, scheme)
         if fault is None:
             return scheme
         faults.append(fault)
-    # The one that goes furthest is likely to be meant.
+    # The scheme with the latest fault is most likely the intended one.
     faults.sort(key=lambda fault: -fault[0])
-    said = "; ".join(dict.fromkeys(message.rstrip(".") for _, message in faults))
+    messages = "; ".join(dict.fromkeys(message.rstrip(".") for _, message in faults))
     remedy = Message(" Correct these tags: in IOB2, the first word of an entity has B-.")
     if any(tag.startswith(("U-", "L-")) for tag in _all_tags(sentences)):
         remedy = Message(" These look like BILOU: write S- for U- and E- for L-, which is IOBES.")
-    elif not all(map(tagging_entities.is_tag, _all_tags(sentences))):
+    elif not all(map(is_tag, _all_tags(sentences))):
         remedy = Message(
-            " For tags that are no entities, such as parts of speech, give %s.",
+            " For tags that are not entities, such as parts of speech, give %s.",
             Option("scheme", "none"),
         )
     message = "Tags must all be of one scheme, IOB2, IOB1, IOBES or BMES. %s.%s"
-    raise MessageError(message, said, remedy)
+    raise MessageError(message, messages, remedy)
 
 
 def _all_tags(sentences: Iterable[Sentence]) -> Iterator[str]:
@@ -268,30 +270,34 @@ def _all_tags(sentences: Iterable[Sentence]) -> Iterator[str]:
 
 
 def split_characters(sentence: Sentence, scheme: str | None = None) -> Sentence:
-    """Returns a sentence whose words are the characters of the given one, on the same lines.
+    """Returns a sentence of the characters of another one, which have the lines of their words.
 
-    Its tags are of IOB2; where the given ones are of `entities.PLAIN`, as `scheme` says then, each
-    character has that of its word.
+    Args:
+      sentence: The sentence of words.
+      scheme: One of `entities.PLAIN` to give each character the tag of its word; otherwise the
+        tags are entities, and become tags of IOB2.
     """
-    parts = [
-        [word[start:end] for start, end in tagging_words.character_spans(word)]
-        for word in sentence.words
-    ]
+    parts = [[word[start:end] for start, end in character_spans(word)] for word in sentence.words]
     starts = list(itertools.accumulate(map(len, parts), initial=0))
     tags = None
-    if sentence.tags is not None and scheme in tagging_entities.PLAIN:
+    if sentence.tags is not None and scheme in PLAIN:
         tags = [tag for tag, part in zip(sentence.tags, parts, strict=True) for _ in part]
     elif sentence.tags is not None:
-        entities = [
-            entity._replace(start=starts[entity.start], end=starts[entity.end])
-            for entity in tagging_entities.find_entities(sentence.tags)
-        ]
-        # A word of no character, such as a wide space, leaves nothing.
-        entities = [entity for entity in entities if entity.start < entity.end]
-        tags = tagging_entities.to_tags(entities, starts[-1], "iob2")
+        tags = _moved_tags(sentence.tags, starts.__getitem__, starts[-1], "iob2")
     lines = [line for line, part in zip(sentence.lines, parts, strict=True) for _ in part]
     words = list(itertools.chain.from_iterable(parts))
     return dataclasses.replace(sentence, words=words, tags=tags, lines=lines)
+
+
+def _moved_tags(
+    tags: Sequence[str], move: Callable[[int], int], length: int, scheme: str
+) -> list[str]:
+    """Returns the tags of `length` units, to which entities are moved; empty entities are lost."""
+    entities = [
+        entity._replace(start=move(entity.start), end=move(entity.end))
+        for entity in find_entities(tags)
+    ]
+    return to_tags([each for each in entities if each.start < each.end], length, scheme)
 
 
 def write_predictions(
@@ -303,51 +309,44 @@ def write_predictions(
     *,
     is_part: bool = False,
 ) -> None:
-    """Writes a file's lines again, each with the predicted tag as one more column.
+    """Writes the lines of a file with the predicted tag as one more column.
 
     Args:
-      path: The file to write; it appears when it is whole.
-      input_path: The file that the sentences were read from.
-      columns: As for `read`.
+      path: The file to write, which appears once complete.
+      input_path: The file of the sentences.
+      columns: The columns of the file.
       predictions: The sentences with a tag for each word, of any scheme.
-      scheme: That of the tags to write.
-      is_part: Whether the file has other sentences, too, whose lines are left out.
+      scheme: The scheme of the tags to write.
+      is_part: Whether the file also has other sentences, whose lines are not written.
     """
     tags: dict[int, str] = {}
     for sentence, predicted in predictions:
         tags.update(_tags_of_lines(sentence, predicted, scheme))
     with replace_files([path]) as [file]:
-        is_kept = False
+        is_written = False
         for number, line in text_lines(input_path):
-            was_kept, is_kept = is_kept, number in tags or not is_part
-            if not is_kept:
-                # What follows a sentence stands for the blank line after it.
-                file.write(b"\n" * was_kept)
+            was_written, is_written = is_written, number in tags or not is_part
+            if not is_written:
+                # A blank line replaces the first line after a sentence.
+                file.write(b"\n" * was_written)
                 continue
-            # Lines between documents get a tag, too, so that conlleval finds all columns.
-            tag = tags.get(number, tagging_entities.OUTSIDE)
+            # conlleval requires all columns in lines between documents, too.
+            tag = tags.get(number, OUTSIDE)
             file.write(f"{columns.append(line, tag) if line.strip() else line}\n".encode())
 
 
 def _tags_of_lines(
     sentence: Sentence, predicted: Sequence[str], scheme: str
 ) -> Iterator[tuple[int, str]]:
-    """Returns lines with their tags; of a line's characters, the first decides."""
-    # A file without blank lines is one sentence, which may be very long.
-    places = {line: place for place, line in reversed([*enumerate(sentence.lines)])}
-    lines = sorted(places)
-    firsts = [places[line] for line in lines]
-    if scheme in tagging_entities.PLAIN:
+    """Returns lines with their tags; the first character of a line determines its tag."""
+    # A file without blank lines is a single, possibly very long, sentence.
+    indices = {line: index for index, line in reversed([*enumerate(sentence.lines)])}
+    lines = sorted(indices)
+    firsts = [indices[line] for line in lines]
+    if scheme in PLAIN:
         return zip(lines, [predicted[first] for first in firsts], strict=True)
-    entities = [
-        entity._replace(
-            start=bisect.bisect_left(firsts, entity.start),
-            end=bisect.bisect_left(firsts, entity.end),
-        )
-        for entity in tagging_entities.find_entities(predicted)
-    ]
-    entities = [entity for entity in entities if entity.start < entity.end]
-    return zip(lines, tagging_entities.to_tags(entities, len(lines), scheme), strict=True)
+    move = functools.partial(bisect.bisect_left, firsts)
+    return zip(lines, _moved_tags(predicted, move, len(lines), scheme), strict=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -356,11 +355,12 @@ class TaggedFiles:
 
     Attributes:
       data: The files, given one by one or in a folder, and their columns.
-      scheme: That of the tags; None for the one that all of a file's tags are of.
-      unit: What has a label, one of `words.UNITS`.
-      dev_split: How the dev set is split off the training file; None where it has a file.
-      document_context: Whether sentences are read with their neighbours: then documents stay whole.
-      found: The scheme of each split that was read, where it has tags.
+      scheme: The scheme of the tags; None to detect the scheme of each file.
+      unit: The unit of text that has a tag, one of `words.UNITS`.
+      dev_split: The part of the training file that is the dev set; None if it has a file.
+      document_context: Whether windows have neighbouring sentences, so that the dev set must have
+        complete documents.
+      found: The scheme of each split that was read and has tags.
     """
 
     data: TaggingData
@@ -373,11 +373,11 @@ class TaggedFiles:
 
     @functools.cached_property
     def columns(self) -> Columns:
-        """Where words and tags are."""
+        """The columns of words and tags."""
         return Columns(self.data.text_column, self.data.label_column, self.data.separator)
 
     def read_all(self, splits: Collection[str]) -> dict[str, list[Sentence]]:
-        """Returns the sentences of some splits; no file is read before all are found."""
+        """Returns the sentences of splits; all files are found before one is read."""
         is_split = self.dev_split is not None and "dev" in splits
         needed = ["train", *(s for s in splits if s == "test")] if is_split else splits
         for split in needed:
@@ -398,7 +398,7 @@ class TaggedFiles:
             strata = [""] * len(sentences)
         else:
             raise MessageError(
-                "%s must be given with %s, for the training file has one document alone, which "
+                "%s must be given with %s, since the training file has a single document, which "
                 "cannot be divided. Received %r.",
                 *(Option("dev_file"), Option("document_context"), path),
             )
@@ -415,7 +415,7 @@ class TaggedFiles:
         """Returns the path of a split.
 
         Raises:
-          ValueError: where there is none, or more than one.
+          ValueError: if there is no file, or more than one.
         """
         option = Option(f"{split}_file")
         path: str | None = getattr(self.data, option.name)
@@ -427,17 +427,19 @@ class TaggedFiles:
         return path
 
     def read(self, split: str) -> list[Sentence]:
-        """Returns the sentences of a split; only those of the test set may be without tags.
+        """Returns the sentences of a split; only the test set may have no tags.
 
         Raises:
-          ValueError: as `read` and `check_scheme`; and where the dev set has no entity.
+          ValueError: for a malformed file or tag, or a dev set without entities.
         """
         path = self.find(split)
         is_tagged = split != "test" or has_tags(path, self.columns, self.scheme)
         sentences = read(path, self.columns, with_tags=is_tagged)
-        scheme = self._check_tags(sentences) if is_tagged else None
-        if scheme:
-            self.found[split] = scheme
+        scheme = None
+        if is_tagged:
+            scheme = self.found[split] = self.scheme or detect_scheme(sentences)
+            if self.scheme and scheme not in PLAIN:
+                check_scheme(sentences, scheme)
         logging.info(
             "Read %d sentences of %d words, %s: %s.",
             len(sentences),
@@ -454,19 +456,11 @@ class TaggedFiles:
             return [split_characters(sentence, scheme) for sentence in sentences]
         return sentences
 
-    def _check_tags(self, sentences: Sequence[Sentence]) -> str:
-        if self.scheme is None:
-            return detect_scheme(sentences)
-        if self.scheme in tagging_entities.PLAIN:
-            return self.scheme
-        check_scheme(sentences, self.scheme)
-        return self.scheme
-
 
 def _strata(sentences: Sequence[Sentence]) -> list[str]:
-    """Returns of each sentence the rarest type of entity in it, "" where there is none."""
+    """Returns the rarest type of entity in each sentence, "" for a sentence without entities."""
     types = [
-        {tag.partition("-")[2] or tag for tag in sentence.tags or ()} - {tagging_entities.OUTSIDE}
+        {tag.partition("-")[2] or tag for tag in sentence.tags or ()} - {OUTSIDE}
         for sentence in sentences
     ]
     counts = collections.Counter(itertools.chain.from_iterable(types))
@@ -476,13 +470,13 @@ def _strata(sentences: Sequence[Sentence]) -> list[str]:
 def _describe_tags(sentences: Iterable[Sentence], scheme: str | None) -> str:
     if scheme is None:
         return "without tags"
-    if scheme in tagging_entities.PLAIN:
-        return f"{len({*_all_tags(sentences)})} tags, each a class of its own"
+    if scheme in PLAIN:
+        return f"{len({*_all_tags(sentences)})} tags, each of which is a class"
     return f"tags in {scheme.upper()}"
 
 
 def has_labels(sentences: Sequence[Sentence], scheme: str | None = None) -> bool:
-    """Returns whether there is something to find: an entity, or of `entities.PLAIN` any tag."""
-    if scheme in tagging_entities.PLAIN:
+    """Returns whether sentences have an entity or, in a scheme of `entities.PLAIN`, a tag."""
+    if scheme in PLAIN:
         return any(sentence.tags for sentence in sentences)
-    return any(set(sentence.tags or ()) - {tagging_entities.OUTSIDE} for sentence in sentences)
+    return any(set(sentence.tags or ()) - {OUTSIDE} for sentence in sentences)

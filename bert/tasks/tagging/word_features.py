@@ -1,16 +1,18 @@
-"""Features of words: computed once by a frozen encoder, kept in a file, read in batches.
+"""Features of words: computed once by a frozen encoder, stored in a file, and read in batches.
 
-Only what a tagger reads is kept: the vectors at the first word piece of each word that is predicted
-in a window, one after the other. Neither computing nor reading holds more than a part in memory.
+The features of a word are the vectors at its first word piece, in the window in which it is
+predicted. Only a part of them is in memory at a time, both while computing and while reading.
 """
 
+import functools
 import hashlib
 import os
+import shutil
 import tempfile
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,35 +25,31 @@ from bert.files.paths import is_remote
 from bert.files.progress import Progress
 from bert.files.records import encode_examples
 from bert.tasks.features import feature_shape
-from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging.windows import NO_WORD
 from bert.training.batches import Batches, Records, as_it_is, read_ahead
 from bert.training.lengths import cut_by_size, round_up, sort_by_length
 
 Arrays = Mapping[str, np.ndarray]
 
 
-# To be raised whenever the same key would give other features or another form of file.
+# Part of the key of a file: raise it when the features or the format of the file change.
 _VERSION = 2
-
-
-# A part ends where its words give so many values, of 4 bytes.
+# The maximum number of values, of 4 bytes, in memory.
 _PART_VALUES = 1 << 24
-
-
 _ENCODER_BATCH = 32
 
 
 def compact(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Returns `label_ids`, `label_mask` and `word_ids` with a word in each place, int32 [N, W].
+    """Returns `label_ids`, `label_mask` and `word_ids` at the positions of words, int32 [N, W].
 
     Args:
-      arrays: As `windows.make_features` gives them, [N, S].
+      arrays: The arrays of `windows.make_features`, [N, S].
     """
     mask = arrays["label_mask"] > 0
     counts = mask.sum(axis=1)
     is_word = np.arange(max(counts.max(initial=0), 1)) < counts[:, None]  # [N, W]
     results = {"label_mask": is_word.astype(np.int32)}
-    for name, padding in (("label_ids", 0), ("word_ids", tagging_windows.NO_WORD)):
+    for name, padding in (("label_ids", 0), ("word_ids", NO_WORD)):
         results[name] = np.full(is_word.shape, padding, np.int32)
         results[name][is_word] = arrays[name][mask]
     return results
@@ -62,10 +60,10 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
 
     Args:
       encoder: A `bert.tasks.features.feature_model`.
-      arrays: As `windows.make_features` gives them.
+      arrays: The arrays of `windows.make_features`.
 
     Raises:
-      ArithmeticError: where features are not finite.
+      ArithmeticError: if features are not finite.
     """
     names = [*modeling.encoder_inputs(), "label_mask"]
     signature = {name: tf.TensorSpec((None, None), tf.int32) for name in names}
@@ -81,21 +79,19 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
     values = int(np.prod(feature_shape(encoder)))
     progress = Progress("Computing features", len(counts))
     windows = range(len(counts))
-    for part in cut_by_size(windows, lambda each: counts[each] * values, _PART_VALUES):
+    for part in cut_by_size(windows, lambda window: counts[window] * values, _PART_VALUES):
         rows: list[np.ndarray] = [np.zeros(0)] * len(part)
-        for batch in sort_by_length([int(lengths[each]) for each in part], _ENCODER_BATCH):
-            numbers = [part[place] for place in batch]
+        for batch in sort_by_length([int(lengths[window]) for window in part], _ENCODER_BATCH):
+            numbers = [part[index] for index in batch]
             longest = round_up(int(lengths[numbers].max()))
             inputs = {name: tf.constant(arrays[name][numbers, :longest]) for name in names}
-            ends = np.cumsum(counts[numbers])
-            for place, each in zip(
-                batch, np.split(compute(inputs).numpy(), ends[:-1]), strict=True
-            ):
-                rows[place] = each
+            words = np.split(compute(inputs).numpy(), np.cumsum(counts[numbers])[:-1])
+            for index, window_words in zip(batch, words, strict=True):
+                rows[index] = window_words
         features = np.concatenate(rows)
         if not np.isfinite(features).all():
             raise ArithmeticError(
-                "Features must be finite. The encoder gives others; look at the weights of "
+                "Features must be finite. Those of the encoder are not; check the weights of "
                 "`init_checkpoint`."
             )
         yield features
@@ -103,16 +99,15 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
 
 
 class WordFeatures:
-    """The features of all words of some windows, computed when they are first read.
+    """The features of the words of windows, computed when they are first read.
 
-    Until then, the encoder may get its weights. What was computed before, with the same weights
-    and of the same windows, is read again.
+    The weights of the encoder may be loaded until then. A file of features with the same key, of
+    the weights and windows, is read instead.
 
     Args:
       encoder: A `bert.tasks.features.feature_model`.
-      arrays: As `windows.make_features` gives them.
-      path: The file of the features: a NumPy file, after which come the key it was made under and
-        a checksum.
+      arrays: The arrays of `windows.make_features`.
+      path: The file of the features: two NumPy arrays, the features, and their key and checksum.
     """
 
     def __init__(self, encoder: keras.Model, arrays: Arrays, path: str) -> None:
@@ -121,7 +116,6 @@ class WordFeatures:
         self._encoder = encoder
         self._arrays = arrays
         self._path = path
-        self._rows: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Returns the number of windows."""
@@ -129,20 +123,16 @@ class WordFeatures:
 
     def __getitem__(self, number: int) -> np.ndarray:
         """Returns the features of the words of a window, float32 [words, ...]."""
-        return self.open()[self.starts[number] : self.starts[number + 1]]
+        return self.rows[self.starts[number] : self.starts[number + 1]]
 
-    def open(self) -> np.ndarray:
-        """Returns the features of all words, float32 [words, ...], which stay on disk."""
-        if self._rows is None:
-            self._rows = self._open()
-        return self._rows
-
-    def _open(self) -> np.ndarray:
+    @functools.cached_property
+    def rows(self) -> np.ndarray:
+        """The features of all words, float32 [words, ...], which stay on disk."""
         path = self._path
         if is_remote(path):
-            # Only a local file can stay where it is while it is read.
+            # Memory can only be mapped to a local file.
             folder = tempfile.mkdtemp(prefix="bert-features-")
-            weakref.finalize(self, _remove_folder, folder)
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             path = os.path.join(folder, "features.npy")
         key = self._key()
         rows = _read(path, key)
@@ -155,9 +145,9 @@ class WordFeatures:
         return rows
 
     def _key(self) -> str:
-        """Returns what tells apart all that features are made of, weights included."""
+        """Returns a digest of all that the features depend on, weights included."""
         bert = self._encoder.get_layer("bert")
-        # The encoder is called after its layers.
+        # The name of the encoder is that of its layers.
         names = (_VERSION, self._encoder.name, bert.dtype_policy.name, bert.config)
         digest = hashlib.sha256(repr(names).encode())
         for name in ("input_ids", "input_mask", "segment_ids", "label_mask"):
@@ -187,30 +177,23 @@ class WordFeatures:
             np.lib.format.write_array(file, np.array([key, str(checksum)]), version=(1, 0))
 
 
-def _remove_folder(folder: str) -> None:
-    for name in os.listdir(folder):
-        os.remove(os.path.join(folder, name))
-    os.rmdir(folder)
-
-
 def _read(path: str, key: str) -> np.ndarray | None:
-    """Returns the array of a file if it is whole and was made under this key."""
+    """Returns the array of a file; None if the file is not complete or has another key."""
     if not os.path.exists(path):
         return None
     try:
+        rows = np.load(path, mmap_mode="r")
         with open(path, "rb") as file:
-            shape, start = _read_header(file)
-            file.seek(start + 4 * int(np.prod(shape)))
-            stored, checksum = map(str, np.lib.format.read_array(file))
-    except (ValueError, TypeError, EOFError, OSError) as error:
-        logging.info("No features are kept in %s (%s).", path, type(error).__name__)
+            file.seek(rows.offset + rows.nbytes)
+            stored_key, checksum = map(str, np.lib.format.read_array(file))
+    except (AttributeError, ValueError, TypeError, EOFError, OSError) as error:
+        logging.info("There are no features in %s (%s).", path, type(error).__name__)
         return None
-    if stored != key:
-        logging.info("%s was made of other data, or with other weights or flags.", path)
+    if stored_key != key:
+        logging.info("%s is of other data, or of other weights or options.", path)
         return None
-    rows = np.memmap(path, "<f4", "r", offset=start, shape=shape)
-    if str(_checksum(rows)) != checksum:
-        logging.warning("%s is damaged: its features are computed anew.", path)
+    if rows.dtype != np.dtype("<f4") or str(_checksum(rows)) != checksum:
+        logging.warning("%s is damaged: its features are computed again.", path)
         return None
     return rows
 
@@ -223,28 +206,16 @@ def _checksum(rows: np.ndarray) -> int:
     return checksum
 
 
-def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], int]:
-    """Returns the shape of the array in a NumPy file, and where its values begin."""
-    if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("another version")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype != np.dtype("<f4"):
-        raise ValueError("another type")
-    return shape, file.tell()
-
-
 class FeatureBatches(Batches):
-    """Batches of `features`, `label_ids` and `label_mask` of windows, a word in each place.
-
-    They are formed as those of records, and trimmed to the longest window.
+    """Batches of the `features`, `label_ids` and `label_mask` of the words of windows.
 
     Args:
-      features: Those of the windows.
-      arrays: What `compact` gives of the windows.
+      features: The features of the windows.
+      arrays: The arrays of `compact` for the windows.
       batch_size: Windows per step, over all replicas.
-      seed: As `bert.training.batches.Batches`.
-      trim: Whether to cut off what is padding in a whole batch. This changes no result, up to
-        rounding and dropout masks.
+      seed: The seed of the order, for training; None to read all windows once.
+      trim: Whether to remove positions that are padding in the whole batch. Results stay the same,
+        up to rounding and dropout masks.
     """
 
     def __init__(
@@ -277,8 +248,8 @@ class FeatureBatches(Batches):
     def _dataset(
         self, context: tf.distribute.InputContext, first_step: int, end_step: int
     ) -> tf.data.Dataset:
-        # Here rather than in a thread of the data set, which would hide what is wrong with them.
-        self._features.open()
+        # Computed here, since a thread of the data set would hide the cause of an error.
+        _ = self._features.rows
         here = context.num_replicas_in_sync // context.num_input_pipelines
         share = context.get_per_replica_batch_size(self.batch_size)
 
@@ -301,7 +272,7 @@ class FeatureBatches(Batches):
     def _gather(self, numbers: Sequence[int] | np.ndarray) -> list[np.ndarray]:
         """Returns the features, labels and mask of windows, padded."""
         masks = self._arrays["label_mask"][numbers]
-        # At least 1, for the share of a replica that has no windows.
+        # At least 1, for a replica that gets no windows.
         longest = max(int(masks.sum(axis=1).max(initial=1)), 1) if self.trim else masks.shape[1]
         features = np.zeros((len(numbers), longest, *self._features.shape), np.float32)
         for row, number in enumerate(numbers):
@@ -311,7 +282,7 @@ class FeatureBatches(Batches):
 
 
 class _Records(Records):
-    """The windows one by one, as records, for a batch that is to be looked at later."""
+    """The windows as records, for a batch that is saved for inspection."""
 
     def __init__(self, features: WordFeatures, arrays: Arrays) -> None:
         self._features = features
@@ -330,4 +301,4 @@ class _Records(Records):
         return records
 
     def check(self, numbers: np.ndarray, features: Mapping[str, Any]) -> None:
-        """Does nothing: what was read is what was written."""
+        """Accepts all windows, which need no check of a file."""

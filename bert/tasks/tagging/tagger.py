@@ -1,0 +1,319 @@
+"""The task of tagging words, such as those of names (paper, section 5.3)."""
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+from scipy.special import softmax
+
+import modeling
+import tokenization
+from bert.files.inputs import Input
+from bert.files.owned import claim
+from bert.network.heads import tagging_model, tagging_objective
+from bert.tasks.bilstm import bilstm_fields
+from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
+from bert.tasks.options import Teacher as TeacherOptions
+from bert.tasks.split import split_fields
+from bert.tasks.tagging import predictions as tagging_predictions
+from bert.tasks.tagging import sentences as tagging_sentences
+from bert.tasks.tagging import windows as tagging_windows
+from bert.tasks.tagging.scores import format_report
+from bert.tasks.tagging.sentences import Sentence, TaggedFiles
+from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.teacher import Teacher, order_of_labels
+from bert.tasks.tagging.words import Span, find_spans
+from bert.tasks.task import ASKED, Arrays, ExampleFile, Inputs, Outputs, Part, Row, collect_padded
+from bert.training.batches import LENGTH, Feature, encoder_features
+from bert.training.objective import Objective
+from bert.training.scores import save_results, save_scores
+
+# The scores in `eval_results.txt` and `test_results.txt`, if they exist.
+_SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1", "loss")
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """The prediction for each sentence, and the loss, which is NaN without gold tags."""
+
+    sentences: list[tagging_predictions.Prediction]
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RawText(Sentence):
+    """A sentence of the words of a raw text.
+
+    Attributes:
+      text: The text.
+      spans: The span of each word in the text.
+    """
+
+    text: str
+    spans: Sequence[Span]
+
+    @classmethod
+    def read(cls, text: str, unit: str) -> "RawText":
+        """Returns a text split into units, words or characters."""
+        spans = find_spans(text, unit)
+        return cls([text[start:end] for start, end in spans], text=text, spans=spans)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging:
+    """The task of tagging words, which implements the protocols of `bert.tasks.task`.
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: The tokenizer of the model.
+      max_seq_length: Maximum tokens per window, including [CLS] and [SEP].
+      tag_set: The tags of the model.
+      document_context: Whether windows are filled with the neighbouring sentences.
+      files: The files of sentences; None for a trained model without data.
+      sentences: The sentences of each split of the files.
+      output_scheme: The scheme of predictions in files; None for that of the tag set.
+      teacher: The model to learn from in addition to the tags, if any.
+      add_bilstm: Whether a BiLSTM is between the encoder and the head.
+    """
+
+    config: modeling.BertConfig
+    tokenizer: tokenization.FullTokenizer
+    max_seq_length: int
+    tag_set: TagSet
+    document_context: bool = False
+    files: TaggedFiles | None = None
+    sentences: Mapping[str, list[Sentence]] = dataclasses.field(default_factory=dict)
+    output_scheme: str | None = None
+    teacher: Teacher | None = None
+    add_bilstm: bool = False
+
+    kind = "tagging"
+    fields = ("text",)
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        return ("words",) if self.tag_set.answers_with_words else ("entities",)
+
+    @property
+    def metric(self) -> str:
+        return "accuracy" if self.tag_set.is_plain else "f1"
+
+    @property
+    def counts_examples(self) -> bool:
+        return False
+
+    @property
+    def guess(self) -> str:
+        guesses_tag = self.tag_set.is_plain or self.tag_set.is_segmentation
+        return "always giving the most frequent tag" if guesses_tag else "tagging every word as O"
+
+    def stored(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "task": self.tag_set.to_dict(),
+            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
+            "max_seq_length": self.max_seq_length,
+            "document_context": self.document_context,
+            "feature_based": False,
+            "feature_layers": None,
+            "lstm_size": None,
+            **split_fields(self.files.dev_split if self.files else None),
+            **bilstm_fields(add_bilstm=self.add_bilstm),
+        }
+
+    def fixed(self, *, is_training: bool) -> Collection[str]:
+        names = ("kind", "task", "do_lower_case", "feature_based", "feature_layers", "lstm_size")
+        # A trained model may predict with other windows, but training must not resume with them.
+        return (*names, *["max_seq_length", "document_context"] * is_training)
+
+    def read(self, splits: Collection[str]) -> dict[Part, Sequence[Sentence]]:
+        examples: dict[Part, Sequence[Sentence]]
+        examples = {Part(split): self.sentences[split] for split in splits}
+        if self.teacher and self.teacher.unlabeled and "train" in splits:
+            logging.info("Read %d sentences that the teacher tags.", len(self.teacher.unlabeled))
+            examples[Part("train")] = [*self.sentences["train"], *self.teacher.unlabeled]
+        return examples
+
+    def parse(self, rows: Sequence[Row]) -> list[RawText]:
+        return [RawText.read(row["text"], self.tag_set.unit) for row in rows]
+
+    def with_teacher(
+        self, model: TeacherModel, layers: Layers | None, options: TeacherOptions
+    ) -> "Tagging":
+        """Returns the task of a student that learns from another model.
+
+        Args:
+          model: The teacher.
+          layers: The layers of the teacher that the student learns.
+          options: The weights of the teacher, and its file of texts without labels.
+
+        Raises:
+          ValueError: if the teacher has other tags, or the texts cannot be read.
+        """
+        order = order_of_labels(self.tag_set, model.task.tag_set, options.teacher or "")
+
+        def answer(sentences: Sequence[Sentence]) -> np.ndarray:
+            inputs, outputs = model.compute(sentences)
+            shape = inputs.arrays["label_ids"].shape
+            logits = collect_padded(outputs, shape, "logits")
+            return tagging_predictions.word_logits(inputs.arrays, logits)[:, order]
+
+        unlabeled = []
+        if options.unlabeled_file:
+            unlabeled = self.parse_unlabeled(
+                read_unlabeled(options.unlabeled_file, self.fields, {})
+            )
+        teacher = Teacher(
+            answer,
+            unlabeled,
+            options.teacher_weight,
+            options.distillation_temperature,
+            layers,
+        )
+        return dataclasses.replace(self, teacher=teacher)
+
+    def parse_unlabeled(self, rows: Sequence[Input]) -> list[RawText]:
+        """Returns the sentences of texts without tags, each of which is a document."""
+        texts = self.parse([row.row or {} for row in rows])
+        return [
+            dataclasses.replace(text, document=-row.line)
+            for text, row in zip(texts, rows, strict=True)
+            if text.words
+        ]
+
+    def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
+        arrays = tagging_windows.make_features(
+            examples,
+            self.tag_set,
+            self.tokenizer,
+            self.max_seq_length,
+            document_context=self.document_context,
+            whole_words=self.config.is_word_vectors,
+            logs=part != ASKED,
+        )
+        if not len(arrays["word_ids"]):
+            # The model needs a window even if all texts are blank.
+            blank = np.zeros((1, self.max_seq_length), np.int32)
+            arrays = {**dict.fromkeys(arrays, blank), "word_ids": blank + tagging_windows.NO_WORD}
+        return Inputs(part, examples, arrays)
+
+    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
+        arrays, features = inputs.arrays, self._record_features()
+        if self.teacher and inputs.part.split == "train":
+            arrays = {**arrays, **self.teacher.arrays(inputs.examples, arrays)}
+            features |= self.teacher.features(len(self.tag_set.labels), self.max_seq_length)
+        file.write({name: arrays[name] for name in features})
+        lengths = arrays["input_mask"].sum(axis=1)
+        return dataclasses.replace(inputs, batches=file.open(features, lengths))
+
+    def _record_features(self) -> dict[str, Feature]:
+        def per_token(limit: int, limit_source: Any) -> Feature:
+            length = self.max_seq_length
+            return Feature(length, LENGTH, limit, limit_source, per_token=True)
+
+        return {
+            **encoder_features(
+                max_seq_length=self.max_seq_length,
+                vocab_size=self.config.vocab_size,
+                type_vocab_size=self.config.type_vocab_size,
+            ),
+            "label_ids": per_token(len(self.tag_set.labels), "the number of labels"),
+            "label_mask": per_token(2, "a mask"),
+        }
+
+    def make_model(self, precision: str) -> keras.Model:
+        layers = self.teacher.layers if self.teacher else None
+        model = tagging_model(
+            self.config,
+            len(self.tag_set.labels),
+            dtype=precision,
+            gives_layers=layers is not None,
+            add_bilstm=self.add_bilstm,
+        )
+        return layers.extend(model) if layers else model
+
+    def whole_model(self, model: keras.Model) -> keras.Model:
+        return without_layers(model) if self.teacher and self.teacher.layers else model
+
+    def objective(self, inputs: Inputs) -> Objective:
+        parts = tagging_objective(self.teacher.blend() if self.teacher else None)
+        layers = self.teacher.layers if self.teacher else None
+        return Objective(*(layers.objective(*parts) if layers else parts))
+
+    def decode(self, inputs: Inputs, outputs: Outputs) -> Predictions:
+        arrays = inputs.arrays
+        logits = collect_padded(outputs, arrays["label_ids"].shape, "logits")
+        predictions = tagging_predictions.decode(self.tag_set, inputs.examples, arrays, logits)
+        if not self._has_labels(inputs.examples):
+            return Predictions(predictions, math.nan)
+        known = tagging_predictions.is_known(inputs.examples, self.tag_set)
+        return Predictions(predictions, tagging_predictions.loss(arrays, logits, known))
+
+    def _has_labels(self, sentences: Sequence[Sentence]) -> bool:
+        return tagging_sentences.has_labels(sentences, self.tag_set.scheme)
+
+    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
+        logits = outputs["logits"]
+        return softmax(logits[arrays["input_mask"][:, : logits.shape[1]] > 0], axis=-1)
+
+    def answers(self, inputs: Inputs, predictions: Predictions) -> list[dict[str, Any]]:
+        """Returns the entities of each text from `text_entities`, or its words from `as_word`."""
+        (name,) = self.answer_names
+        convert = tagging_predictions.as_word if self.tag_set.answers_with_words else dict
+        find = tagging_predictions.text_entities
+        return [
+            {name: [convert(e) for e in find(raw.text, raw.spans, each, self.tag_set.scheme)]}
+            for raw, each in zip(inputs.examples, predictions.sentences, strict=True)
+        ]
+
+    def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
+        if not self._has_labels(inputs.examples):
+            return {}
+        scores = tagging_predictions.score(self.tag_set, inputs.examples, predictions.sentences)
+        baseline = {"baseline": scores.pop("baseline"), "baseline_metric": self.metric}
+        return {**scores, "loss": predictions.loss, **baseline}
+
+    def write(
+        self,
+        folder: str,
+        step: int,
+        inputs: Inputs,
+        predictions: Predictions,
+        scores: Mapping[str, Any],
+    ) -> None:
+        self._write_predictions(folder, inputs, predictions)
+        if not scores:
+            return
+        part = {"dev": "eval", "test": "test"}[inputs.part.split]
+        results = {f"{part}_{name}": scores[name] for name in _SCORES if name in scores}
+        name = f"{part}_results"
+        save_results(folder, step, {**results, "loss": scores["loss"]}, name=name)
+        save_scores(folder, step, scores, name)
+        for line in format_report(scores).splitlines():
+            logging.info("  %s", line)
+
+    def _write_predictions(self, folder: str, inputs: Inputs, predictions: Predictions) -> None:
+        assert self.files is not None
+        sentences, split = inputs.examples, inputs.part.split
+        path = claim(folder, f"{'dev_' * (split == 'dev')}predictions.txt")
+        is_part = split == "dev" and self.files.dev_split is not None
+        tags = (each.tags for each in predictions.sentences)
+        tagging_sentences.write_predictions(
+            path,
+            self.files.find("train" if is_part else split),
+            self.files.columns,
+            zip(sentences, tags, strict=True),
+            self.output_scheme or self.tag_set.scheme,
+            is_part=is_part,
+        )
+        logging.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
+
+    def export(self, folder: str, model: keras.Model) -> None:
+        # Importing what writes graphs takes time, which predictions do not need.
+        from bert.tasks.tagging.export import export_tagger  # noqa: PLC0415
+
+        export_tagger(folder, model, self.tokenizer, self.tag_set, self.max_seq_length)
