@@ -375,7 +375,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 import run_ner
-from bert.tasks import heads
+from bert.network import heads
 heads.HEAD_DROPOUT_PROB = 0.0
 results = {}
 for name, settings in json.loads(sys.argv[1]).items():

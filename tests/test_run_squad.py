@@ -325,9 +325,6 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"do_train": False}, "At least one of `do_train`"),
-        ({"train_file": None}, "`do_train` needs `train_file`"),
-        ({"do_predict": True, "predict_file": None}, "`do_predict` needs `predict_file`"),
         ({"max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"max_query_length": 13}, "`max_seq_length` must be greater than 16"),
         ({"init_checkpoint": "cased_L-12_H-768_A-12/bert_model.ckpt"}, "do_lower_case"),

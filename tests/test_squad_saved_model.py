@@ -205,7 +205,6 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     [
         ({"max_seq_length": 17}, "`max_seq_length` must be at most 16, .* Received 17"),
         ({"max_query_length": 13}, "`max_seq_length` must be greater than 16"),
-        ({"doc_stride": 0}, "`doc_stride` must be at least 1"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, changes, message):

@@ -205,12 +205,6 @@ def test_a_sentence_without_words_has_no_window_and_no_tags():
     assert decode(TAG_SET, [Sentence([])], empty, np.zeros((0, 8, 5)))[0].tags == []
 
 
-def test_a_type_that_was_not_trained_is_an_error_with_its_line():
-    unknown = Sentence(["w", "w"], ["O", "B-Z"], 0, "dev.txt", [7, 8])
-    with pytest.raises(ValueError, match=r"dev.txt:8: .*among \['X', 'Y'\]. Received 'B-Z'"):
-        make_features([unknown], TAG_SET, TOKENIZER, 8)
-
-
 def test_features_of_other_sentences_are_an_error():
     features = make_features([sentence([1, 1])], TAG_SET, TOKENIZER, 8)
     with pytest.raises(ValueError, match=r"They have 2 words, not 3"):

@@ -13,8 +13,8 @@ from bert.tasks.options import Encoder, Lengths, Schedule
 from bert.tasks.tagging.entities import PLAIN
 from bert.tasks.tagging.feature_tagger import FeatureTagging
 from bert.tasks.tagging.options import DEFAULTS, FeatureOptions, TaggingData, TagOptions
-from bert.tasks.tagging.sentences import TaggedFiles
 from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tagged_files import TaggedFiles
 from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.task import TaskContext, stored_field
 

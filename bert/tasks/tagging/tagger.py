@@ -23,8 +23,9 @@ from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging.scores import format_report
-from bert.tasks.tagging.sentences import Sentence, TaggedFiles
+from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tagged_files import TaggedFiles
 from bert.tasks.tagging.teacher import Teacher, order_of_labels
 from bert.tasks.tagging.words import Span, find_spans
 from bert.tasks.task import ASKED, Arrays, ExampleFile, Inputs, Outputs, Part, Row, collect_padded
