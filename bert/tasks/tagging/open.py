@@ -11,7 +11,7 @@ from bert.tasks.bilstm import check_lstm_export, find_bilstm, stored_bilstm
 from bert.tasks.layers import check_layers
 from bert.tasks.options import Encoder, Lengths, Schedule
 from bert.tasks.tagging.entities import PLAIN
-from bert.tasks.tagging.feature_tagger import FeatureTagging
+from bert.tasks.tagging.feature_tagging import FeatureTagging
 from bert.tasks.tagging.options import DEFAULTS, FeatureOptions, TaggingData, TagOptions
 from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.tagged_files import TaggedFiles
