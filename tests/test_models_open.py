@@ -142,15 +142,17 @@ class Table:
         (lambda model: model.encode(Table()), "`texts` must be a list"),
         (lambda model: model.fill_mask(Table()), "`texts` must be a list"),
         (lambda model: model.fill_mask(["[MASK]"], top_k=0), "`top_k` must be at least 1"),
+        (lambda model: model.encode(["a"], "third"), "`layer` must list numbers"),
+        (lambda model: model.encode(["a"], pooling="none"), "`pooling` must be mean, max or cls"),
+        (lambda model: bert.load("nowhere/to be found"), "model` must name a checkpoint"),
     ],
 )
-def test_what_is_no_list_of_texts_is_named(pretrained, ask, message):
+def test_what_cannot_be_is_refused(pretrained, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(pretrained)
 
 
-def test_no_text_is_no_vector(pretrained, released):
-    assert pretrained.encode([]).shape == (0, pretrained.config.hidden_size)
+def test_no_text_is_no_input(pretrained, released):
     assert pretrained.inputs([])["input_ids"].shape[0] == 0
     with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
         bert.load(released, batch_size=0)
@@ -297,21 +299,6 @@ def test_what_a_folder_says_of_its_tokenizer_goes_on(tmp_path):
     (pretrained / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
     with pytest.raises(ValueError, match=r"`tokenizer\.strip_accents` is False only there"):
         run_classifier.run(make(do_train=True, init_checkpoint=str(pretrained)))
-
-
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (lambda model: model.encode("a text"), "`texts` must be a list"),
-        (lambda model: model.encode([("a", "b", "c")]), "a pair of strings"),
-        (lambda model: model.encode(["a"], "third"), "`layer` must list numbers"),
-        (lambda model: model.encode(["a"], pooling="none"), "`pooling` must be mean, max or cls"),
-        (lambda model: bert.load("nowhere/to be found"), "model` must name a checkpoint"),
-    ],
-)
-def test_what_cannot_be_is_refused(pretrained, ask, message):
-    with pytest.raises(ValueError, match=message):
-        ask(pretrained)
 
 
 def test_a_name_of_a_cased_release_is_not_lower_cased(released, tmp_path):

@@ -72,13 +72,13 @@ def make_model(architecture: str, config: modeling.BertConfig, num_outputs: int 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What became of the tensors.
+    """The tensors of a conversion.
 
     Attributes:
       found: Tensors in the source.
       converted: Tensors in the result.
       missing: Variables of the architecture that the source lacks.
-      difference: The largest between outputs of source and result; None if not verified.
+      difference: The largest difference between outputs of source and result; None if not verified.
     """
 
     found: list[str]
@@ -140,7 +140,7 @@ class Conversion:
         """
         logging.info("Converting %s, which is a %s.", self.source.stored.prefix, self.architecture)
         make_folder(self.folder)
-        # Beside the output, so that files are moved in one step; a killed run leaves a .partial.
+        # The folder is beside the output, so that files can be renamed; a killed run leaves it.
         with tempfile.TemporaryDirectory(prefix="convert.partial", dir=self.folder) as staging:
             report = self._write_weights(os.path.join(staging, self.name))
             for name, text in self.files.items():
@@ -326,7 +326,7 @@ def _make_files(
     task = _find_task(source, folder, architecture)
     casing, options = folder.do_lower_case, _tokenizer_options(folder)
     files = make_files(folder.config, vocabulary, task or None, casing, options)
-    # How vectors of texts are made stays as it is.
+    # The files of sentence-transformers are copied.
     for name in sentence_transformers.FILES:
         if path := find_file(folder.path, [name]):
             files[name] = read_file(path)
@@ -382,7 +382,7 @@ def _huggingface_config(folder: ModelFolder, architecture: str) -> dict[str, Any
 
 
 def _find_task(source: ConversionSource, folder: ModelFolder, architecture: str) -> dict[str, Any]:
-    """Returns the `task.json` of the result, or {} where the files do not say enough."""
+    """Returns the `task.json` of the result, or {} where the files do not describe the task."""
     answers = ("version_2_with_negative", "null_score_diff_threshold")
     given = {name: getattr(source, name) for name in ("is_pair", *answers)}
     overrides = Overrides(**given)

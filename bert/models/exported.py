@@ -1,4 +1,4 @@
-"""An exported SavedModel, which answers through its signature as the model that was exported."""
+"""Predicts with an exported SavedModel, as with the model that was exported."""
 
 import contextlib
 import errno
@@ -48,7 +48,7 @@ class ExportedModel:
     Attributes:
       fields: Names of an input's values.
       answer_names: Names of the values of an answer.
-      task: The model itself, since its graph has the task.
+      task: The model itself, whose graph computes the answers.
 
     Raises:
       OptionError: where the SavedModel is damaged, or not one of this project.
@@ -60,7 +60,7 @@ class ExportedModel:
         self._batch_size = batch_size
         serve = read_graph(path, option).signature_def["serving_default"]
         found, given = sorted(serve.inputs), sorted(serve.outputs)
-        kinds = [each for each in _KINDS if {*each[0]} == {*found} and each[1] in given]
+        kinds = [kind for kind in _KINDS if {*kind[0]} == {*found} and kind[1] in given]
         if not kinds:
             raise OptionError(
                 option,
@@ -82,10 +82,10 @@ class ExportedModel:
             self._describe()
 
     def _describe(self) -> None:
-        """Runs the graph once, since only its outputs say what an answer holds."""
+        """Runs the graph once: only its outputs show the values of an answer."""
         self._serve = self._model.signatures["serving_default"]
         # A graph computes in the type of its weights.
-        for dtype in {each.dtype for each in self._serve.variables}:
+        for dtype in {variable.dtype for variable in self._serve.variables}:
             assume_frozen_weights(dtype.name)
         self.labels = self._constants("labels")
         self.answers_with_words = self.kind == "tagging" and _answers_with_words(
@@ -100,7 +100,7 @@ class ExportedModel:
         """Returns the texts of a signature without inputs, [] where there is none of that name."""
         if name not in self._model.signatures:
             return []
-        return [each.decode() for each in self._model.signatures[name]()[name].numpy()]
+        return [text.decode() for text in self._model.signatures[name]()[name].numpy()]
 
     def predict(
         self, inputs: Sequence[Any], *, between: Callable[[], None] = lambda: None
@@ -129,14 +129,14 @@ class ExportedModel:
             if name in LISTS:
                 column = tf.ragged.constant(column, tf.string).to_tensor("")
             values[name] = tf.constant(column, tf.string)
-        return {name: each.numpy() for name, each in self._serve(**values).items()}
+        return {name: output.numpy() for name, output in self._serve(**values).items()}
 
 
 def _check_endings(rows: Sequence[Row]) -> None:
     """Checks endings, since an error of the graph would not name the input."""
     for number, row in enumerate(rows):
         endings = row.get("endings")
-        if endings is not None and sum(bool(each.strip()) for each in endings) < 2:
+        if endings is not None and sum(bool(ending.strip()) for ending in endings) < 2:
             raise ValueError(
                 f"Input {number}, counted from 0, must have at least two endings that are not "
                 f"blank. Received {endings!r:.200}."
@@ -180,7 +180,7 @@ def _written_by_export(noun: str) -> Message:
 
 def _is_refusal(error: BaseException) -> bool:
     """Returns whether an error is of the machine, such as too little memory, and not of files."""
-    # The reader of weights raises errors without a class of their own, which differ by their text.
+    # The reader of weights raises errors of one class, which differ by their text.
     return (
         isinstance(error, _REFUSALS)
         or bool(getattr(error, "errno", None))

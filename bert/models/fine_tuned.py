@@ -1,4 +1,4 @@
-"""A fine-tuned model in memory: loaded once, queried often."""
+"""Loads a fine-tuned model into memory and predicts with it."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from bert.weights.folder import ModelFolder
 
 
 class LoadedModel(Encoding):
-    """A fine-tuned model that answers.
+    """A fine-tuned model, which predicts.
 
     Args:
       task: The task of the model.
@@ -141,7 +141,7 @@ def open_fine_tuned(
 
     Args:
       folder: The folder of the model.
-      overrides: What the folder does not say of the model.
+      overrides: Options in place of what the folder says.
       batch_size: Maximum sequences that go through the model together.
       precision: Name of a dtype policy.
 

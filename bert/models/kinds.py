@@ -1,7 +1,7 @@
-"""What a fine-tuned model decides, whoever has trained it.
+"""Finds the task of a fine-tuned model, whatever program has trained it.
 
-The folder of a training run of this project says it in `task.json`. A folder of transformers says
-most of it in `config.json`; one of the original says nothing, so that options must say it.
+A training run of this project writes the task to `task.json`. A folder of transformers has most of
+it in `config.json`. A folder of the original does not describe it, so that options must.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,14 +28,14 @@ Opener = Callable[[Mapping[str, Any], modeling.BertConfig, tokenization.FullToke
 # The head of a classifier, of a tagger, and of a model of multiple choice.
 _HEAD = "output_weights"
 
-# What may override a `task.json`, since the weights do not depend on it.
+# The options that may override a `task.json`, since the weights do not depend on them.
 _OF_ANSWERS: Mapping[str, type] = {
     "version_2_with_negative": bool,
     "null_score_diff_threshold": float,
 }
 _OF_FILES = ("bert_config_file", "vocab_file", "do_lower_case")
 
-# What may be said of a model of which kind.
+# The options of a model without `task.json`, by its class.
 _OF_KIND = {
     "BertForSequenceClassification": ("task_name", "labels", "is_pair"),
     "BertForTokenClassification": ("labels",),
@@ -66,7 +66,7 @@ def _open_multiple_choice(*model: Any) -> Task:
     return MultipleChoice.from_stored(*model)
 
 
-# By the `kind` in `task.json`, what opens the task; the modules of other kinds are not loaded.
+# The openers of tasks by the `kind` in `task.json`; each loads only the modules of its kind.
 KINDS: Mapping[str, Opener] = {
     "classification": _open_classification,
     "question_answering": _open_question_answering,
@@ -80,7 +80,7 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
 
     Args:
       folder: The folder of the model.
-      given: The option `architecture`; None for what the files say, or else by the heads.
+      given: The option `architecture`; None to decide by the files, or else by the heads.
 
     Raises:
       OptionError: where the folder lacks the head of that class.
@@ -117,7 +117,7 @@ def num_labels(folder: ModelFolder) -> int:
 
 
 def labels_of(folder: ModelFolder) -> list[str]:
-    """Returns the names of the outputs, by default those that transformers gives."""
+    """Returns the names of the outputs, by default the names of transformers."""
     return folder.labels or [f"LABEL_{number}" for number in range(num_labels(folder))]
 
 
@@ -125,8 +125,8 @@ def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
     """Returns the `task.json` of a fine-tuned model, or makes one where the folder has none.
 
     Raises:
-      ValueError: where the model is only pre-trained, or neither files nor options say what it
-        decides.
+      ValueError: where the model is only pre-trained, or neither files nor options describe its
+        task.
     """
     if folder.task:
         check_no_overrides(folder, overrides, but=("max_seq_length", *_OF_ANSWERS))
@@ -142,12 +142,12 @@ def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
 
 
 def make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> dict[str, Any]:
-    """Returns a `task.json` for a folder without one; {} where the model decides nothing known.
+    """Returns a `task.json` for a folder without one; {} where the task is unknown.
 
     Args:
       folder: The folder of the model, with vocabulary and casing.
       architecture: The class of the model.
-      overrides: What the folder does not say.
+      overrides: Options in place of what the folder says.
 
     Raises:
       OptionError: where an option does not fit the model.
@@ -199,7 +199,7 @@ def _check_used(folder: ModelFolder, architecture: str, overrides: Overrides) ->
 
 
 def _warn_of_assumptions(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
-    """Warns of what neither files nor options say."""
+    """Warns of assumptions where neither files nor options say."""
     is_open = overrides.is_pair is None and not overrides.task_name
     if architecture == "BertForSequenceClassification" and is_open:
         logging.warning(
@@ -293,13 +293,13 @@ def check_no_overrides(folder: ModelFolder, overrides: Overrides, but: tuple[str
     Raises:
       OptionError: naming the first option that may not.
     """
-    kind = f"whose {TASK_FILE} says what it decides" if folder.task else "that is only pre-trained"
+    kind = f"whose {TASK_FILE} has its task" if folder.task else "that is only pre-trained"
     names = [name for name in OVERRIDES if name not in (*_OF_FILES, *but)]
     overrides.check_absent(names, f"for a model {kind}", folder.path)
 
 
 def _check_complete(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
-    """Checks that the options say what no file does; one message names all that is missing."""
+    """Checks that files and options describe the task; one message names all that is missing."""
     missing: list[Message] = []
     if folder.do_lower_case is None:
         missing.append(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bert.models.exported import ExportedModel
     from bert.models.pretrained import PretrainedModel
 
-# Why options must not be given with an export, for messages.
+# The reason for messages why an export takes no options.
 FIXED = "for an exported model, in whose graph it is fixed"
 
 
@@ -64,7 +64,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     version_2_with_negative: bool | None = None,
     null_score_diff_threshold: float | None = None,
 ) -> "LoadedModel | ExportedModel | PretrainedModel":
-    """Returns a fine-tuned model, which answers, or one that fills masks and encodes texts.
+    """Returns a model in memory: fine-tuned, which predicts, or pre-trained, which fills masks.
 
     Args:
       model: The `--output_dir` of a script; a checkpoint of the original with its configuration and
@@ -158,7 +158,7 @@ def open_model(
     Args:
       model: As for `load`.
       option: The option that gave it, for messages.
-      overrides: What the files of the model do not say, or say otherwise.
+      overrides: Options in place of what the files of the model say.
       batch_size: Maximum sequences that go through the model together.
       precision: Name of a dtype policy.
       dry: Whether this is a dry run: the graph of an exported model is not run, and no model of the
@@ -214,7 +214,7 @@ def _open_export(export: Export, option: str, batch_size: int, *, runs: bool) ->
 
 
 def find_answering(model: QueriedModel, *, fetches: bool = True) -> ModelFolder | Export:
-    """Returns the folder of a model that answers, without loading the model.
+    """Returns the folder of a fine-tuned model or an export, without loading the model.
 
     With `fetches`, a model of the hub that is not in the local cache is fetched.
 
@@ -247,12 +247,12 @@ def open_answering(
 def find_folder(
     model: str, option: str, overrides: Overrides, *, fetches: bool = True
 ) -> ModelFolder:
-    """Returns the folder of a model: of a training run of ours, or any other that has weights.
+    """Returns the folder of a model: of a training run, or any other folder with weights.
 
     Args:
       model: As for `load`.
       option: The option that gave it, for messages.
-      overrides: What is not taken from the folder.
+      overrides: Options in place of what the folder says.
       fetches: Whether a model of the hub that is not in the local cache is fetched.
 
     Raises:

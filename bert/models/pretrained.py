@@ -207,7 +207,7 @@ class MaskedModel:
         guesses: list[list[list[Guess]]] = [[] for _ in texts]
         for numbers, batch in self._batches([(text, text.masks()) for text in texts], between):
             found = self._find_best(batch, min(top_k, self.config.vocab_size))
-            probabilities, ids = (each.numpy().tolist() for each in found)
+            probabilities, ids = (values.numpy().tolist() for values in found)
             for row, number in enumerate(numbers):
                 guesses[number] = [
                     self._guesses(probabilities[row][mask], ids[row][mask])
@@ -225,13 +225,15 @@ class MaskedModel:
         inputs = {name: np.array([values], np.int32) for name, values in named.items()}
         encoded = self.model.get_layer("bert")(inputs)
         outputs = [encoded["embedding_output"], *encoded["encoder_layers"]]
-        masked = tf.stack([tf.gather(each[0], text.masks()) for each in outputs])  # [L + 1, P, H]
+        masked = tf.stack(
+            [tf.gather(output[0], text.masks()) for output in outputs]
+        )  # [L + 1, P, H]
         head = self.model.get_layer("cls").predictions
         logits = head(masked, encoded["embedding_table"])  # [L + 1, P, V]
         best = tf.math.top_k(tf.nn.softmax(logits), min(top_k, self.config.vocab_size))
         layers = zip(best.values.numpy().tolist(), best.indices.numpy().tolist(), strict=True)
         found = [list(map(self._guesses, *layer)) for layer in layers]
-        return [list(each) for each in zip(*found, strict=True)]
+        return [list(guesses) for guesses in zip(*found, strict=True)]
 
     def _guesses(self, probabilities: Sequence[float], ids: Sequence[int]) -> list[Guess]:
         names = self.tokenizer.inv_vocab
@@ -332,7 +334,7 @@ class MaskedModel:
                 self.config.max_position_embeddings,
             )
             width = max(len(positions) for _, positions in rows)
-            # Padding predicts [CLS]; nobody reads these predictions.
+            # Padding predicts [CLS]; these predictions are not read.
             padded = [[*positions, *[0] * (width - len(positions))] for _, positions in rows]
             yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}
             between()
@@ -373,7 +375,7 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     model = MaskedModel(
         folder.config, tokenizer, batch_size, precision, predicts_next=predicts_next
     )
-    needed = [each.path for each in model.model.weights if each.path.startswith(HEAD)]
+    needed = [v.path for v in model.model.weights if v.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:
         raise OptionError(
             stored.option,

@@ -1,4 +1,7 @@
-"""Vectors of texts and of words: an encoder's outputs, pooled over tokens (paper, section 5.3)."""
+"""Computes vectors of texts and of words: an encoder's outputs, pooled over tokens.
+
+The paper uses such features in section 5.3.
+"""
 
 import functools
 import itertools
@@ -25,11 +28,11 @@ Text = str | Sequence[str]
 
 POOLINGS = ("mean", "max", "cls")
 
-# Limits of a chunk, within which texts of similar lengths are computed together: values of 4 bytes,
-# and lines.
+# Limits of a chunk, in which texts of similar lengths are computed together: values of 4 bytes, and
+# lines.
 CHUNK_VALUES = 1 << 25
 CHUNK_LINES = 1 << 12
-# Vectors that are compared together have at most this many values of 4 bytes.
+# Maximum values of 4 bytes in a block of vectors that are compared together.
 _BLOCK_VALUES = 1 << 22
 
 
@@ -61,9 +64,10 @@ class Encoding:
     ) -> np.ndarray:
         """Returns a vector for each text, float32 [N, W], in their order.
 
-        Defaults are as the folder of a sentence-transformers model says, or else the mean over
-        tokens of texts of any length. extract_features.py writes the same vectors to the last bit
-        for the same lengths and batches. In other batches, vectors differ by rounding.
+        A folder of sentence-transformers gives the defaults of `pooling`, `normalize` and
+        `max_seq_length`; without one, it is the mean over tokens of texts of any length.
+        extract_features.py writes the same vectors to the last bit for the same lengths and
+        batches. In other batches, vectors differ by rounding.
 
         Args:
           texts: The texts.
@@ -118,10 +122,10 @@ def extract(
     max_seq_length: int,
     between: Callable[[], None] = lambda: None,
 ) -> "Iterator[list[tuple[Line, list[np.ndarray]]]]":
-    """Yields chunks of lines in their order, each line with the values of the extractor.
+    """Yields chunks of lines in their order, with the extractor's values for each line.
 
     The memory does not depend on the number of lines. The same lines have the same values to the
-    last bit. `between` is called after each batch; an exception of it ends the work.
+    last bit. `between` is called after each batch; its exceptions end the work.
     """
     size = _size(extractor)
     for chunk in cut_by_size(lines, lambda line: size(len(line.tokens)), CHUNK_VALUES):
@@ -132,7 +136,7 @@ def extract(
 
 
 def _size(extractor: "Extractor") -> Callable[[int], int]:
-    """Returns the function from the tokens of a line to its share of `CHUNK_VALUES`."""
+    """Returns a function that maps the tokens of a line to its share of `CHUNK_VALUES`."""
     values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
 
     def size(num_tokens: int) -> int:
@@ -345,10 +349,10 @@ def unit_length(vectors: np.ndarray) -> np.ndarray:
 
 
 class Index:
-    """Finds the vectors nearest to others, by the cosine of the angle between them.
+    """Finds the nearest vectors by the cosine of the angle between two vectors.
 
     Args:
-      vectors: float32 [N, W], in memory or mapped from a file: they are read in blocks.
+      vectors: float32 [N, W], in memory or mapped from a file, which is read in blocks.
       center: Whether to subtract the mean of all vectors first. BERT's vectors lie in a narrow
         cone, so that any two seem similar (Ethayarajh, How Contextual are Contextualized Word
         Representations?, section 4.1); around their mean they do not. Whether the order of
@@ -371,8 +375,8 @@ class Index:
     def nearest(self, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the cosines and numbers of the nearest vectors, each [Q, K], nearest first.
 
-        K is `top_k`, or the number of vectors if that is less. Of equally near vectors, the first
-        count.
+        K is `top_k`, or the number of vectors if that is less. Among equally near vectors, the
+        first come first.
 
         Args:
           queries: float32 [Q, W].
