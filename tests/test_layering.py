@@ -48,7 +48,7 @@ BUDGETS = {
     "bert.original": 2443,
     "bert.pretraining": 4796,
     "bert.reports": 1257,
-    "bert.runs": 4480,
+    "bert.runs": 4346,
     "bert.scale": 2971,
     "bert.serving": 1806,
     "bert.tasks": 10128,

@@ -30,6 +30,7 @@ from bert.reports.sections import (
 
 HOSTILE = "</script><script>document.title='run'</script><!-- <b>&amp;'\" \u2028 %SCRIPT% \ud800"
 PARTS = {name: (ROOT / f"bert/reports/page.{name}").read_text() for name in ("html", "css", "js")}
+PARTS["js"] = (ROOT / "bert/reports/base.js").read_text() + PARTS["js"]
 
 
 def full_page(text="text"):
@@ -67,13 +68,14 @@ def full_page(text="text"):
         ],
         [Figure(text, 0.5, text)],
         {text: text, "--seed": 1},
+        text,
     )
 
 
 def test_hostile_text_neither_ends_the_script_nor_becomes_a_tag():
     plain, page = Parsed(format_page(full_page())), Parsed(format_page(full_page(HOSTILE)))
     assert [tag for tag, _ in page.tags] == [tag for tag, _ in plain.tags]
-    assert page.texts["title"] == HOSTILE
+    assert page.texts["title"] == f"{HOSTILE} ({HOSTILE})"
     assert page.content["sections"][1]["columns"][0] == HOSTILE
     assert page.texts["script"] == plain.texts["script"] == PARTS["js"]
 

@@ -7,7 +7,9 @@ from conftest import ROOT
 from bert.reports import page, sections
 from bert.reports.sections import Example, Link, Text, filter_link, to_json, worst_first
 
-SCRIPT = (ROOT / "bert/reports/page.js").read_text(encoding="utf-8")
+SCRIPT = "".join(
+    (ROOT / "bert/reports" / name).read_text(encoding="utf-8") for name in ("base.js", "page.js")
+)
 KINDS = [
     *(each for each in vars(sections).values() if dataclasses.is_dataclass(each)),
     *(page.Page, page.Figure),

@@ -107,7 +107,7 @@ def test_answers_and_nbest_lists_equal_the_original(tmp_path, golden, version):
     assert results == {"global_step": 0, **scores}
     names = {1: ["exact_match", "f1"], 2: ["exact", "f1", "total", "HasAns_exact", "best_f1"]}
     assert set(names[version]) <= set(scores)
-    assert "<title>Answers</title>" in (tmp_path / "predictions.html").read_text()
+    assert "<title>Question answering: " in (tmp_path / "predictions.html").read_text()
     sections = read_report(tmp_path)["sections"]
     assert sections["Answers"]["rows"][0][0]["target"] == "predictions.html"
     assert ["f1", pytest.approx(scores["f1"], abs=1e-3)] in sections["Scores"]["rows"]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -22,6 +23,26 @@ _PREDICTED = {
     (1,): "tokens, each behind those before it",
     (1, -1): "tokens, each once behind those before it and once before those behind it",
 }
+
+
+class Frequencies(NamedTuple):
+    """How frequent the answers are that a model is asked for.
+
+    Attributes:
+      num_frequent: How often the most frequent predicted token occurs.
+      num_tokens: How many tokens are predicted.
+      pair_share: The share of the more frequent answer about the second segment.
+    """
+
+    num_frequent: int
+    num_tokens: int
+    pair_share: float
+
+    def baselines(self, goal: Goal) -> dict[str, float]:
+        """Returns by score what always giving the most frequent answer reaches."""
+        tokens = {goal.accuracy: self.num_frequent / self.num_tokens} if self.num_tokens else {}
+        pairs = {"next_sentence_accuracy": self.pair_share} if goal.has_next_sentence else {}
+        return {**tokens, **pairs}
 
 
 def guess_first_records(
@@ -48,12 +69,8 @@ def perplexity_of(objective: str, results: Mapping[str, float]) -> float:
 
 def explain(
     objective: str, max_eval_steps: int, results: Mapping[str, float], batches: Batches
-) -> tuple[int, int]:
-    """Logs what the figures mean, beside the baseline's.
-
-    Returns:
-      How often the most frequent predicted token occurs, and how many tokens are predicted.
-    """
+) -> Frequencies:
+    """Logs what the scores mean beside a baseline; returns the frequencies that it follows from."""
     goal = GOALS[objective]
     num_steps = min(max_eval_steps, batches.num_batches)
     tokens, pairs = [], []
@@ -86,7 +103,8 @@ def explain(
             f"{pair_counts.sum():,}",
             100 * pair_counts.max() / pair_counts.sum(),
         )
-    return int(token_counts.max(initial=0)), int(token_counts.sum())
+    share = float(pair_counts.max() / pair_counts.sum())
+    return Frequencies(int(token_counts.max(initial=0)), int(token_counts.sum()), share)
 
 
 def warn_if_not_learned(

@@ -61,12 +61,12 @@ def _loss_chart(
     ]
     if series and any(_LOSS in line for line in scores):
         series.append(_series("loss on the dev set", scores, _LOSS))
-    return [Chart("Loss", series)] if series else []
+    return [Chart("Loss", series, "loss")] if series else []
 
 
 def _score_charts(scores: Sequence[Mapping[str, Any]]) -> list[Chart]:
     names = _names(scores)
-    # SQuAD's are in percent. Of others, what is beyond 1 is no score.
+    # The scores of SQuAD are in percent. A value above 1 is no score of another task.
     most = 100.0 if any(name.startswith("exact") for name in names) else 1.0
     lines = [
         _series(_title(name), scores, name)
@@ -79,14 +79,14 @@ def _score_charts(scores: Sequence[Mapping[str, Any]]) -> list[Chart]:
         for line in lines
         if len(line.points) > 1 and max(abs(y) for _, y, *_ in line.points) <= most
     ]
-    return [Chart("Scores on the dev set", shown)] if shown else []
+    return [Chart("Scores on the dev set", shown, f"score, of {most:g}")] if shown else []
 
 
 def _other_charts(train: Sequence[Mapping[str, Any]]) -> list[Chart]:
     names = [name for name in _names(train) if not name.endswith(_LOSS)]
     names.sort(key=lambda name: name != "learning_rate")
     lines = [_series(_title(name), train, name) for name in names]
-    return [Chart(line.name.capitalize(), [line]) for line in lines if line.points]
+    return [Chart(line.name.capitalize(), [line], line.name) for line in lines if line.points]
 
 
 def _names(lines: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -1,36 +1,3 @@
-"use strict";
-// All text goes onto the page as text: nothing here makes HTML of a string.
-const page = JSON.parse(document.getElementById("content").textContent);
-const byId = (id) => document.getElementById(id);
-const atOnce = 25;
-const svgNames = "http://www.w3.org/2000/svg";
-
-function element(name, className, ...children) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  made.append(...children.filter((child) => child !== "" && child !== null));
-  return made;
-}
-
-function drawn(name, attributes, text) {
-  const made = document.createElementNS(svgNames, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-function figure(value) {
-  if (value === null) return "–";
-  if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en");
-  if (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6) {
-    return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
-  }
-  return String(Number(value.toPrecision(4)));
-}
-
-const share = (probability) => probability.toFixed(3);
-
 // Filters: they stand behind the # of the address, so that a link can set them.
 
 const readFilters = () => new URLSearchParams(location.hash.slice(1));
@@ -80,7 +47,7 @@ function path(points, x, y) {
 
 function drawChart(holder, chart) {
   const width = Math.max(holder.clientWidth, 200);
-  const place = { left: 46, right: width - 10, top: 6, bottom: 176 };
+  const place = { left: 46, right: width - 10, top: 18, bottom: 176 };
   const points = chart.series.flatMap((series) => series.points);
   const values = points.flatMap((point) => [point[1], point[2] ?? point[1], point[3] ?? point[1]]);
   let [low, high] = [Math.min(...values), Math.max(...values)];
@@ -92,8 +59,8 @@ function drawChart(holder, chart) {
     .filter((tick) => Number.isInteger(tick) && tick >= first && tick <= last);
   const x = scale(first, last, place.left + (first === last ? 20 : 0), place.right);
   const y = scale(yTicks[0], yTicks[yTicks.length - 1], place.bottom, place.top);
-  const svg = drawn("svg", { viewBox: "0 0 " + width + " 200", height: 200, role: "img",
-    "aria-label": chart.title + " over steps " + first + " to " + last });
+  const svg = drawn("svg", { viewBox: "0 0 " + width + " 214", height: 214, role: "img",
+    "aria-label": chart.title + ", " + chart.x + " " + first + " to " + last });
   axes(svg, place, first === last ? [first] : xTicks, yTicks, x, y);
   chart.series.forEach((series, number) => {
     const group = drawn("g", { class: "c" + (number % 6) });
@@ -110,6 +77,8 @@ function drawChart(holder, chart) {
     }
     svg.append(group);
   });
+  svg.append(drawn("text", { x: place.right, y: place.bottom + 32, "text-anchor": "end" }, chart.x + " →"));
+  svg.append(drawn("text", { x: 0, y: 9 }, "↑ " + chart.y));
   hover(svg, place, chart, x);
   holder.replaceChildren(svg);
 }
@@ -131,10 +100,10 @@ function hover(svg, place, chart, x) {
     cross.setAttribute("x1", x(step));
     cross.setAttribute("x2", x(step));
     cross.setAttribute("visibility", "visible");
-    const lines = ["step " + figure(step)];
+    const lines = [chart.x + " " + figure(step)];
     for (const series of chart.series) {
       const point = nearest(series.points, step);
-      const where = point[0] === step ? "" : " (step " + figure(point[0]) + ")";
+      const where = point[0] === step ? "" : " (" + chart.x + " " + figure(point[0]) + ")";
       const range = point.length > 2 ? "  " + figure(point[2]) + " to " + figure(point[3]) : "";
       lines.push(series.name + "  " + figure(point[1]) + range + where);
     }
@@ -222,8 +191,8 @@ function drawScatter(holder, section) {
     "aria-label": section.title });
   axes(svg, place, ticks, ticks, x, y);
   svg.append(drawn("line", { class: "diagonal", x1: x(ends[0]), y1: y(ends[0]), x2: x(ends[1]), y2: y(ends[1]) }));
-  svg.append(drawn("text", { x: (place.left + place.right) / 2, y: size - 6, "text-anchor": "middle" }, "right"));
-  svg.append(drawn("text", { x: place.left + 6, y: place.top + 10 }, "said"));
+  svg.append(drawn("text", { x: (place.left + place.right) / 2, y: size - 6, "text-anchor": "middle" }, "right →"));
+  svg.append(drawn("text", { x: place.left + 6, y: place.top + 10 }, "↑ said"));
   for (const [right, said, number] of section.points) {
     const point = drawn("circle", { class: "point", cx: x(right).toFixed(1), cy: y(said).toFixed(1), r: 3.5 });
     point.addEventListener("pointermove", (event) =>
@@ -262,14 +231,7 @@ const blocks = {
   marked: (block) => element("p", "text", named(block.name), ...block.pieces.map((piece) =>
     typeof piece === "string" ? piece
       : element("mark", piece.look, piece.text, piece.label ? element("small", "", piece.label) : ""))),
-  bars: (block) => element("ul", "bars", ...block.bars.map((bar) => {
-    const chips = [bar.is_said ? "said" : "", bar.is_right ? "right" : ""].filter(Boolean);
-    const row = element("li", chips.join(" "), element("span", "name", bar.text),
-      chips.length ? element("span", "chip", chips.join(" and ")) : "",
-      element("span", "number", share(bar.probability)));
-    row.style.setProperty("--part", bar.probability);
-    return row;
-  })),
+  bars: (block) => showBars(block.bars),
   places: showPlaces,
 };
 
@@ -289,16 +251,6 @@ function showExample(example) {
     ...example.blocks.map((block) => blocks[block.kind](block)));
 }
 
-function choice(form, name, title, options) {
-  const select = element("select", "", ...options.map(([value, text]) => {
-    const option = element("option", "", text);
-    option.value = value;
-    return option;
-  }));
-  select.name = name;
-  form.append(element("label", "", title, select));
-}
-
 function makeForm(section) {
   const form = element("form", "");
   const labels = section.labels.map((label) => [label, label]);
@@ -310,11 +262,7 @@ function makeForm(section) {
     choice(form, "said", "Said", [["", "any"], ...labels]);
   }
   choice(form, "order", "Order", [["", section.order + " first"], ["file", "as in the file"]]);
-  const search = element("input", "");
-  search.type = "search";
-  search.name = "search";
-  search.size = 14;
-  form.append(element("label", "", "Containing", search));
+  searchField(form);
   const reset = element("button", "plain", "Show all");
   reset.type = "button";
   reset.addEventListener("click", () => goTo(section.key, {}));
@@ -338,8 +286,7 @@ function chooseExamples(section, filters) {
 function showExamples(section) {
   const form = makeForm(section);
   const list = element("div", "");
-  const more = element("button", "plain more", "More");
-  more.type = "button";
+  const more = moreButton();
   let chosen = [];
   let shown = 0;
   function show() {
@@ -388,15 +335,7 @@ const kinds = { curves: showCurves, table: showTable, matrix: showMatrix, scatte
 const redraws = [];
 
 function showPage() {
-  byId("title").textContent = page.title;
-  for (const each of page.figures) {
-    byId("figures").append(element("div", "", element("dt", "", each.name),
-      element("dd", "", figure(each.value)), each.note ? element("dd", "note", each.note) : ""));
-  }
-  for (const [name, value] of Object.entries(page.facts)) {
-    byId("facts").append(element("dt", "", name), element("dd", "", figure(value)));
-  }
-  byId("settings").hidden = !Object.keys(page.facts).length;
+  showHead();
   for (const section of page.sections) {
     byId("sections").append(element("section", "", element("h2", "", section.title),
       section.note ? element("p", "note", section.note) : "", ...kinds[section.kind](section)));

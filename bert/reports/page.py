@@ -34,20 +34,27 @@ class Page:
     """What a page shows.
 
     Attributes:
-      title: Of the page.
-      sections: Below each other.
+      title: The title of the page.
+      sections: The sections, the first at the top.
       figures: The numbers at the head.
-      facts: By name, what was asked for.
+      facts: The options of the run, by name.
+      subtitle: Where the page is from.
     """
 
     title: str
     sections: Sequence[Section]
     figures: Sequence[Figure] = ()
     facts: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
+    subtitle: str = ""
+
+    @property
+    def name(self) -> str:
+        """The title and the subtitle in a line, for the window."""
+        return f"{self.title} ({self.subtitle})" if self.subtitle else self.title
 
 
 def write_page(path: str, page: Page) -> None:
-    """Writes a page, which appears when it is whole."""
+    """Writes a page; the file appears when it is complete."""
     with replace_files([path]) as (file,):
         # A lone surrogate becomes the escape that JSON has for it.
         file.write(format_page(page).encode(errors="backslashreplace"))
@@ -55,8 +62,13 @@ def write_page(path: str, page: Page) -> None:
 
 def format_page(page: Page) -> str:
     """Returns a page as HTML."""
-    parts = {name: read_part(f"page.{name}") for name in ("html", "css", "js")}
-    return fill_page(parts["html"], parts["css"], parts["js"], page.title, to_json(page))
+    return draw_page("page.js", page.name, to_json(page))
+
+
+def draw_page(script: str, title: str, content: Any) -> str:
+    """Returns a page as HTML; `script` is the file beside this module that draws the content."""
+    code = read_part("base.js") + read_part(script)
+    return fill_page(read_part("page.html"), read_part("page.css"), code, title, content)
 
 
 def fill_page(template: str, style: str, script: str, title: str, content: Any) -> str:
@@ -67,19 +79,19 @@ def fill_page(template: str, style: str, script: str, title: str, content: Any) 
         its policy, `%STYLE_HASH%` and `%SCRIPT_HASH%`.
       style: CSS.
       script: JavaScript, which finds the content.
-      title: Of the page.
-      content: Fit for JSON.
+      title: The title of the window.
+      content: A value that JSON can hold.
     """
     values = {
         "TITLE": html.escape(title),
         "STYLE": style,
         "SCRIPT": script,
-        # Whatever stood in the page besides them, the browser would not run it.
+        # The browser runs nothing else that a page might contain.
         "STYLE_HASH": _hash(style),
         "SCRIPT_HASH": _hash(script),
         "CONTENT": embed(content),
     }
-    # At once, so that no value's own percent signs are taken for a placeholder.
+    # In one pass, so that no percent signs of a value are taken for a placeholder.
     return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
 
 
@@ -90,7 +102,7 @@ def embed(value: Any) -> str:
 
 
 def read_part(name: str, package: str = __package__) -> str:
-    """Returns a file that lies beside the modules of a package."""
+    """Returns the text of a file beside the modules of a package."""
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 

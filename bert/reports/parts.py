@@ -6,27 +6,31 @@ from typing import Any
 from absl import logging
 
 from bert.files.owned import claim
+from bert.reports.run import subtitle_of
 from bert.reports.sections import Cell, Link, Section, Table
 
-# The page of a task's answers, beside the run's page.
+# The page of the answers, beside the page of the run.
 SQUAD_PAGE = "predictions.html"
+# Of so many scores, the head of a page shows all.
+_MOST_AT_HEAD = 2
 
 
 def report_part(
-    task: Any, folder: str, inputs: Any, predictions: Any, scores: Mapping[str, Any]
+    task: Any, folder: str, title: str, inputs: Any, predictions: Any, scores: Mapping[str, Any]
 ) -> list[Section]:
-    """Returns what the page of a run shows of a part.
+    """Returns the sections of a part of the data on the page of a run.
 
     Args:
       task: The task of the model.
-      folder: The folder of the run, in which question answering has a page of its own.
+      folder: The folder of the run; question answering writes a page of its own into it.
+      title: The title of that page.
       inputs: The inputs of the part, as the task makes them.
-      predictions: As the task decodes them.
-      scores: As the task computes them.
+      predictions: The predictions, as the task decodes them.
+      scores: The scores, as the task computes them.
     """
     # A run loads the pages of its own kind alone.
     if task.kind == "question_answering":
-        return _report_answers(task, folder, inputs.examples, predictions, scores)
+        return _report_answers(task, folder, title, inputs.examples, predictions, scores)
     if not scores:
         return []
     name, examples, arrays = inputs.part.name, inputs.examples, inputs.arrays
@@ -47,19 +51,33 @@ def report_part(
 def _report_answers(
     task: Any,
     folder: str,
+    title: str,
     questions: Sequence[Any],
     predictions: Sequence[Any],
     scores: Mapping[str, Any],
 ) -> list[Section]:
-    """Writes the page of the answers; returns a link to it, and the scores."""
+    """Writes the page of the answers; returns a link to it, and the scores of SQuAD 2.0."""
     from bert.reports.squad import write_report  # noqa: PLC0415
     from bert.tasks.squad.scores import without_baseline  # noqa: PLC0415
 
     page, is_v2 = claim(folder, SQUAD_PAGE), task.decoding.version_2_with_negative
     official = without_baseline(scores)
-    write_report(page, questions, predictions, official, version_2_with_negative=is_v2)
+    heading = (title, subtitle_of(folder))
+    write_report(
+        page, questions, predictions, official, heading=heading, version_2_with_negative=is_v2
+    )
     logging.info("Wrote %s, to look through the answers.", page)
     link = Link(f"{len(questions):,} questions in their paragraphs", SQUAD_PAGE)
-    rows: list[list[Cell]] = [[name, value] for name, value in scores.items()]
     sections: list[Section] = [Table("Answers", ["page"], [[link]])]
-    return [*sections, Table("Scores", ["score", "value"], rows)] if scores else sections
+    if len(official) <= _MOST_AT_HEAD:
+        return sections
+    rows: list[list[Cell]] = [[name, value] for name, value in official.items()]
+    return [*sections, Table("Scores, as SQuAD's script names them", ["score", "value"], rows)]
+
+
+def names_of(task: Any) -> dict[str, str]:
+    """Returns what the scores of a task are called, where that depends on the task."""
+    if task.kind == "classification" and (labels := task.task.labels):
+        positive = "1" if "1" in labels else labels[-1]
+        return {"f1": f"F1 of {positive!r}" if len(labels) == 2 else "macro F1"}
+    return {"f1": "F1 of entities"} if task.kind == "tagging" else {}

@@ -26,10 +26,19 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """Lines over the same steps."""
+    """Lines over the same axis.
+
+    Attributes:
+      title: The title of the chart.
+      series: The lines.
+      y: What the values are.
+      x: What the points are counted in.
+    """
 
     title: str
     series: Sequence[Series]
+    y: str = ""
+    x: str = "step"
 
 
 @dataclasses.dataclass(frozen=True)

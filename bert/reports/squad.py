@@ -1,20 +1,20 @@
-"""The answers as a page to look through: where the model errs, in the paragraphs themselves.
+"""`predictions.html`: the answers to questions, in their paragraphs.
 
-The page is one file that asks the network for nothing. It holds the questions as JSON and shows
-them a few at a time, so that ten thousand are no burden.
+The page contains the questions as JSON, and squad.js shows a few of them at a time, so that ten
+thousand make no slow page.
 """
 
 import collections
-import html
-import json
 import math
-from collections.abc import Sequence
-from importlib import resources
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from bert.files.durable import replace_files
+from bert.reports.figures import make_figures
+from bert.reports.page import draw_page
+from bert.reports.sections import to_json
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import scores as squad_scores
@@ -22,26 +22,33 @@ from bert.tasks.squad import scores as squad_scores
 # About 15 MB of page.
 MAX_QUESTIONS = 20_000
 NUM_ENTRIES = 5
-# Stands for the loss of an answer that is not among the n best.
+# The loss of an answer that is not among the n best.
 LARGEST_LOSS = 20.0
+_NOTE = (
+    "In the paragraphs, the background marks what was said, green where it is right, and a line "
+    "marks the right answers. The loss is minus the logarithm of the probability of the right "
+    f"answers among the n best; {LARGEST_LOSS:g} where there is none."
+)
 
 
 def write_report(
     path: str,
     examples: Sequence[squad_questions.SquadExample],
     predictions: Sequence[squad_answers.Prediction],
-    scores: dict[str, float] | None = None,
+    scores: Mapping[str, float] | None = None,
     *,
+    heading: tuple[str, str] = ("Answers", ""),
     version_2_with_negative: bool = False,
     max_questions: int = MAX_QUESTIONS,
 ) -> None:
     """Writes the page; where there are too many questions, those with the greatest loss.
 
     Args:
-      path: The file, which appears when it is whole.
+      path: The file, which appears when it is complete.
       examples: The questions. Those with gold answers are judged.
       predictions: The answers, in the same order.
       scores: Figures for the head of the page, by name.
+      heading: The title and the subtitle of the page.
       version_2_with_negative: Whether a question may have no answer.
       max_questions: How many questions the page holds at most.
     """
@@ -59,15 +66,22 @@ def write_report(
     numbers: dict[str, int] = collections.defaultdict(lambda: len(numbers))
     for row, example in zip(rows, examples, strict=True):
         row["context"] = numbers[example.context]
-    content = {"contexts": list(numbers), "questions": rows, "total": total}
+    title, subtitle = heading
+    content = {
+        **{"title": title, "subtitle": subtitle, "note": _NOTE, "facts": {}},
+        "figures": to_json(make_figures(scores or {}, "f1")),
+        **{"contexts": list(numbers), "questions": to_json(rows), "total": total},
+    }
+    page = draw_page("squad.js", f"{title} ({subtitle})" if subtitle else title, content)
     with replace_files([path]) as (file,):
-        file.write(_page(content, scores or {}).encode(errors="replace"))
+        # A lone surrogate becomes the escape that JSON has for it.
+        file.write(page.encode(errors="backslashreplace"))
 
 
 def _row(
     example: squad_questions.SquadExample, prediction: squad_answers.Prediction, version_2: bool
 ) -> dict[str, Any]:
-    """Returns what the page holds of a question; squad.html reads these names."""
+    """Returns what the page holds of a question; squad.js reads these names."""
     best = prediction.best
     row: dict[str, Any] = {
         "id": example.qas_id,
@@ -112,20 +126,3 @@ def loss(prediction: squad_answers.Prediction, golds: Sequence[str]) -> float:
         if squad_scores.normalize_answer(entry.text) in right
     )
     return min(-math.log(probability), LARGEST_LOSS) if probability > 0 else LARGEST_LOSS
-
-
-def _page(content: dict[str, Any], scores: dict[str, float]) -> str:
-    # Within a script, nothing but "<" can end it; JSON has another way to write it.
-    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    figures = "".join(
-        f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(_figure(value))}</dd></div>"
-        for name, value in scores.items()
-    )
-    # Its script puts text on the page as text and never as HTML. Offsets count characters as Python
-    # does, so that the script takes paragraphs apart with `Array.from`.
-    page = resources.files(__package__).joinpath("squad.html").read_text(encoding="utf-8")
-    return page.replace("%FIGURES%", figures).replace("%CONTENT%", text)
-
-
-def _figure(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

@@ -84,7 +84,11 @@ def mix_section(shares: Sequence[float]) -> Section:
     """Returns what shows the weights that a tagger has learned for the layers, the lowest first."""
     points = [[number, share] for number, share in enumerate(shares)]
     note = "The share of each layer, counted from 0, in what the tagger reads."
-    return Curves("Layers", [Chart("weight by layer", [Series("weight", points)])], note)
+    return Curves(
+        "Layers",
+        [Chart("Weight by layer", [Series("weight", points)], "weight, of 1", "layer")],
+        note,
+    )
 
 
 def _example(tag_set: TagSet, number: int, sentence: Sentence, prediction: Prediction) -> Example:

@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from bert.files import owned
 from bert.files.outputs import make_folder
-from bert.reports.parts import report_part
+from bert.reports.figures import make_figures
+from bert.reports.parts import names_of, report_part
+from bert.reports.run import title_of, write_report
 from bert.reports.sections import Section
 from bert.runs import exports, identity, resources, tuning
 from bert.runs.finetuning import FILE_NAMES, FineTuningPlan, begin_training, evaluates
@@ -18,7 +20,6 @@ from bert.runs.hints import Attempt, warn_of_little_learning
 from bert.runs.opening import stored_task
 from bert.runs.plans import Result
 from bert.runs.recipes import FineTuning
-from bert.runs.report import title_of, write_report
 from bert.runs.shown import show_examples
 from bert.runs.training import log_set_up
 from bert.tasks.task import ExampleFile, Inputs, Part, Task
@@ -88,11 +89,13 @@ def _write(
     """Writes the page of the run, the card of the model and the exports."""
     recipe, task, folder = plan.recipe, plan.task, plan.recipe.output.output_dir
     shown = recipe.options() if plan.training else {}
-    title = title_of(task.kind, getattr(recipe.data, "data_dir", None))
+    baselines = {task.metric: scores["baseline"]} if scores.get("baseline") else {}
+    figures = make_figures(scores, task.metric, names_of(task), baselines)
+    page = (folder, _title(task.kind, recipe.data), shown, step, figures)
     # What only predicts a test set does not replace the page of an evaluation.
     has_page = plan.training or any(each.part.split == "dev" for each in inputs)
     if has_page:
-        write_report(folder, shown, title, step, scores, sections, task.metric)
+        write_report(*page, sections)
     if plan.training:
         counts = {f"{each.part.split}{each.part.suffix}": len(each.examples) for each in inputs}
         init = recipe.features.word_vectors if recipe.features else None
@@ -112,8 +115,15 @@ def _write(
     files = make_files(plan.source.config, plan.source.vocabulary, stored_task(task))
     exported = exports.run(recipe.export, folder, task, model, dev, files)
     if has_page and (more := exports.make_sections(exported)):
-        write_report(folder, shown, title, step, scores, [*sections, *more], task.metric)
+        write_report(*page, [*sections, *more])
     return exported
+
+
+def _title(kind: str, data: Any) -> str:
+    """Returns the title of a page from the options of the data, of which each kind has its own."""
+    names = ("data_dir", "train_file", "predict_file", "dev_file", "test_file")
+    paths = (getattr(data, name, None) for name in names)
+    return title_of(kind, next(filter(None, paths), None))
 
 
 @contextlib.contextmanager
@@ -188,7 +198,8 @@ def _use_model(
         if not is_chief:
             continue
         task.write(recipe.output.output_dir, step, each, predicted, scores)
-        sections += report_part(task, recipe.output.output_dir, each, predicted, scores)
+        title = _title(task.kind, recipe.data)
+        sections += report_part(task, recipe.output.output_dir, title, each, predicted, scores)
         if plan.training and each.part == Part("dev"):
             warn_of_little_learning(_attempt(plan, step), task, scores)
     return step, results, sections

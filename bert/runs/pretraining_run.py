@@ -12,18 +12,20 @@ from bert.files.durations import duration_text
 from bert.files.outputs import make_folder
 from bert.files.progress import clock as time_of
 from bert.pretraining import outcome
+from bert.pretraining.goals import GOALS
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import (
     PretrainingSchedule,
 )
 from bert.pretraining.record_description import RecordDescription
+from bert.reports.figures import make_figures
 from bert.reports.pretraining import make_sections
+from bert.reports.run import title_of, write_report
 from bert.reports.sections import Section
 from bert.runs import identity, resources
 from bert.runs.plans import Result
 from bert.runs.pretraining import PreTrainingPlan
 from bert.runs.pretraining_model import restore, start
-from bert.runs.report import title_of, write_report
 from bert.runs.training import TrainingRun, log_set_up
 from bert.training import strategies
 from bert.training.batches import Batches
@@ -102,6 +104,8 @@ def _write(
     recipe, folder, batches = plan.recipe, plan.recipe.output.output_dir, plan.eval_batches
     objective, evaluation = recipe.schedule.objective, recipe.evaluation
     sections: list[Section] = []
+    baselines: dict[str, float] = {}
+    metric = OBJECTIVES[objective].accuracy if results else ""
     if batches is not None:
         vocab_file = ModelFolder(folder).find("vocab_file") or plan.source.find("vocab_file")
         guesses = outcome.guess_first_records(objective, evaluation, vocab_file, model, batches)
@@ -109,15 +113,14 @@ def _write(
         save_results(folder, step, results)
         perplexity = outcome.perplexity_of(objective, results)
         save_scores(folder, step, {**results, "perplexity": perplexity})
-    metric = OBJECTIVES[objective].accuracy if results else ""
+        frequent = outcome.explain(objective, evaluation.max_eval_steps, results, batches)
+        baselines = frequent.baselines(GOALS[objective])
+        if recipe.steps.do_train:
+            outcome.warn_if_not_learned(recipe.schedule, results[metric], *frequent[:2])
     shown = recipe.options() if recipe.steps.do_train else {}
-    write_report(folder, shown, title_of(KIND), step, results, sections, metric)
+    figures = make_figures(results, metric, baselines=baselines)
+    write_report(folder, title_of(KIND, recipe.data.input_file), shown, step, figures, sections)
     model_card.update(folder)
-    if batches is None:
-        return
-    frequent = outcome.explain(objective, evaluation.max_eval_steps, results, batches)
-    if recipe.steps.do_train:
-        outcome.warn_if_not_learned(recipe.schedule, results[metric], *frequent)
 
 
 def _log_schedule(schedule: PretrainingSchedule, run: TrainingRun, num_records: int) -> None:

@@ -25,12 +25,12 @@ from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.options import Option
 from bert.parts import Parts
+from bert.reports.run import make_runs_tables, write_runs_report
 from bert.reports.sections import Table
 from bert.runs import exports, finetuning, finetuning_run, identity, resources
 from bert.runs.finetuning import FineTuningPlan
 from bert.runs.plans import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
-from bert.runs.report import make_runs_tables, write_runs_report
 from bert.runs.resumption import check_apart
 from bert.runs.state import FolderState
 from bert.training import loop, strategies

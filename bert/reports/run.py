@@ -1,8 +1,9 @@
-"""`report.html` of a run: its curves, its scores and its examples, as a page to look at.
+"""`report.html` of a run: its scores, curves and examples, as a page to look at.
 
-Equal runs make equal pages: nothing on it tells of times, or of the folder that it lies in.
+The pages of equal runs differ in the name of the folder and in the date alone.
 """
 
+import datetime
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,61 +12,62 @@ from absl import logging
 
 from bert.files.owned import claim, is_of_model_folder
 from bert.reports.curves import read_curves
+from bert.reports.figures import name_score
 from bert.reports.page import Figure, Page, write_page
-from bert.reports.sections import Cell, Link, Section, Table
+from bert.reports.sections import Cell, Examples, Link, Section, Table
 
 REPORT = "report.html"
 
-# Flags of some runner or other that tell what was done.
-_TOLD = (
+# Options that describe a run; each script has some of them.
+_OPTIONS = (
     *("init_checkpoint", "word_vectors", "task_name", "data_dir", "train_file", "input_file"),
     "learning_rate",
     *("train_batch_size", "num_train_epochs", "num_train_steps", "time_budget"),
     *("warmup_proportion", "num_warmup_steps", "max_seq_length", "precision", "seed"),
 )
-_MOST_FIGURES = 8
 
 
 def write_report(
     folder: str,
-    options: Mapping[str, Any],
     title: str,
+    options: Mapping[str, Any],
     step: int,
-    results: Mapping[str, Any],
+    figures: Sequence[Figure],
     sections: Sequence[Section],
-    metric: str = "",
 ) -> None:
-    """Writes the page of a run into its folder.
+    """Writes the page of a run into its folder: results, then curves, then examples.
 
     Args:
       folder: The folder of the run.
-      options: The options of the training run; none where the model was not trained.
       title: As `title_of` returns it.
-      step: That of the weights.
-      results: All scores.
-      sections: What the task shows.
-      metric: The score that counts, if any does.
+      options: The options of the training run; none where the model was not trained.
+      step: The step of the weights.
+      figures: As `make_figures` returns them.
+      sections: What the page shows of each part of the data.
     """
     facts: dict[str, Any] = {"step of the weights": step}
-    shown = {name: options.get(name) for name in _TOLD}
+    described = {name: options.get(name) for name in _OPTIONS}
     facts |= {
-        f"--{name}": each
-        for name, each in shown.items()
-        if each is not None and not is_of_model_folder(each)
+        f"--{name}": value
+        for name, value in described.items()
+        if value is not None and not is_of_model_folder(value)
     }
-    page = Page(
-        title,
-        [*read_curves(folder), *sections],
-        _figures(results, metric),
-        facts,
-    )
-    _write(folder, page)
+    examples = [section for section in sections if isinstance(section, Examples)]
+    results = [section for section in sections if not isinstance(section, Examples)]
+    shown = [*results, *read_curves(folder), *examples]
+    _write(folder, Page(title, shown, figures, facts, subtitle_of(folder)))
 
 
-def title_of(kind: str, data_dir: str | None = None) -> str:
-    """Returns the title of a page: the kind of a task, and the name of its data set."""
-    data = os.path.basename((data_dir or "").rstrip("/"))
-    return kind.replace("_", " ").capitalize() + f": {data}" * bool(data.strip("."))
+def title_of(kind: str, path: str | None = None) -> str:
+    """Returns the title of a page: the kind of a task, and the name of its data."""
+    name = os.path.basename((path or "").rstrip("/"))
+    return kind.replace("_", " ").capitalize() + f": {name}" * bool(name.strip("."))
+
+
+def subtitle_of(folder: str) -> str:
+    """Returns the name of a run's folder, and the date."""
+    name = os.path.basename(os.path.normpath(folder))
+    return ", ".join(filter(None, (name.strip("."), datetime.date.today().isoformat())))
 
 
 def _write(folder: str, page: Page) -> None:
@@ -74,30 +76,18 @@ def _write(folder: str, page: Page) -> None:
     logging.info("Wrote %s, to look at in a browser.", path)
 
 
-def _figures(results: Mapping[str, Any], metric: str) -> list[Figure]:
-    """Returns the main scores, the metric first."""
-    scores = {name: value for name, value in results.items() if isinstance(value, float)}
-    baseline = scores.pop("baseline", 0.0)
-    note = f"one answer for all: {baseline:.4g}" if baseline else ""
-    names = [name for name in scores if not name.startswith("test_")]
-    names = sorted(names, key=lambda name: name != metric)[:_MOST_FIGURES]
-    if f"test_{metric}" in scores:
-        names.insert(1, f"test_{metric}")
-    return [Figure(name.replace("_", " "), scores[name], note * (name == metric)) for name in names]
-
-
 def make_runs_tables(
     metric: str, points: Sequence[Mapping[str, Any]], best: Mapping[str, Any]
 ) -> list[Table]:
-    """Returns what a page shows of several runs, with the ways to those of each.
+    """Returns the tables of several runs, with links to the page of each.
 
     Args:
-      metric: The score that counts.
+      metric: The score that decides.
       points: Each with its runs, as `search.run` returns them; `point` is empty without a grid.
       best: The `folder` of the best run.
     """
     names = sorted(points[0]["mean"], key=lambda name: name != metric)
-    titles = [name.replace("_", " ") for name in names]
+    titles = [name_score(name) for name in names]
     flags = list(points[0]["point"])
     means: list[list[Cell]] = [
         [*map(str, point["point"].values()), *(_mean_text(point, name) for name in names)]
@@ -107,8 +97,9 @@ def make_runs_tables(
     for point in points:
         for run in point["runs"]:
             link = Link(run["folder"], f"{run['folder']}/{REPORT}")
-            told = [*map(str, point["point"].values()), str(run["seed"]), _remark(point, run, best)]
-            rows.append([link, *told, *(run["scores"][name] for name in names)])
+            values = [*map(str, point["point"].values()), str(run["seed"])]
+            remark = _remark(point, run, best)
+            rows.append([link, *values, remark, *(run["scores"][name] for name in names)])
     return [
         Table("Mean and standard deviation", [*flags, *titles], means),
         Table("Runs", ["run", *flags, "seed", "", *titles], rows),
@@ -121,9 +112,9 @@ def write_runs_report(
     """Writes the page of several runs, of which none has its model in the folder.
 
     Args:
-      folder: In which the folders of the runs are.
-      metric: As for `make_runs_tables`, like the others.
-      points: Each with its runs.
+      folder: The folder that contains the folders of the runs.
+      metric: The score that decides.
+      points: As for `make_runs_tables`.
       best: The `folder` of the best run.
     """
     tables = make_runs_tables(metric, points, best)
@@ -133,8 +124,9 @@ def write_runs_report(
         for run in point["runs"]
         if run["folder"] == best["folder"]
     )
-    figures = [Figure(metric.replace("_", " "), score, f"the best run, {best['folder']}")]
-    _write(folder, Page(f"{len(tables[-1].rows)} runs", tables, figures))
+    figures = [Figure(name_score(metric), score, f"the best run, {best['folder']}")]
+    title = f"{len(tables[-1].rows)} runs"
+    _write(folder, Page(title, tables, figures, subtitle=subtitle_of(folder)))
 
 
 def _mean_text(point: Mapping[str, Any], name: str) -> str:
