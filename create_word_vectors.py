@@ -1,9 +1,15 @@
-r"""Learns word vectors from text, a baseline for BERT: skip-gram with negative sampling.
+r"""Makes word vectors, a baseline for BERT: learned from text by skip-gram, or read off a BERT.
 
     python create_word_vectors.py --input_file='text/*.txt' --output_file=vectors.txt
     python run_ner.py --feature_based --word_vectors=vectors.txt --data_dir=conll2003 \
       --output_dir=tagger --do_train --do_eval
     python neighbours.py --word_vectors=vectors.txt --word=bank,river
+    python create_word_vectors.py --init_checkpoint=my_bert --vector_size=256 \
+      --output_file=table.txt
+
+With --init_checkpoint, each entry of the vocabulary is encoded once, and the vectors are reduced to
+their principal components and weighted by rank: the mean of the vectors of a text's word pieces is
+a vector of the text that takes no network.
 
 Source: Mikolov et al., 2013, Distributed Representations of Words and Phrases and their
 Compositionality. The output is in word2vec's text format, which other programs read, too. The input
@@ -45,13 +51,18 @@ def run(settings: Settings) -> WordVectors:
         return [text[start:end] for start, end in word_spans(text)]
 
     show_lines()
-    input_files = check(settings)
+    source = check(settings)
     try_outputs([settings.output_file], "output_file")
-    split = tokenization.split_at_spaces if settings.words == SPACES else split_words
-    learned = skip_gram.learn(input_files, take(skip_gram.Options, settings), split)
+    if isinstance(source, list):
+        split = tokenization.split_at_spaces if settings.words == SPACES else split_words
+        vectors = skip_gram.learn(source, take(skip_gram.Options, settings), split)
+    else:
+        from bert.models.lookup import make_table
+
+        vectors = make_table(source, settings.vector_size)
     with replace_files([settings.output_file]) as (file,):
-        write_word_vectors(file, learned)
-    return learned
+        write_word_vectors(file, vectors)
+    return vectors
 
 
 def main(_: list[str]) -> None:

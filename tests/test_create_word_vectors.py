@@ -2,8 +2,9 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_python
+from conftest import GOLDEN, ROOT, run_python
 
+import bert
 import create_word_vectors
 import neighbours
 from bert.files.word_vectors import read_word_vectors
@@ -125,3 +126,47 @@ def test_what_cannot_be_learned_is_refused_and_what_is_there_stays(learn, tmp_pa
     with pytest.raises(ValueError, match="pip install gensim"):
         learn("a b c " * 9)
     assert (tmp_path / "vectors.txt").read_bytes() == vectors
+
+
+@pytest.fixture
+def read_off(tmp_path):
+    """A function that returns the table of the original's small model."""
+
+    def read_off(**changes):
+        path = tmp_path / "table.txt"
+        given = {"init_checkpoint": str(GOLDEN / "bert_model.ckpt"), "overwrite": True, **changes}
+        settings = create_word_vectors.Settings(output_file=str(path), **given)
+        create_word_vectors.run(settings)
+        return read_word_vectors(str(path))
+
+    return read_off
+
+
+def test_a_table_has_the_distances_of_encoded_words_weighted_by_rank(read_off):
+    model = bert.load(GOLDEN / "bert_model.ckpt")
+    table = read_off(vector_size=model.config.hidden_size)
+    vocab = model.tokenizer.vocab
+    words = [word for word in table.words if model.tokenizer.tokenize(word) == [word]]
+    assert len(words) > 10
+    assert not {"[CLS]", "[UNK]", "[PAD]"} & {*table.words}
+    rows = [table.rows[word] for word in words]
+    values = table.values[rows] / np.log1p([vocab[word] for word in words])[:, None]
+    encoded = model.encode(words)
+    # All principal components are a rotation around the mean. The file has six digits.
+    ours, theirs = (each[:, None] - each[None] for each in (values, encoded))
+    np.testing.assert_allclose(
+        np.linalg.norm(ours, axis=-1), np.linalg.norm(theirs, axis=-1), rtol=1e-3, atol=1e-3
+    )
+    # Fewer are the first of them.
+    np.testing.assert_allclose(read_off(vector_size=3).values, table.values[:, :3], rtol=1e-5)
+
+
+def test_a_table_is_read_off_a_model_or_learned_from_text_and_not_both(read_off, tmp_path):
+    for given in ({"input_file": "text.txt"}, {"init_checkpoint": None}):
+        with pytest.raises(ValueError, match="Either `input_file` or `init_checkpoint`"):
+            read_off(**given)
+    with pytest.raises(ValueError, match="`window` must not be given"):
+        read_off(window=3)
+    with pytest.raises(ValueError, match="`vector_size` must be at most"):
+        read_off(vector_size=10_000)
+    assert not (tmp_path / "table.txt").exists()

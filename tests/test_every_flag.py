@@ -580,6 +580,14 @@ def encoder_alone(folder: Path) -> str:
     return str(folder / "encoder")
 
 
+# A table of vectors that is read off the original's small model instead of learned from text.
+READ_OFF = {
+    "input_file": None,
+    "min_count": 5,
+    "init_checkpoint": str(GOLDEN / "bert_model.ckpt"),
+}
+
+
 def other_golden(folder: Path) -> str:
     """Returns the prefix of the original's small model with all weights halved."""
     tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
@@ -1018,6 +1026,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "overwrite": OVERWRITE,
         "input_file": Case(file_in("other.txt"), content("out")),
         "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+        "init_checkpoint": Case(other_golden, content("out"), **READ_OFF),
         "words": Case("spaces", content("out")),
         "vector_size": Case(7, content("out")),
         "window": Case(1, content("out")),

@@ -58,7 +58,7 @@ BUDGETS = {
     "convert_checkpoint": 69,
     "create_pretraining_data": 263,
     "create_vocab": 62,
-    "create_word_vectors": 64,
+    "create_word_vectors": 75,
     "extend_vocab": 47,
     "extract_features": 84,
     "fill_mask": 86,

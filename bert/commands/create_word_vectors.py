@@ -1,12 +1,18 @@
 """The flags of create_word_vectors.py and its first steps."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import call
+from bert.commands.settings import PATTERNS
 from bert.commands.text_files import TextFileSettings, check_files
-from bert.options import REQUIRED, option
+from bert.files.outputs import check_outputs
+from bert.files.process import import_tensorflow
+from bert.options import REQUIRED, Message, MessageError, Option, option
 from bert.pretraining.skip_gram import Options, check_installed
+
+if TYPE_CHECKING:
+    from bert.weights.folder import ModelFolder
 
 # What `--words` may be; create_pretraining_data.py has spaces, too.
 TOKENS, SPACES = "tokens", "spaces"
@@ -16,6 +22,20 @@ TOKENS, SPACES = "tokens", "spaces"
 class Settings(TextFileSettings, Options):
     """The flags of this script, by name."""
 
+    input_file: str | None = option(  # type: ignore[assignment]
+        None,
+        Message(
+            "Text files, plain or gzip: %s. This or %s is needed.",
+            PATTERNS,
+            Option("init_checkpoint"),
+        ),
+    )
+    init_checkpoint: str | None = option(
+        None,
+        "A BERT to read the vectors off instead of learning them: each entry of its vocabulary is "
+        "encoded once. Its folder, or its name on the hub.",
+        group="model",
+    )
     output_file: str = option(REQUIRED, "File to write the vectors to.", group="output")
     words: str = option(
         TOKENS,
@@ -26,12 +46,36 @@ class Settings(TextFileSettings, Options):
     )
 
 
-def check(settings: Settings, step: Any = call) -> list[str]:
-    """Checks that gensim is installed, and the files; returns the paths of the text files.
+def check(settings: Settings, step: Any = call) -> "list[str] | ModelFolder":
+    """Checks the text and that gensim is installed, or the model; returns the one that is given.
 
     Args:
       settings: The flags.
       step: As for `check_files`.
+
+    Raises:
+      ValueError: where neither or both are given, or what is given does not fit.
     """
-    step("gensim", check_installed, shows=lambda _: "is installed")
-    return check_files(settings, step)
+    if (settings.input_file is None) == (settings.init_checkpoint is None):
+        given = "neither" if settings.input_file is None else "both"
+        names = Option("input_file"), Option("init_checkpoint")
+        raise MessageError("Either %s or %s must be given. Received %s.", *names, given)
+    if settings.init_checkpoint is None:
+        step("gensim", check_installed, shows=lambda _: "is installed")
+        return check_files(settings, step)
+    import_tensorflow()
+    from bert.weights.folder import ModelFolder
+    from bert.weights.options import ModelSource, VocabularySource
+
+    learning = {field.name for field in dataclasses.fields(Options)} - {"vector_size"} | {"words"}
+    for field in dataclasses.fields(Settings):
+        if field.name in learning and getattr(settings, field.name) != field.default:
+            names = Option(field.name), Option("init_checkpoint")
+            raise MessageError("%s must not be given with %s: it is about learning.", *names)
+    model = ModelSource(init_checkpoint=settings.init_checkpoint)
+    source = settings.init_checkpoint
+    folder = step("model", ModelFolder.of, model, VocabularySource(), shows=lambda _: repr(source))
+    output = settings.output_file
+    arguments = ([output], folder.files, "output_file", settings.may_replace)
+    step("output file", check_outputs, *arguments, shows=lambda _: repr(output))
+    return folder
