@@ -72,7 +72,7 @@ def _report_answers(
     if len(official) <= _MOST_AT_HEAD:
         return sections
     rows: list[list[Cell]] = [[name, value] for name, value in official.items()]
-    return [*sections, Table("Scores, as SQuAD's script names them", ["score", "value"], rows)]
+    return [*sections, Table("Scores", ["score", "value"], rows)]
 
 
 def names_of(task: Any) -> dict[str, str]:
