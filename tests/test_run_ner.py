@@ -26,6 +26,7 @@ from helpers.tagging_runs import (
 import predict
 import run_ner
 from bert.commands.flags import changed_flags
+from bert.files.inputs import Input
 from bert.models.open import load
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging.scores import score_entities
@@ -520,8 +521,11 @@ def test_prediction_needs_nothing_but_the_folder(trained, tmp_path, python):
 
 
 def test_a_list_of_texts_is_no_input(trained):
+    model = load(str(trained))
     with pytest.raises(ValueError, match="Input 1, counted from 0, must have text as 'text'"):
-        load(str(trained)).predict(["Ada", {"text": ["Ada", "saw"]}])
+        model.predict(["Ada", {"text": ["Ada", "saw"]}])
+    with pytest.raises(ValueError, match="Input 0, counted from 0, must have text as 'text'"):
+        model.task.parse_unlabeled([Input(1, 1.0, {}, {"text": ["Ada", "saw"]})])
 
 
 @pytest.mark.parametrize(

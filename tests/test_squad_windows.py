@@ -117,34 +117,30 @@ def test_windows_are_those_of_the_definition(question, context, length, stride, 
         )
 
 
+PIECES = "the leader was running unable John Smith (1895-1943). Smith"
+
+
 @pytest.mark.parametrize(
-    ("text", "tokens"),
+    ("context", "text", "tokens"),
     [
-        ("1895", "1895"),
-        ("(1895", "( 1895"),
-        ("(1895-1943).", "( 1895 - 1943 ) ."),
-        ("1895-1943", "1895 - 1943"),
-        # Where pieces do not fit, the words stand.
-        ("abl", "un ##able"),
-        ("nable", "un ##able"),
-        ("running unable", "running un ##able"),
+        (PIECES, "1895", "1895"),
+        (PIECES, "(1895", "( 1895"),
+        (PIECES, "(1895-1943).", "( 1895 - 1943 ) ."),
+        (PIECES, "1895-1943", "1895 - 1943"),
+        # If pieces do not match, the words are the answer.
+        (PIECES, "abl", "un ##able"),
+        (PIECES, "nable", "un ##able"),
+        (PIECES, "running unable", "running un ##able"),
+        ("the unable leader", "un", "un"),
+        # The first of several matches in the words.
+        ("the 1895-1895-1895 was", "1895", "1895"),
     ],
 )
-def test_an_answer_is_the_pieces_that_it_needs(text, tokens):
-    example = answered("the leader was running unable John Smith (1895-1943). Smith", text)
-    (window,) = convert([example], max_seq_length=40, is_training=True)
+def test_an_answer_is_the_pieces_that_it_needs(context, text, tokens):
+    (window,) = convert([answered(context, text)], max_seq_length=40, is_training=True)
     assert window.tokens[window.start_position : window.end_position + 1] == tokens.split()
+    assert window.start_position == window.tokens.index(tokens.split()[0])
     assert window.is_impossible is False
-
-
-def test_an_answer_may_be_the_first_piece_of_a_word():
-    (window,) = convert([answered("the unable leader", "un")], 30, is_training=True)
-    assert window.tokens[window.start_position : window.end_position + 1] == ["un"]
-
-
-def test_the_first_of_equal_places_within_the_words_is_the_answer():
-    (window,) = convert([answered("the 1895-1895-1895 was", "1895")], 30, is_training=True)
-    assert window.start_position == window.tokens.index("1895") == window.end_position
 
 
 @given(st.lists(st.sampled_from([0, 1, 255, 256, 257, 65536]), max_size=9), st.data())
@@ -157,17 +153,6 @@ def test_an_answer_is_found_at_whole_tokens_only(tokens, data):
         np.array(tokens, np.int32), np.array(answer, np.int32)
     )
     assert found == ((places[0], len(answer)) if places else (0, len(tokens)))
-
-
-def test_a_window_without_the_whole_answer_has_cls_in_its_place():
-    example = answered("the leader was born in 1895 - 1943 and john was smith the", "1943")
-    windows = convert([example], 12, 2, 3, is_training=True)
-    assert len(windows) > 2
-    held = ["1943" in window.tokens for window in windows]
-    assert any(held) and not all(held)
-    for window, holds in zip(windows, held, strict=True):
-        place = window.tokens.index("1943") if holds else 0
-        assert (window.start_position, window.end_position) == (place, place)
 
 
 def test_impossible_questions_have_cls_for_an_answer():
@@ -191,13 +176,13 @@ def test_a_blank_paragraph_has_no_window():
     assert [window.example_index for window in convert(examples)] == [1]
 
 
-def test_long_questions_are_cut_and_counted(log):
+def test_long_questions_are_truncated_and_counted(log):
     (window,) = convert([SquadExample("q", "the leader was born in", ["john"])], 16, 4, 3)
     assert window.tokens == ["[CLS]", "the", "leader", "was", "[SEP]", "john", "[SEP]"]
     assert any("1 questions are truncated" in message for message in log.messages)
 
 
-def test_unknown_words_are_told(log):
+def test_unknown_words_are_a_warning(log):
     convert([SquadExample("q", "the", ["the"] * 30)], 16, 4, 3)
     assert not any("[UNK]" in message for message in log.messages)
     convert([SquadExample("q", "the", ["the", "海", "淀"])], 16, 4, 3)
@@ -206,7 +191,7 @@ def test_unknown_words_are_told(log):
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=6), st.randoms())
-def test_an_example_has_the_same_windows_in_any_company(pairs, rng):
+def test_the_windows_of_an_example_do_not_depend_on_other_examples(pairs, rng):
     examples = [
         SquadExample(str(i), " ".join(question), context)
         for i, (question, context) in enumerate(pairs)
@@ -300,7 +285,6 @@ def test_the_vocabulary_must_hold_the_special_tokens():
     st.integers(1, 9),
 )
 def test_a_window_has_the_answer_if_it_has_all_of_its_tokens(count, first, length, size, stride):
-    """Whether it begins or ends one token beside the window, or at its border."""
     first %= count
     last = min(first + length, count) - 1
     words = ["was"] * count
@@ -321,7 +305,7 @@ def stored_ids(path):
     return np.concatenate([tf.io.parse_example(each, feature)["input_ids"] for each in records])
 
 
-def test_no_text_and_no_window_is_lost_where_a_batch_of_work_ends(tmp_path):
+def test_no_text_and_no_window_is_lost_at_the_end_of_a_batch_of_work(tmp_path):
     count = 2 * max(squad_windows._TEXTS_AT_ONCE, squad_windows._WINDOWS_AT_ONCE) + 1
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"0123456789", *(f"##{i}" for i in range(10))]
     tokenizer = tokenization.FullTokenizer.from_vocab({t: i for i, t in enumerate(tokens)})
@@ -340,7 +324,7 @@ def test_no_text_and_no_window_is_lost_where_a_batch_of_work_ends(tmp_path):
 
 
 def test_windows_of_another_stride_are_never_read(tmp_path, tiny_config):
-    """Though they lie under the name that the run's records have."""
+    """Their records have the name of the run's records."""
     examples = [SquadExample("q", "was the", ["was", "the", "leader"] * 9)]
     file = ExampleFile(str(tmp_path / "eval.tf_record"), batch_size=2)
     decoding = DecodingOptions()

@@ -312,13 +312,15 @@ def log_summary(predictions: Sequence[Prediction]) -> None:
         len(predictions),
         sum(not prediction.text for prediction in predictions),
     )
-    without = sum(all(entry.span is None for entry in each.nbest) for each in predictions)
-    if without:
+    num_without = sum(
+        all(entry.span is None for entry in prediction.nbest) for prediction in predictions
+    )
+    if num_without:
         logging.warning(
             "For %d questions no span could be the answer: the paragraph is blank, or the best "
-            "starts and ends are in the question or too far apart. They are given %r, or for SQuAD "
-            "2.0 no answer.",
-            without,
+            "starts and ends are in the question or too far apart. Their answer is %r, or for "
+            "SQuAD 2.0 empty.",
+            num_without,
             NO_SPAN,
         )
 
@@ -339,14 +341,14 @@ def write_answers(
     """
     fields = ("text", "probability", "start_logit", "end_logit")
     contents: dict[str, dict[str, Any]] = {
-        output_prediction_file: {each.qas_id: each.text for each in predictions},
+        output_prediction_file: {p.qas_id: p.text for p in predictions},
         output_nbest_file: {
-            each.qas_id: [{name: getattr(entry, name) for name in fields} for entry in each.nbest]
-            for each in predictions
+            p.qas_id: [{name: getattr(entry, name) for name in fields} for entry in p.nbest]
+            for p in predictions
         },
     }
     if output_null_log_odds_file is not None:
-        contents[output_null_log_odds_file] = {each.qas_id: each.null_odds for each in predictions}
+        contents[output_null_log_odds_file] = {p.qas_id: p.null_odds for p in predictions}
     for path in contents:
         logging.info("Writing %s.", path)
     with replace_files(list(contents)) as files:

@@ -127,7 +127,7 @@ class _Spans(NamedTuple):
 
     def choose(self, mask: Tensor) -> "_Spans":
         """Returns the spans for which the mask, bool [A], is true."""
-        return _Spans(*(tf.boolean_mask(each, mask) for each in self))
+        return _Spans(*(tf.boolean_mask(values, mask) for values in self))
 
 
 class _Answerer(saved_model.ExportedModel):

@@ -361,7 +361,7 @@ class QuestionAnswering:
         golds: Mapping[str, Sequence[str]],
         predictions: Sequence[squad_answers.Prediction],
     ) -> dict[str, float]:
-        odds = {each.qas_id: each.null_odds for each in predictions if each.null_odds is not None}
+        odds = {p.qas_id: p.null_odds for p in predictions if p.null_odds is not None}
         # Departs: the official script reads answers that are empty above the threshold of the run,
         # so that it cannot find a better threshold above. With the best texts and this threshold,
         # the scores are the same.
@@ -416,15 +416,16 @@ def _num_processes(examples: Sequence[SquadExample]) -> int:
 def _rows(inputs: WindowInputs, outputs: Outputs) -> Iterator[squad_answers.Logits]:
     """Yields the start and end logits of each window, in the order of windows."""
     lengths = None if inputs.padding_competes else inputs.table.lengths()
+    # Outputs come in any order: logits wait until those of all windows before are there.
     waiting: dict[int, squad_answers.Logits] = {}
     following = 0
-    for numbers, each in outputs:
+    for numbers, arrays in outputs:
         for row, number in enumerate(numbers.tolist()):
             if number < len(inputs.table):
                 length = None if lengths is None else int(lengths[number])
                 waiting[number] = (
-                    each["start_logits"][row, :length],
-                    each["end_logits"][row, :length],
+                    arrays["start_logits"][row, :length],
+                    arrays["end_logits"][row, :length],
                 )
         while following in waiting:
             yield waiting.pop(following)

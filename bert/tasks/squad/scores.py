@@ -182,7 +182,7 @@ def best_threshold(
     impossible = set(impossible)
     current = best = float(len(impossible))
     threshold = 0.0
-    for qas_id in sorted(null_odds, key=lambda each: null_odds[each]):
+    for qas_id in sorted(null_odds, key=lambda name: null_odds[name]):
         if qas_id not in scores:
             continue
         if qas_id not in impossible:

@@ -61,7 +61,9 @@ def make_features(  # noqa: PLR0913 (the arguments of the original)
         paragraphs = _Paragraphs(examples, workers)
         questions = _tokenize(workers, [e.question_text for e in examples], "questions")
         answers = paragraphs.find_answers(examples, workers) if is_training else None
-    impossible = np.array([each.is_impossible for each in examples], bool) if is_training else None
+    impossible = (
+        np.array([example.is_impossible for example in examples], bool) if is_training else None
+    )
     if logs:
         _warn_of_truncation(questions.lengths, max_query_length)
         ids, unknown = paragraphs.ids.values, getattr(tokenizer, "vocab", {}).get("[UNK]", -1)
@@ -106,8 +108,8 @@ class _Paragraphs:
 
     def __init__(self, examples: Sequence[SquadExample], workers: Workers) -> None:
         number: defaultdict[int, int] = _numbering()
-        lists = {id(each.doc_tokens): each.doc_tokens for each in examples}
-        self.of_examples = np.array([number[id(each.doc_tokens)] for each in examples], np.int64)
+        lists = {id(e.doc_tokens): e.doc_tokens for e in examples}
+        self.of_examples = np.array([number[id(e.doc_tokens)] for e in examples], np.int64)
         self.num_words = np.array([len(words) for words in lists.values()], np.int64)
         vocabulary: defaultdict[str, int] = _numbering()
         words = np.fromiter(
@@ -129,8 +131,8 @@ class _Paragraphs:
 
     def find_answers(self, examples: Sequence[SquadExample], workers: Workers) -> np.ndarray:
         """Returns the first and last token of each answer in its paragraph; -1, -1 if none."""
-        positions = np.array([_word_span(each) for each in examples], np.int64).reshape(-1, 2)
-        texts = [each.orig_answer_text or "" for each in examples]
+        positions = np.array([_word_span(example) for example in examples], np.int64).reshape(-1, 2)
+        texts = [example.orig_answer_text or "" for example in examples]
         answers = _tokenize(workers, texts, "answers")
         spans = np.full((len(examples), 2), -1, np.int32)
         word_numbers = positions + self._first_words[self.of_examples][:, None]

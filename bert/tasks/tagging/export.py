@@ -229,7 +229,7 @@ def _split(words: _Words, budget: int) -> tuple[Tensor, Tensor]:
         earliest = search(tf.gather(pieces, tf.minimum(last + 1, stop)) - budget)
         following = tf.maximum(tf.maximum(search(start + budget // 2), earliest), first + 1)
         following = tf.minimum(following, last)
-        remaining = [tf.boolean_mask(each, ~is_end) for each in (following, begin, stop)]
+        remaining = [tf.boolean_mask(words, ~is_end) for words in (following, begin, stop)]
         firsts, lasts = tf.concat([windows[0], window_first], 0), tf.concat([windows[1], last], 0)
         return *remaining, firsts, lasts
 
@@ -254,7 +254,7 @@ def _owners(pieces: Tensor, firsts: Tensor, lasts: Tensor) -> Tensor:
     words = tf.ragged.range(firsts, lasts)
     windows = words.value_rowids()
     words = words.values
-    begins, ends = (tf.gather(tf.gather(pieces, each), windows) for each in (firsts, lasts))
+    begins, ends = (tf.gather(tf.gather(pieces, bound), windows) for bound in (firsts, lasts))
     contexts = tf.minimum(tf.gather(pieces, words) - begins, ends - tf.gather(pieces, words + 1))
     count = tf.size(pieces) - 1
     best = tf.gather(tf.math.unsorted_segment_max(contexts, words, count), words)
@@ -330,7 +330,7 @@ class GraphWordSpans(tf.Module):
             )
             ragged = tf.RaggedTensor.from_row_splits(texts, rows, validate=False)
             offsets = tf.gather(tf.cast(codes.row_starts(), tf.int64), ragged.value_rowids())
-            starts, stops = (tf.cast(each - offsets, tf.int32) for each in (begins, ends))
+            starts, stops = (tf.cast(bound - offsets, tf.int32) for bound in (begins, ends))
             return ragged, ragged.with_values(starts), ragged.with_values(stops)
 
     def _word_begins(self, codes: Tensor, is_space: Tensor) -> Tensor:

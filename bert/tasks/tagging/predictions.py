@@ -41,7 +41,7 @@ def decode(
       logits: The logits, float [N, S, C].
     """
     words = word_logits(arrays, logits)
-    ends = list(itertools.accumulate((len(each.words) for each in sentences), initial=0))
+    ends = list(itertools.accumulate((len(s.words) for s in sentences), initial=0))
     if len(words) != ends[-1]:
         raise ValueError(
             f"`arrays` must be those of `sentences`. They have {len(words)} words, not {ends[-1]}."
@@ -66,7 +66,7 @@ def is_known(sentences: Sequence[Sentence], tag_set: TagSet) -> np.ndarray:
 
     Rare plain tags may be missing from the training set. Types of entities may not.
     """
-    tags = [tag for each in sentences for tag in each.tags or [""] * len(each.words)]
+    tags = [tag for s in sentences for tag in s.tags or [""] * len(s.words)]
     return np.array([not tag_set.is_plain or tag in tag_set.labels for tag in tags], bool)
 
 
@@ -81,7 +81,7 @@ def score(
     gold = [convert(sentence.tags or (), tag_set.scheme) for sentence in sentences]
     if tag_set.is_plain:
         return score_tags(
-            *(list(itertools.chain.from_iterable(each)) for each in (gold, predicted))
+            *(list(itertools.chain.from_iterable(tags)) for tags in (gold, predicted))
         )
     # Predicting O for every word finds no entity.
     baseline = 0.0

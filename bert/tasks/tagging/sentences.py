@@ -124,23 +124,24 @@ def read(path: str, columns: Columns, *, with_tags: bool = True) -> list[Sentenc
         line; or if there is no word.
     """
     sentences: list[Sentence] = []
-    rows: list[_Row] = []
     empty: list[int] = []
     document = 0
-    blank_before = False
-    for row in _read_rows(path, columns, with_tags):
-        if row.is_word:
-            rows.append(row)
-        else:
-            if rows:
-                sentences.append(_make_sentence(path, columns, rows, document, with_tags))
-                rows = []
-            if blank_before and not row.cells:
-                empty.append(row.line)
-            document += bool(row.cells)
-        blank_before = not row.cells
-    if rows:
-        sentences.append(_make_sentence(path, columns, rows, document, with_tags))
+    for is_word, group in itertools.groupby(
+        _read_rows(path, columns, with_tags), lambda row: row.is_word
+    ):
+        rows = list(group)
+        if is_word:
+            words = [row.cells[columns.word] for row in rows]
+            tags = [row.cells[columns.tag] for row in rows] if with_tags else None
+            lines = [row.line for row in rows]
+            sentences.append(Sentence(words, tags, document, path, lines))
+            continue
+        document += sum(bool(row.cells) for row in rows)
+        empty += [
+            row.line
+            for before, row in itertools.pairwise(rows)
+            if not before.cells and not row.cells
+        ]
     if not sentences:
         raise ValueError(f"{path!r} must hold words, one a line. There are none.")
     if empty:
@@ -201,18 +202,6 @@ def _check_cells(place: str, columns: Columns, cells: Sequence[str], with_tags: 
             "%d: %s.",
             *(place, _WORD_COLUMN, _TAG_COLUMN, len(cells), list(cells)),
         )
-
-
-def _make_sentence(
-    path: str, columns: Columns, rows: Sequence[_Row], document: int, with_tags: bool
-) -> Sentence:
-    return Sentence(
-        words=[row.cells[columns.word] for row in rows],
-        tags=[row.cells[columns.tag] for row in rows] if with_tags else None,
-        document=document,
-        path=path,
-        lines=[row.line for row in rows],
-    )
 
 
 def check_scheme(sentences: Iterable[Sentence], scheme: str) -> None:
@@ -294,7 +283,7 @@ def _moved_tags(
         entity._replace(start=move(entity.start), end=move(entity.end))
         for entity in find_entities(tags)
     ]
-    return to_tags([each for each in entities if each.start < each.end], length, scheme)
+    return to_tags([entity for entity in entities if entity.start < entity.end], length, scheme)
 
 
 def write_predictions(

@@ -91,10 +91,10 @@ class TagSet:
         found = {tag for sentence in sentences for tag in sentence.tags or ()}
         if scheme in PLAIN:
             return cls(labels=tuple(sorted(found)), scheme=scheme, unit=unit)
-        entities = [each for sentence in sentences for each in find_entities(sentence.tags or ())]
-        if not entities:
+        types = {entity.type for s in sentences for entity in find_entities(s.tags or ())}
+        if not types:
             raise ValueError("The sentences to train on must have entities. All tags are O.")
-        labels = list_labels({entity.type for entity in entities}, scheme)
+        labels = list_labels(types, scheme)
         if scheme == "bmes" and OUTSIDE not in found:
             labels.remove(OUTSIDE)
         return cls(labels=tuple(labels), scheme=scheme, unit=unit)

@@ -141,7 +141,7 @@ def _strata(sentences: Sequence[Sentence]) -> list[str]:
         for sentence in sentences
     ]
     counts = collections.Counter(itertools.chain.from_iterable(types))
-    return [min(each, key=lambda name: (counts[name], name), default="") for each in types]
+    return [min(names, key=lambda name: (counts[name], name), default="") for names in types]
 
 
 def _describe_tags(sentences: Iterable[Sentence], scheme: str | None) -> str:

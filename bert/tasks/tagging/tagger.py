@@ -28,7 +28,17 @@ from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.tagged_files import TaggedFiles
 from bert.tasks.tagging.teacher import Teacher, order_of_labels
 from bert.tasks.tagging.words import Span, find_spans
-from bert.tasks.task import ASKED, Arrays, ExampleFile, Inputs, Outputs, Part, Row, collect_padded
+from bert.tasks.task import (
+    ASKED,
+    Arrays,
+    ExampleFile,
+    Inputs,
+    Outputs,
+    Part,
+    Row,
+    collect_padded,
+    read_rows,
+)
 from bert.training.batches import LENGTH, Feature, encoder_features
 from bert.training.objective import Objective
 from bert.training.scores import save_results, save_scores
@@ -179,7 +189,7 @@ class Tagging:
 
     def parse_unlabeled(self, rows: Sequence[Input]) -> list[RawText]:
         """Returns the sentences of texts without tags, each of which is a document."""
-        texts = self.parse([row.row or {} for row in rows])
+        texts = self.parse(read_rows([row.row or {} for row in rows], self.fields))
         return [
             dataclasses.replace(text, document=-row.line)
             for text, row in zip(texts, rows, strict=True)
@@ -267,8 +277,8 @@ class Tagging:
         convert = tagging_predictions.as_word if self.tag_set.answers_with_words else dict
         find = tagging_predictions.text_entities
         return [
-            {name: [convert(e) for e in find(raw.text, raw.spans, each, self.tag_set.scheme)]}
-            for raw, each in zip(inputs.examples, predictions.sentences, strict=True)
+            {name: [convert(e) for e in find(raw.text, raw.spans, tags, self.tag_set.scheme)]}
+            for raw, tags in zip(inputs.examples, predictions.sentences, strict=True)
         ]
 
     def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
@@ -302,7 +312,7 @@ class Tagging:
         sentences, split = inputs.examples, inputs.part.split
         path = claim(folder, f"{'dev_' * (split == 'dev')}predictions.txt")
         is_part = split == "dev" and self.files.dev_split is not None
-        tags = (each.tags for each in predictions.sentences)
+        tags = (prediction.tags for prediction in predictions.sentences)
         tagging_sentences.write_predictions(
             path,
             self.files.find("train" if is_part else split),

@@ -257,7 +257,7 @@ def _label_ids(sentences: Sequence[Sentence], tag_set: TagSet) -> np.ndarray:
 
 def _plain_ids(sentences: Sequence[Sentence], numbers: Mapping[str, int]) -> np.ndarray:
     # A word without a tag has "".
-    tags = [tag for each in sentences for tag in each.tags or [""] * len(each.words)]
+    tags = [tag for s in sentences for tag in s.tags or [""] * len(s.words)]
     unknown = sorted({*tags} - {"", *numbers})
     if unknown:
         logging.warning(
