@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
+from bert.reports import calibration
 from bert.reports.sections import (
     UNKNOWN,
     Bar,
@@ -66,12 +67,16 @@ def make_sections(
         points, shown = _regression(part, examples, *numbers)
         return [points, _beside_the_mean(part, scores), shown]
     right = np.asarray(label_ids)
+    trusted: Sequence[Section] = []
     if task.task_type == "multi_label":
         losses = (np.logaddexp(0, logits) - logits * right).mean(axis=1)
         chosen = logits > 0
     else:
         losses = -np.take_along_axis(log_softmax(logits, axis=1), right, axis=1)[:, 0]
         chosen = np.eye(len(task.labels), dtype=bool)[logits.argmax(axis=1)]
+        labelled = find_labelled(examples)
+        chances = classification_results.probabilities(task, logits)[labelled]
+        trusted = calibration.make_section(part, task.labels, chances, right[labelled, 0])
         right = np.eye(len(task.labels), dtype=bool)[right[:, 0]]
     known = np.zeros((len(examples), 1), bool)
     known[find_labelled(examples)] = True
@@ -82,7 +87,7 @@ def make_sections(
     ]
     table = Table(f"Labels of the {part} set", ["label", *_COLUMNS.values()], rows)
     shown = _examples(task, part, examples, (right > 0) & known, chosen, losses, logits)
-    return [*_confusions(task, part, scores), table, shown]
+    return [*_confusions(task, part, scores), table, *trusted, shown]
 
 
 def _confusions(task: Task, part: str, scores: Mapping[str, Any]) -> list[Section]:

@@ -113,7 +113,7 @@ def _series(title: str, lines: Iterable[Mapping[str, Any]], name: str) -> Series
     return Series(title, thin(points))
 
 
-def thin(points: Sequence[tuple[int, float]], most: int = MAX_POINTS) -> list[list[float]]:
+def thin(points: Sequence[tuple[float, float]], most: int = MAX_POINTS) -> list[list[float]]:
     """Returns at most so many points: where there are more, [x, mean, least, greatest] of several.
 
     The x is the last one of those that make a point.

@@ -56,7 +56,7 @@ function drawChart(holder, chart) {
   const steps = points.map((point) => point[0]);
   const [first, last] = [Math.min(...steps), Math.max(...steps)];
   const xTicks = niceTicks(first, last, Math.max(2, Math.floor(width / 90)))
-    .filter((tick) => Number.isInteger(tick) && tick >= first && tick <= last);
+    .filter((tick) => (last <= 1 || Number.isInteger(tick)) && tick >= first && tick <= last);
   const x = scale(first, last, place.left + (first === last ? 20 : 0), place.right);
   const y = scale(yTicks[0], yTicks[yTicks.length - 1], place.bottom, place.top);
   const svg = drawn("svg", { viewBox: "0 0 " + width + " 214", height: 214, role: "img",
