@@ -32,7 +32,7 @@ def test_rows_are_written_and_read_elsewhere_too():
 @pytest.mark.parametrize("values", [[1, "a"], [2**63], [-(2**80), 0.5], [{}], [[1], {"a": 1}]])
 def test_a_column_that_parquet_lacks_is_named(values):
     rows = [{"text": "a", "odd": value} for value in values]
-    message = r"column of Parquet must have values of one kind\. That of 'odd' of 'in\.jsonl' "
+    message = r"column of Parquet must have values of one kind\. The column 'odd' of 'in\.jsonl' "
     with pytest.raises(ValueError, match=message):
         check_columns(iter(rows), "in.jsonl")
     with pytest.raises(ValueError, match=message):

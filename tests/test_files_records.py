@@ -160,7 +160,7 @@ def test_an_index_of_anybody_is_not_used_and_told_in_a_line(tmp_path, log, head)
     ],
 )
 def test_records_of_an_index_that_cannot_be_are_refused(ends):
-    with pytest.raises(ValueError, match="must be one behind the other"):
+    with pytest.raises(ValueError, match="must follow each other"):
         decode_index(encode_index(Index(np.array(ends, np.int64), {})))
 
 

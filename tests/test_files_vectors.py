@@ -172,5 +172,5 @@ def test_an_archive_is_read_whole_or_named(tmp_path):
     damaged[content.index(b"values.npy") + 50] ^= 0xFF
     for wrong in (b"", b"PK", content[:-30], bytes(damaged), b"no archive at all"):
         path.write_bytes(wrong)
-        with pytest.raises(ValueError, match=r"v\.npz' must be a whole file of NumPy's\. \S"):
+        with pytest.raises(ValueError, match=r"v\.npz' must be a complete NumPy file\. \S"):
             read_npz(str(path))

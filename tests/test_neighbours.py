@@ -109,7 +109,7 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
         ask(input_file=archive, query="a house")
     with open(archive, "rb+") as file:
         file.truncate(os.path.getsize(archive) - 30)
-    with pytest.raises(ValueError, match=r"v\.npz' must be a whole file of NumPy's"):
+    with pytest.raises(ValueError, match=r"v\.npz' must be a complete NumPy file"):
         ask(input_file=archive, query="a house")
 
 

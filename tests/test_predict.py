@@ -414,7 +414,7 @@ def test_answers_are_written_behind_all_columns_in_the_form_of_the_ending(
         assert chances == pytest.approx(answer["probabilities"], abs=1e-6)
         if is_table:
             assert float(row["probability"]) == chances[answer["label"]]
-    told = [message for message in log.messages if "Inputs have 'label' themselves" in message]
+    told = [message for message in log.messages if "Inputs have a value 'label'" in message]
     assert len(told) == 1
 
 
@@ -656,7 +656,7 @@ def test_answers_and_errors_are_called_the_same_in_every_row(settings, tmp_path,
     assert third["label"] == "gold" and third["label_predicted"] in ("yes", "no")
     assert "must have text as 'text_a'. Received None" in second["error_predicted"]
     assert second.get("error") == (None if output.endswith(".jsonl") else "mine")
-    assert len([each for each in log.messages if "Inputs have 'label' themselves" in each]) == 1
+    assert len([each for each in log.messages if "Inputs have a value 'label'" in each]) == 1
 
 
 @pytest.mark.parametrize("odd", ["x", 2**63])
@@ -664,7 +664,7 @@ def test_columns_that_parquet_lacks_are_told_before_the_model_is_asked(settings,
     pytest.importorskip("pyarrow")
     rows = [{"text_a": "red", "odd": 1}, {"text_a": "blue", "odd": odd}]
     made = settings(map(json.dumps, rows), output_file=str(tmp_path / "out.parquet"))
-    with pytest.raises(ValueError, match=r"of one kind\. That of 'odd' of '.*texts\.jsonl'"):
+    with pytest.raises(ValueError, match=r"of one kind\. The column 'odd' of '.*texts\.jsonl'"):
         predict.run(made)
     # No answer is kept, for there was none.
     assert not [*tmp_path.glob("out.*")]

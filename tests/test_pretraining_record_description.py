@@ -125,7 +125,7 @@ def test_records_must_be_of_the_vocabulary_of_the_model_to_begin_with(make, trai
     train(make())
     initial = {"init_checkpoint": str(tmp_path / "output"), "bert_config_file": ""}
     unlike = make("unlike", words=[*WORDS[:5], *reversed(WORDS[5:])])
-    with pytest.raises(ValueError, match=r"must be that of the model.*unlike\.tfrecord.* in 12 of"):
+    with pytest.raises(ValueError, match=r"must be the model's.*unlike\.tfrecord.* in 12 of"):
         train(unlike, output_dir=str(tmp_path / "a"), **initial)
     like = make("like", words=[*WORDS[:-1], "x"], do_lower_case=True)
     train(like, output_dir=str(tmp_path / "b"), **initial)

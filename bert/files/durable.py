@@ -1,6 +1,6 @@
-"""Durable writes: only complete files appear, whatever ends the process or the power.
+"""Durable writes: after a kill or a loss of power, a file is complete or absent.
 
-They are local or anything else that `tf.io.gfile` writes, as in `bert.files.paths`.
+Paths are local or on any file system that `tf.io.gfile` writes, as in `bert.files.paths`.
 """
 
 import contextlib
@@ -18,28 +18,28 @@ from absl import logging
 from bert.files.paths import file_system, is_remote, open_file, os_errors
 from bert.files.signals import deferred_stop
 
-# Ends the name of a folder whose place another one takes. Nobody calls a copy of his own so.
+# The suffix of a folder that is being replaced, unlikely for a user's own copy.
 OLD = ".old.tmp"
 
 # The name of a file that is being written, with a suffix that is different each time.
 _TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 
-# How long the lock of a folder may be held without a word, and how often it is tried.
+# After how long a wait for the lock of a folder is logged, and the time between attempts.
 _SECONDS_OF_PATIENCE = 30.0
 _SECONDS_BETWEEN_TRIES = 0.01
 
 
 class NoLocksError(OSError):
-    """Files cannot be locked here."""
+    """The system or the file system cannot lock files."""
 
 
 @contextlib.contextmanager
 def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
-    """Opens files for bytes that take the place of `paths` when the block ends.
+    """Opens temporary binary files that replace `paths` when the block ends.
 
-    Where it ends with an exception, nothing of them remains, and what was there before does. The
-    same goes for a loss of power: they are on the disk before they have their names.
+    After an exception or a loss of power, the previous files remain: new files are on the disk
+    before they are renamed.
     """
     opened: list[tuple[str, BinaryIO]] = []
     try:
@@ -53,7 +53,7 @@ def replace_files(paths: Sequence[str]) -> Iterator[list[BinaryIO]]:
 
 
 def _put_in_place(paths: Sequence[str], opened: Sequence[tuple[str, BinaryIO]]) -> None:
-    """Renames written files, once all of them are complete on the disk."""
+    """Renames written files when all of them are complete on the disk."""
     for temporary, file in opened:
         with os_errors(temporary):
             if is_remote(temporary):
@@ -61,12 +61,12 @@ def _put_in_place(paths: Sequence[str], opened: Sequence[tuple[str, BinaryIO]]) 
             else:
                 file.flush()
                 os.fsync(file.fileno())
-    # Else some would be new and others old.
+    # A stop here would leave some files new and some old.
     with deferred_stop():
         for path, (temporary, _) in zip(paths, opened, strict=True):
             # A link stays a link.
             rename(temporary, path if is_remote(path) else os.path.realpath(path))
-        # Not before: what is no longer locked is taken for a leftover.
+        # Closed only now, since an unlocked temporary file counts as a leftover.
         for _, file in opened:
             file.close()
         for folder in dict.fromkeys(os.path.dirname(temporary) for temporary, _ in opened):
@@ -87,21 +87,21 @@ def open_beside(path: str) -> tuple[str, BinaryIO]:
             file = open_file(path + tail, "wb")
             file.write(b"")
             return path + tail, file
-    # A link stays a link; a folder, a pipe or a device is no place for a file.
+    # The file that a link leads to is replaced, not the link.
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"{path!r} is not a regular file")
     folder, name = os.path.split(path)
     remove_leftovers(folder, [name])
-    # Locked while it is written, and no longer, however the process ends. Another run that takes it
-    # for a leftover just before holds it for a moment.
+    # The lock ends with the process. Another run may hold it for a moment, to see whether this is a
+    # leftover.
     return path + tail, open_locked(path + tail, waits=True)
 
 
 def discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
-    """Closes and removes what `open_beside` has opened."""
+    """Closes and removes files of `open_beside`."""
     for temporary, file in opened:
-        # What went wrong is on its way already; clearing up must not hide it.
+        # The exception that is being raised must not be hidden.
         with contextlib.suppress(OSError), os_errors(temporary):
             file.close()
         with contextlib.suppress(OSError):
@@ -110,11 +110,10 @@ def discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
 
 @contextlib.contextmanager
 def replace_folder(place: str) -> Iterator[str]:
-    """Gives the path of a folder to make, which takes the place of `place` when the block ends.
+    """Yields the path of a folder to make, which replaces `place` when the block ends.
 
-    Where the block ends with an exception, nothing of it remains, and what was there before does. A
-    folder cannot be replaced in one step, so for a moment there is none; a process that is killed
-    then leaves both beside, under the names `<place>.old.tmp` and `<place>.partial`.
+    After an exception, the previous folder remains. A folder cannot be replaced in one step: a
+    process that is killed between the two leaves both, as `<place>.old.tmp` and `<place>.partial`.
 
     Args:
       place: Any path that `tf.io.gfile` writes, links followed.
@@ -132,7 +131,7 @@ def replace_folder(place: str) -> Iterator[str]:
 
 
 def _exchange(partial: str, place: str, old: str) -> None:
-    """Renames `partial` to `place` and what is there to `old`; or nothing, if it fails."""
+    """Renames `place` to `old`, and `partial` to `place`; undoes the first if the second fails."""
     gfile = file_system()
     if not gfile.exists(place):
         rename(partial, place)
@@ -143,7 +142,7 @@ def _exchange(partial: str, place: str, old: str) -> None:
                 rename(place, old)
                 rename(partial, place)
             except BaseException:
-                # A local one that is there has not gone yet, or is the new one.
+                # A local `place` that exists was not renamed yet, or is the new folder.
                 if gfile.exists(old) and (is_remote(place) or not gfile.exists(place)):
                     rename(old, place)
                 raise
@@ -156,36 +155,36 @@ def _remove_folder(folder: str) -> None:
 
 
 def remove_leftovers(folder: str, names: Collection[str]) -> None:
-    """Removes what runs have left that were killed while they wrote files of a local folder.
+    """Removes the temporary files that killed runs have left beside local files.
 
-    Only files of the names that `open_beside` gives for these, and which no process holds.
+    Only unlocked files with the names of `open_beside` for `names` are removed.
     """
-    # What cannot be seen, opened or locked here is left alone.
+    # Files that cannot be listed, opened or locked stay.
     with contextlib.suppress(OSError):
-        for each in os.listdir(folder):
-            match = _TEMPORARY.fullmatch(each)
+        for name in os.listdir(folder):
+            match = _TEMPORARY.fullmatch(name)
             if not match or match[1] not in names:
                 continue
-            path = os.path.join(folder, each)
+            path = os.path.join(folder, name)
             with contextlib.suppress(OSError), open_file(path, "r+b") as file:
                 if lock(file, waits=False):
                     os.remove(path)
 
 
 def open_locked(path: str, *, waits: bool = False, required: bool = False) -> BinaryIO:
-    """Opens a local file to read and to write, made if it is not there, with a lock on it.
+    """Opens a local file to read and write, created if it does not exist, and locks it.
 
     Args:
-      path: A link is not followed to a file that is something else.
-      waits: Whether to wait for another process that holds it.
-      required: Whether to fail where there are no locks, rather than to go on without one.
+      path: The file; a link is not followed.
+      waits: Whether to wait for another process that holds the lock.
+      required: Whether to raise where files cannot be locked, rather than open without a lock.
 
     Raises:
-      BlockingIOError: where another process holds it.
-      NoLocksError: as `required`.
+      BlockingIOError: where another process holds the lock.
+      NoLocksError: where files cannot be locked, if a lock is required.
     """
     while True:
-        # Neither cut nor moved to its end.
+        # The file is neither truncated nor positioned at its end.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         file = os.fdopen(descriptor, "r+b")
         with contextlib.ExitStack() as stack:
@@ -196,7 +195,7 @@ def open_locked(path: str, *, waits: bool = False, required: bool = False) -> Bi
             except NoLocksError:
                 if required:
                     raise
-            # Its holder may have removed or renamed it since it was opened: open it again.
+            # Opened again if the previous holder has removed or renamed it.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                     stack.pop_all()
@@ -207,14 +206,14 @@ def lock(file: IO[Any] | int, *, waits: bool = True) -> bool:
     """Locks a local file until it is closed or the process ends.
 
     Args:
-      file: Open, or the number of what is open, such as a folder.
-      waits: Whether to wait for another process that holds it.
+      file: An open file, or a descriptor, also of a folder.
+      waits: Whether to wait for another process that holds the lock.
 
     Returns:
-      Whether it is locked; False where another process holds it.
+      True, or False where another process holds the lock.
 
     Raises:
-      NoLocksError: as its name says.
+      NoLocksError: where files cannot be locked.
     """
     try:
         import fcntl  # noqa: PLC0415 (not everywhere)
@@ -231,10 +230,7 @@ def lock(file: IO[Any] | int, *, waits: bool = True) -> bool:
 
 @contextlib.contextmanager
 def locked_folder(folder: str) -> Iterator[None]:
-    """Keeps other processes from doing what they do with the same folder under this lock.
-
-    Where there are no locks, it does nothing.
-    """
+    """Holds a lock on a local folder during a block, if the folder can be locked."""
     with contextlib.ExitStack() as stack:
         # Windows does not open folders.
         with contextlib.suppress(OSError):
@@ -246,7 +242,7 @@ def locked_folder(folder: str) -> Iterator[None]:
 
 
 def _lock_patiently(descriptor: int, folder: str) -> None:
-    """Waits for the lock of a folder, and warns if that takes long, for nobody holds it long."""
+    """Waits for the lock of a folder, and warns after a time that no run of ours would take."""
     began = time.monotonic()
     while not lock(descriptor, waits=False):
         if time.monotonic() - began > _SECONDS_OF_PATIENCE:
@@ -261,10 +257,7 @@ def _lock_patiently(descriptor: int, folder: str) -> None:
 
 
 def rename(old: str, new: str) -> None:
-    """Gives a file, or a folder where there is none yet, another name.
-
-    A file or a link that has that name is replaced.
-    """
+    """Renames a file, or a folder; `new` must not be a folder, a file or a link is replaced."""
     if is_remote(new):
         with os_errors(new):
             file_system().rename(old, new, overwrite=True)
@@ -273,7 +266,7 @@ def rename(old: str, new: str) -> None:
 
 
 def make_folders(path: str) -> None:
-    """Makes a folder, and those above it, as far as they are not there."""
+    """Creates a folder and its missing parents."""
     if is_remote(path):
         with os_errors(path):
             file_system().makedirs(path)
@@ -282,7 +275,7 @@ def make_folders(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a file, or a folder with all that is in it; of a link, the link alone."""
+    """Removes a file, a link, or a folder with its content."""
     if is_remote(path):
         gfile = file_system()
         with os_errors(path):
@@ -294,21 +287,18 @@ def remove(path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Waits until a file, or the names in a folder, would outlive a loss of power.
-
-    Other file systems than the local ones see to that themselves.
-    """
+    """Waits until a local file, or the names in a folder, would survive a loss of power."""
     if is_remote(path):
         return
     try:
         descriptor = os.open(path or ".", os.O_RDONLY)
     except PermissionError:
-        # Who may write to a folder need not be allowed to read it.
+        # A folder may be writable but not readable.
         return
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some file systems cannot do it for a folder.
+        # Some file systems cannot sync a folder.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -316,7 +306,7 @@ def sync(path: str) -> None:
 
 
 def sync_tree(folder: str) -> None:
-    """Does as `sync` for a folder and all that is in it."""
+    """Applies `sync` to a folder and its content."""
     if is_remote(folder):
         return
     for inner, _, names in os.walk(folder):

@@ -1,4 +1,4 @@
-"""How long something may take, as people type it."""
+"""Durations in hours, minutes and seconds."""
 
 import re
 
@@ -11,7 +11,7 @@ def read_duration(text: str) -> float:
     """Returns the seconds of a time such as 90s, 60m, 1.5h or 1h30m.
 
     Raises:
-      ValueError: where it is none, or nothing.
+      ValueError: where the text is no time, or 0.
     """
     match = _DURATION.fullmatch(text)
     numbers = match.groups() if match else ()
@@ -29,7 +29,7 @@ def read_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Returns a time as `read_duration` reads it, the same for times that are the same."""
+    """Returns the text of a time, which `read_duration` reads; equal times have equal texts."""
     parts = []
     # 1.1 h, times 3600, are a bit more than 66 m.
     seconds = round(seconds, 6)

@@ -1,4 +1,4 @@
-"""Fingerprints of the inputs of a run, to find out whether they are the same again."""
+"""Fingerprints of the inputs of a run, by which runs are compared."""
 
 import functools
 import hashlib
@@ -10,8 +10,8 @@ from absl import logging
 from bert.files.paths import file_size, file_states, open_file, os_errors
 from bert.files.processes import in_threads
 
-# Of larger files, so many blocks at even distances are read. Trainings keep such digests: another
-# rule would refuse to go on with those that have begun.
+# Of larger files, this many blocks at even distances are read. Another rule would change digests
+# that training runs have stored, which could not resume then.
 _WHOLE_BYTES = 1 << 26
 _BLOCKS = 64
 _BLOCK_BYTES = 1 << 16
@@ -20,9 +20,9 @@ _LENGTH_SHOWN = 80
 
 
 def of_files(paths: Sequence[str]) -> str:
-    """Returns a digest of the contents of files, in their order; not of their names.
+    """Returns a digest of the contents of files in order, whatever their names.
 
-    Of files beyond 64 MB it is of their size and 64 blocks, so that any size takes no time.
+    The digest of a file beyond 64 MB is of its size and 64 blocks, which takes little time.
     """
     digest = hashlib.sha256()
     for part in map(_read, paths):
@@ -31,7 +31,7 @@ def of_files(paths: Sequence[str]) -> str:
 
 
 def of_whole_files(paths: Sequence[str]) -> str:
-    """Returns a digest of every byte of files, in their order; it takes as long as reading them."""
+    """Returns a digest of every byte of files, in their order."""
     return of_bytes(" ".join(in_threads(_of_whole_file, paths)).encode())
 
 
@@ -44,10 +44,10 @@ def _of_whole_file(path: str) -> str:
 
 
 class WatchedFiles(list[str]):
-    """Paths of files that must hold the same bytes from now on until they are read.
+    """Paths of files whose content must not change before they are read.
 
     Attributes:
-      states: The size and the time of the last change of each file before it was read.
+      states: The size and the modification time of each file when it was first seen.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -57,23 +57,20 @@ class WatchedFiles(list[str]):
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> "WatchedFiles":
-        """Returns `paths` itself where these files are watched already."""
+        """Returns watched files, which are `paths` itself if they are watched already."""
         return paths if isinstance(paths, cls) else cls(paths)
 
     @functools.cached_property
     def digest(self) -> str:
-        """The `of_whole_files` of the files, which are read once for it."""
+        """The `of_whole_files` of the files, which are read once."""
         self._digests = [*in_threads(_of_whole_file, self)]
         self.check()
         return of_bytes(" ".join(self._digests).encode())
 
     def check(self) -> None:
-        """Checks that the files are as they were.
+        """Raises `ValueError` where a file has changed.
 
-        Of a file of which only the time has changed, the digest decides where it is known.
-
-        Raises:
-          ValueError: where a file was written to, and names it.
+        If only the modification time of a file has changed, its digest decides where it is known.
         """
         for number, (path, before, now) in enumerate(
             zip(self, self.states, file_states(self), strict=True)
@@ -85,9 +82,9 @@ class WatchedFiles(list[str]):
                 change = f"has {now[0]} now"
             elif self._digests:
                 if _of_whole_file(path) == self._digests[number]:
-                    logging.info("%s was touched while it was read. It holds the same.", path)
+                    logging.info("%s was touched while it was read. Its content is the same.", path)
                     continue
-                change = "holds others now"
+                change = "has other content now"
             raise ValueError(
                 f"{path!r} must stay as it is while it is read. It had {before[0]} bytes, and "
                 f"{change}. Run the command again when it is complete."
@@ -95,7 +92,7 @@ class WatchedFiles(list[str]):
 
 
 def _read(path: str) -> bytes:
-    """Returns what of a file goes into the digest."""
+    """Returns the part of a file that goes into the digest."""
     size = file_size(path)
     parts = [f"{size} ".encode()]
     with os_errors(path), open_file(path) as file:
@@ -110,13 +107,13 @@ def _read(path: str) -> bytes:
 def describe_differences(
     one: Mapping[str, Any], other: Mapping[str, Any], words: Mapping[str, str], joined_by: str
 ) -> str:
-    """Returns which values of two descriptions differ, on one line.
+    """Returns the values in which two descriptions differ, on one line.
 
     Args:
-      one: Values by name; a name that is absent has the value None.
-      other: The same for what it is compared with.
-      words: What to say of some names instead of both values, such as digests.
-      joined_by: Stands between both values.
+      one: Values by name; an absent name has the value None.
+      other: The values to compare them with.
+      words: The text for names whose values are not shown, such as digests.
+      joined_by: The text between both values.
     """
     names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
     return "; ".join(
@@ -127,13 +124,13 @@ def describe_differences(
 
 
 def _shorten(value: Any) -> str:
-    """Returns a name as it is, and anything else as Python writes it, cut where it is long."""
+    """Returns an identifier as it is, and the `repr` of any other value, truncated."""
     text = value if isinstance(value, str) and value.isidentifier() else repr(value)
     return text if len(text) <= _LENGTH_SHOWN else f"{text[:_LENGTH_SHOWN]}…"
 
 
 def of_arrays(arrays: Mapping[str, Any]) -> str:
-    """Returns a digest of NumPy arrays by name, whatever the order of the names."""
+    """Returns a digest of NumPy arrays by name, in any order of names."""
     digest = hashlib.sha256()
     for name, values in sorted(arrays.items()):
         digest.update(repr((name, values.shape, values.dtype.str)).encode())
@@ -142,5 +139,5 @@ def of_arrays(arrays: Mapping[str, Any]) -> str:
 
 
 def of_bytes(content: bytes) -> str:
-    """Returns the digest of what a file holds."""
+    """Returns the digest of the content of a file."""
     return hashlib.sha256(content).hexdigest()

@@ -1,4 +1,4 @@
-"""The inputs of a model in a file or on standard input: rows with all of their values, in turn."""
+"""Reads the inputs of a model from a file or standard input: rows with all of their values."""
 
 import dataclasses
 import itertools
@@ -12,13 +12,13 @@ from bert.options import Message, Option, OptionError
 
 
 class Input(NamedTuple):
-    """An input, or why a row is none.
+    """An input of a model, or the reason why a row is no input.
 
     Attributes:
-      line: The number of the row, from 1.
-      done: The share of the file that is read with it, up to 1.
-      cells: All values of the row by name, None where it cannot be read.
-      row: The fields of the task, None where they cannot be read.
+      line: The line of the row, from 1.
+      done: The share of the file that has been read, up to 1.
+      cells: All values of the row by name; None if it cannot be read.
+      row: The fields of the task; None if they cannot be read.
       problem: The reason.
     """
 
@@ -31,14 +31,14 @@ class Input(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns that have the values of a task.
+    """The columns with the fields of a task.
 
     Attributes:
-      fields: The names of the values in the task.
+      fields: The names of the fields in the task.
       given: The value of the option `columns`, or None.
       known: The columns of the training files, by the names of options, as in `task.json`.
-      derive: Returns the fields of a row that has them in another form of the task's, from its
-        place and its values; None where there is no other form.
+      derive: Returns the fields of a row in another format of the task, from the place and the
+        values of the row; None where there is no other format.
     """
 
     fields: tuple[str, ...]
@@ -48,7 +48,7 @@ class Columns:
 
     @property
     def choices(self) -> list[list[str]]:
-        """The names of columns that a file may have, the likeliest ones first."""
+        """The names of columns that a file may have, the likeliest names first."""
         if self.given:
             names = self.given.split(",")
             if len(names) != len(self.fields):
@@ -59,8 +59,8 @@ class Columns:
         return [*[trained] * all(trained), list(self.fields)]  # type: ignore[list-item]
 
     def find(self, names: Sequence[str]) -> list[str] | None:
-        """Returns the choice of which all are among some names, or None."""
-        return next((each for each in self.choices if set(each) <= set(names)), None)
+        """Returns the first choice whose names are all in `names`, or None."""
+        return next((choice for choice in self.choices if {*choice} <= {*names}), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Inputs:
     """The inputs of a file.
 
     Attributes:
-      names: The names of the columns; empty where each row has its own.
+      names: The names of the columns; empty if every row has its own.
       rows: The inputs.
-      separator: The separator of the columns, also where the file has none.
+      separator: The separator of columns, or the default one.
     """
 
     names: list[str]
@@ -79,7 +79,7 @@ class Inputs:
 
 
 def kind_of(path: str, separator: str | None = None) -> str:
-    """Returns which of `rows.FORMATS` a file has: with a separator, a table at any rate."""
+    """Returns the format of a file, one of `rows.FORMATS`; with a separator, it is a table."""
     found = format_of(path)
     return "csv" if found == "lines" and separator is not None else found
 
@@ -91,9 +91,9 @@ def read_inputs(
 
     Args:
       path: The file; - for standard input.
-      kind: One of `rows.FORMATS`; None for the one of the extension.
-      columns: The columns that have the values of the task.
-      separator: As for `rows.find_separator`; None for that of the training files.
+      kind: One of `rows.FORMATS`; None for the format of the extension.
+      columns: The columns with the fields of the task.
+      separator: As for `rows.find_separator`; None for the separator of the training files.
 
     Raises:
       ValueError: where the columns are not in the header.
@@ -125,11 +125,11 @@ Parser = Callable[[str, Any], tuple[dict[str, Any], dict[str, Any]]]
 
 
 class Rows(Iterator[Input]):
-    """Inputs, to be read once.
+    """The inputs of a file, which can be read once.
 
     Args:
-      reader: The file.
-      rows: The rows of the reader to take.
+      reader: The reader of the file.
+      rows: The rows to parse.
       parse: Returns the values of a row.
     """
 
@@ -139,11 +139,11 @@ class Rows(Iterator[Input]):
         self._parse = parse
 
     def count(self) -> int:
-        """Returns how many are left, which it reads without looking into them."""
+        """Reads the remaining rows without parsing, and returns their number."""
         return sum(1 for _ in self._rows)
 
     def only(self, places: range) -> None:
-        """Skips all but these places, counted from the next row, without looking into them."""
+        """Limits the inputs to the rows of a range, counted from the next row."""
         self._rows = itertools.islice(self._rows, places.start, places.stop)
 
     def __next__(self) -> Input:
@@ -207,7 +207,7 @@ def _read_table(reader: RowReader, columns: Columns) -> Inputs:
     elif all(map(is_number, likeliest)):
         positions = list(map(int, likeliest))
         if not columns.known.get("has_header"):
-            # The first row is an input as all others.
+            # The first row is an input.
             names = [f"column_{position}" for position in range(len(names))]
             rows = itertools.chain([table.first], rows)
     else:
@@ -244,5 +244,5 @@ def _unique(header: Sequence[str]) -> list[str]:
         count = header[: len(names)].count(name)
         numbered = (f"{name}_{number}" for number in itertools.count(count + 1))
         taken = {*header, *names}
-        names.append(next(each for each in numbered if each not in taken) if count else name)
+        names.append(next(new for new in numbered if new not in taken) if count else name)
     return names

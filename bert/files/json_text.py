@@ -10,10 +10,10 @@ from bert.options import OptionError
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Returns what the text says.
+    """Returns the value of a text.
 
     Raises:
-      ValueError: where it is not JSON, is not UTF-8, or is nested more deeply than Python reads.
+      ValueError: where the text is not JSON or UTF-8, or is nested too deeply.
     """
     try:
         return json.loads(text)
@@ -52,7 +52,7 @@ def to_json(values: Mapping[str, Any]) -> bytes:
 
 
 def finite(value: Any) -> Any:
-    """Returns a value with None for each number in it that is not finite, which JSON has not."""
+    """Returns a value with None for numbers that are not finite, which JSON lacks."""
     if isinstance(value, Mapping):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

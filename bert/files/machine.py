@@ -1,4 +1,4 @@
-"""The memory of this machine and of its GPUs, and the room on its disks."""
+"""The memory of this machine and its GPUs, its free disk space and its limit on open files."""
 
 import contextlib
 import os
@@ -22,13 +22,10 @@ def size_text(count: float) -> str:
 
 
 def total_memory(root: str = "/") -> int | None:
-    """Returns the bytes of memory, swap included, that this process may come to have.
+    """Returns the bytes of memory, swap included, that this process may use; None if unknown.
 
     Args:
-      root: Where `proc` and `sys` are.
-
-    Returns:
-      None where the system does not say.
+      root: The folder with `proc` and `sys`.
     """
     values = _read_meminfo(root)
     if "MemTotal" not in values:
@@ -38,10 +35,7 @@ def total_memory(root: str = "/") -> int | None:
 
 
 def free_memory(root: str = "/") -> int | None:
-    """Returns the bytes of memory that are free, or can be made so, without swap.
-
-    As `total_memory`.
-    """
+    """Returns the bytes of memory that are or can be made free, without swap; None if unknown."""
     values = _read_meminfo(root)
     if "MemAvailable" not in values:
         return _installed_memory()
@@ -63,7 +57,7 @@ def _read_meminfo(root: str) -> dict[str, int]:
 
 
 def _cgroup_limits(root: str) -> Iterator[tuple[int, int]]:
-    """Yields what the groups of this process may use and what they use, in bytes."""
+    """Yields the limit and the use of memory of each control group of this process, in bytes."""
     for line in _read(Path(root, "proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -83,7 +77,7 @@ def _limit(folder: Path, limit: str, used: str, cached: str) -> Iterator[tuple[i
     if allowed.isdigit() and taken.isdigit():
         rows = (line.split() for line in _read(folder / "memory.stat").splitlines())
         stat = {row[0]: int(row[1]) for row in rows if len(row) == 2}
-        # What files are cached in is given back when it is asked for.
+        # Memory that caches files is freed on demand.
         yield int(allowed), int(taken) - stat.get(cached, 0)
 
 
@@ -108,36 +102,36 @@ def gpu_memory() -> list[int]:
 
 
 def has_nvidia_gpu(root: str = "/") -> bool:
-    """Returns whether there is a GPU of NVIDIA's with its driver.
+    """Returns whether there is an NVIDIA GPU with its driver.
 
     Args:
-      root: Where `proc` is.
+      root: The folder with `proc`.
     """
     return bool(_read(Path(root, "proc/driver/nvidia/version")) or gpu_memory())
 
 
 def free_disk(folder: str) -> int | None:
-    """Returns the bytes that are free where a folder is or will be; None where that is unknown."""
+    """Returns the free bytes on the disk of a folder that may not exist yet; None if unknown."""
     if is_remote(folder):
         return None
     place = Path(os.path.realpath(folder))
-    for each in (place, *place.parents):
-        if each.exists():
-            return shutil.disk_usage(each).free
+    for folder_above in (place, *place.parents):
+        if folder_above.exists():
+            return shutil.disk_usage(folder_above).free
     return None
 
 
 def allow_open_files(count: int) -> int | None:
-    """Raises the limit on open files for `count` more of them, as far as the system allows.
+    """Raises the limit on open files by `count`, or as far as the system allows.
 
     Returns:
-      The limit, where it does not allow so many.
+      The limit where it is lower than needed, else None.
     """
     try:
         import resource  # noqa: PLC0415 (not everywhere)
     except ImportError:
         return None
-    # Where the system does not list open files, `count` leaves room for some.
+    # If the system does not list open files, `count` has some to spare.
     with contextlib.suppress(OSError):
         count += len(os.listdir("/dev/fd"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

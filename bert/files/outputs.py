@@ -1,4 +1,4 @@
-"""Output files and folders: checked before anything is computed, and opened."""
+"""Checks output files and folders before anything is computed, and opens them."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ from bert.files.visible import visible_lines
 from bert.files.weight_names import SAVED_MODEL_FILE, is_of_model, is_weights
 from bert.options import Message, MessageError, Option, OptionError
 
-# Files that may be open beside the outputs, and those that always are.
+# Open files besides the outputs: how many there may be, and how many there always are.
 _OTHER_FILES = 64
 _FEWEST_OTHERS = 16
 _NUM_SHARDS = Option("num_shards")
@@ -45,7 +45,7 @@ def name_shards(output_file: str, num_shards: int | None) -> list[str]:
 
 
 def check_open_files(paths: Sequence[str]) -> None:
-    """Raises the limit on open files so that all of some files may be open, each with its index.
+    """Raises the limit on open files for these files and their indexes.
 
     Raises:
       MessageError: where the system does not allow so many.
@@ -72,10 +72,10 @@ def check_outputs(
 
     Args:
       paths: The files to write.
-      inputs: Files that must not be among them.
+      inputs: Files that must not be written.
       option: The name of the option that has the paths, for the messages.
-      may_replace: Whether an existing file may be replaced. A file of a model never may, an empty
-        file always; None for files of a folder that the run makes.
+      may_replace: Whether an existing file may be replaced; a file of a model never may. None for
+        files in a folder that the run makes.
 
     Raises:
       OptionError: naming the option and the path.
@@ -99,12 +99,10 @@ def check_outputs(
 
 
 def try_outputs(paths: Sequence[str], option: str) -> None:
-    """Tries to write files, since a file system may refuse what its folders allow.
-
-    Nothing is tried of -, which is standard output.
+    """Creates and removes files beside `paths`, since a file system may refuse writes.
 
     Raises:
-      OptionError: where one cannot be written.
+      OptionError: where a file cannot be written; - for standard output always can.
     """
     with _write_errors(option):
         for path in paths:
@@ -122,12 +120,12 @@ def _write_errors(option: str) -> Iterator[None]:
 
 
 def _place(path: str) -> str:
-    """Returns where a file or a folder is, links followed."""
+    """Returns a path with its links resolved."""
     return path if is_remote(path) else os.path.realpath(path)
 
 
 def check_replaced(path: str, option: str, may_replace: Callable[[str], bool]) -> None:
-    """Raises `OptionError` where an existing file must stay, as `check_outputs` does."""
+    """Raises `OptionError` where an existing file must not be replaced."""
     if not is_file(path) or not file_size(path):
         return
     if weights := _model_of(path):
@@ -139,19 +137,19 @@ def check_replaced(path: str, option: str, may_replace: Callable[[str], bool]) -
 
 
 def _model_of(path: str) -> str | None:
-    """Returns weights to which a file belongs, by its name and place, or None."""
+    """Returns the weights that a file belongs to, by its name and folder, or None."""
     folder, name = os.path.split(_place(path))
     if not is_of_model(name):
         return None
     if os.path.basename(folder) == "assets":
-        # Of a module of TensorFlow Hub.
+        # A module of TensorFlow Hub has its vocabulary there.
         folder = os.path.dirname(folder)
     names = list(filter(is_weights, list_folder(folder)))
     return os.path.join(folder, name if name in names else names[0]) if names else None
 
 
 class _Terminal:
-    """Writes to a terminal what it does not obey."""
+    """A terminal to which control characters are written as escapes."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.flush = stream.flush
@@ -165,9 +163,9 @@ class _Terminal:
 
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
-    """Opens an output: standard output for -, else a file that appears when it is complete."""
+    """Opens an output: standard output for -, or a file that appears when it is complete."""
     if path == "-":
-        # A bar would be drawn between the answers.
+        # A progress bar would be drawn between the lines.
         if not sys.stdout.isatty():
             yield sys.stdout.buffer
             return
@@ -179,7 +177,7 @@ def open_output(path: str) -> Iterator[BinaryIO]:
 
 
 def make_folder(output_dir: str) -> None:
-    """Makes an output folder if need be, and tries whether it can be written.
+    """Creates an output folder if it does not exist, and checks that it can be written.
 
     Raises:
       OptionError: where it cannot.
@@ -196,7 +194,7 @@ def make_folder(output_dir: str) -> None:
 
 
 def check_folder(output_dir: str) -> None:
-    """Checks that a folder can be written, or made within the first one above it that is there.
+    """Checks that a folder can be written, or created in its first existing parent.
 
     Raises:
       OptionError: where it cannot.
@@ -221,11 +219,11 @@ def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
     """Returns the real path of a folder, if an exported model may be written there.
 
     Args:
-      folder: Where it is to be.
-      file: The file that makes a folder that of such a model.
+      folder: The folder of the exported model.
+      file: A file that every folder with such a model has.
 
     Raises:
-      ValueError: where there is something else.
+      ValueError: where the folder has something else in it.
     """
     place = _place(folder).rstrip("/")
     gfile = file_system()
@@ -242,11 +240,11 @@ def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
 
 
 def _check_place(path: str, *, within_new: bool) -> None:
-    """Raises `OSError` where a local file cannot be written, by what its folder says.
+    """Raises `OSError` where a local file cannot be written, by the permissions of its folder.
 
     Args:
       path: The file.
-      within_new: Whether its folder is made for it.
+      within_new: Whether the folder is created with the file.
     """
     if is_remote(path):
         return
@@ -260,7 +258,7 @@ def _check_place(path: str, *, within_new: bool) -> None:
 
 
 def _problem(folder: str) -> int:
-    """Returns the number of the error that writing in a folder would end with, or 0."""
+    """Returns the number of the error that a write in a folder would raise, or 0."""
     if not os.path.isdir(folder):
         return errno.ENOTDIR if os.path.lexists(folder) else errno.ENOENT
     return 0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES

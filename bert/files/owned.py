@@ -1,7 +1,7 @@
-"""The manifest of the files that runs of this project own in a folder, and temporary folders.
+"""The manifest of the files that runs own in a folder, the folder's lock, and temporary folders.
 
-A run claims a name before it writes the file. Only claimed files are ever replaced or deleted.
-Another file stays; where a run needs its name, it is renamed.
+A run claims a name before it writes the file. Only claimed files are replaced or deleted; where a
+run needs the name of another file, that file is renamed.
 """
 
 import contextlib
@@ -27,18 +27,18 @@ LOCK_FILE = ".bert.lock"
 
 # Marks a temporary folder, and is locked by the run that uses it.
 _MARKER = ".bert.scratch"
-# What the names of folders of models begin with.
+# The prefix of temporary folders of models.
 _MODEL = "bert-model-"
 
 
 def read_names(folder: str) -> list[str]:
-    """Returns the names that runs have claimed, relative to the folder; [] where none has.
+    """Returns the names that runs have claimed, relative to the folder.
 
     Raises:
-      ValueError: where the list is damaged.
+      ValueError: where the manifest is damaged.
     """
     path = os.path.join(folder, LIST_FILE)
-    # A link leads to the list of another folder, of which this one is a copy.
+    # A link leads to the manifest of another folder, which this folder was copied from.
     if os.path.islink(path) or not file_system().exists(path):
         return []
     try:
@@ -48,29 +48,26 @@ def read_names(folder: str) -> list[str]:
     if not isinstance(names, list) or not all(map(_is_inside, names)):
         raise ValueError(
             f"{path!r} must list the files that runs have written there. It is damaged; remove it, "
-            "and nothing in the folder counts as theirs."
+            "and no file in the folder counts as written by a run."
         )
     return names
 
 
 def _is_inside(name: Any) -> bool:
-    """Returns whether a name leads to a place within its folder."""
+    """Returns whether a name is a path within its folder."""
     if not isinstance(name, str) or not name or os.path.isabs(name):
         return False
     return ".." not in name.split("/") and "\0" not in name
 
 
 def claim(folder: str, name: str) -> str:
-    """Returns the path of a file that a run is about to write, and owns from now on.
-
-    A file of that name that no run has claimed is renamed.
-    """
+    """Claims a name and returns its path; an existing file that no run has claimed is renamed."""
     claim_all(folder, [name])
     return os.path.join(folder, name)
 
 
 def claim_all(folder: str, names: Collection[str]) -> None:
-    """Claims several names at once, as `claim`."""
+    """Claims several names with one write of the manifest, as `claim`."""
     with _list_of(folder) as owned:
         for name in names:
             if name not in owned:
@@ -91,7 +88,7 @@ def _set_aside(path: str) -> None:
 
 @contextlib.contextmanager
 def _list_of(folder: str) -> Iterator[list[str]]:
-    """Gives the names under a lock, since evaluations and other workers change them, too."""
+    """Yields the claimed names, under a lock, and writes the manifest if the block changes them."""
     if folder:
         durable.make_folders(folder)
     with durable.locked_folder(folder):
@@ -111,10 +108,7 @@ def _write_names(folder: str, names: Collection[str]) -> None:
 
 
 def remove(folder: str, names: Collection[str]) -> None:
-    """Deletes files that runs have claimed, in this order.
-
-    A link is deleted without what it leads to.
-    """
+    """Deletes files that runs have claimed, in this order; links are not followed."""
     with _list_of(folder) as owned:
         for name in names:
             if name in owned:
@@ -137,25 +131,20 @@ def _remove(folder: str, name: str) -> None:
 
 
 def _crosses_link(folder: str, inner: str) -> bool:
-    """Returns whether a link is on the way from a folder to one within it, that one included."""
+    """Returns whether the path from a folder to an inner one has a link in it."""
     parts = inner.split("/") if inner else []
     return any(os.path.islink(os.path.join(folder, *parts[:n])) for n in range(1, len(parts) + 1))
 
 
 def _remove_empty(place: str) -> None:
-    """Removes the folders of a tree that hold nothing, such as one that an export leaves empty."""
+    """Removes the empty folders of a tree, such as an export leaves."""
     for inner, _, _ in reversed(list(file_system().walk(place))):
         if not file_system().listdir(inner):
             file_system().rmtree(inner)
 
 
 def clear(folder: str, *, but: Collection[str] = ()) -> None:
-    """Deletes all files that runs have claimed, also in folders within.
-
-    Args:
-      folder: Where runs have written.
-      but: Names that stay.
-    """
+    """Deletes all files that runs have claimed, also in inner folders, except the names `but`."""
     names = [name for name in read_names(folder) if name not in but]
     for name in names:
         inner, last = os.path.split(name)
@@ -167,7 +156,7 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
         elif file_system().isdir(place):
             with lock(place):
                 clear(place)
-    # The index goes first: without it, the other files are no checkpoint.
+    # The index is deleted first: without it, the other files are no checkpoint.
     remove(folder, sorted(names, key=lambda name: (name != "checkpoint", name[-6:] != ".index")))
     for name in names:
         if name.endswith("/") and not _crosses_link(folder, name.rstrip("/")):
@@ -179,7 +168,7 @@ def clear(folder: str, *, but: Collection[str] = ()) -> None:
 
 
 def claim_folder(folder: str, name: str) -> str:
-    """Returns the path of a folder within, in which runs claim files of their own."""
+    """Creates an inner folder with a manifest of its own, and returns its path."""
     adopt(folder, [f"{name}/{LIST_FILE}"])
     path = os.path.join(folder, name)
     durable.make_folders(path)
@@ -187,19 +176,14 @@ def claim_folder(folder: str, name: str) -> str:
 
 
 def resolve(folder: str, path: str) -> tuple[str, str]:
-    """Returns a folder, with a slash behind it, and a path, both without links, to be compared."""
+    """Returns a folder, with a slash at its end, and a path, with links resolved in both."""
     if is_remote(folder) or is_remote(path):
         return folder.rstrip("/") + "/", path.rstrip("/")
     return os.path.realpath(folder) + "/", os.path.realpath(path)
 
 
 def is_own(folder: str, path: str) -> bool:
-    """Returns whether runs in a folder have claimed what `path` names in it.
-
-    Args:
-      folder: That of the runs.
-      path: A file, the prefix of a checkpoint, or a folder.
-    """
+    """Returns whether runs in a folder have claimed `path`: a file, a checkpoint or a folder."""
     folder, path = resolve(folder, path)
     if f"{path}/" == folder:
         return bool(read_names(folder))
@@ -208,26 +192,23 @@ def is_own(folder: str, path: str) -> bool:
     name = path.removeprefix(folder)
     owned = read_names(folder)
     inner = os.path.dirname(path)
-    owned += [f"{os.path.dirname(name)}/{each}" for each in read_names(inner) if inner != folder]
-    return any(each == name or each.startswith((f"{name}.", f"{name}/")) for each in owned)
+    if inner != folder:
+        owned += [f"{os.path.dirname(name)}/{below}" for below in read_names(inner)]
+    return any(own == name or own.startswith((f"{name}.", f"{name}/")) for own in owned)
 
 
 def claim_tree(folder: str, name: str) -> str:
-    """Returns the path of a folder that is about to be replaced.
-
-    The folder is renamed where no run has claimed some file in it.
-    """
+    """Returns the path of an inner folder to replace, renamed if it has unclaimed files."""
     place = os.path.join(folder, name)
-    owned = read_names(folder)
-    if any(each not in owned for each in _files_within(place, name)):
+    if not {*_files_within(place, name)} <= {*read_names(folder)}:
         _set_aside(place)
-    # What is left of it where this process is killed is then recognized.
+    # Recognizes leftovers if this process is killed.
     adopt(folder, [f"{name}/"])
     return place
 
 
 def adopt_tree(folder: str, name: str) -> None:
-    """Claims all files in a folder that this process has just made."""
+    """Claims all files in a folder that this process has just written."""
     adopt(folder, _files_within(os.path.join(folder, name), name))
 
 
@@ -235,7 +216,7 @@ def _files_within(place: str, name: str) -> list[str]:
     found = []
     for inner, _, files in file_system().walk(place):
         below = os.path.join(name, inner.removeprefix(place).strip("/"))
-        found += [os.path.join(below, each) for each in files]
+        found += [os.path.join(below, file) for file in files]
     return found
 
 
@@ -246,7 +227,7 @@ def adopt(folder: str, names: Collection[str]) -> None:
 
 
 def _remove_leftovers(folder: str) -> None:
-    """Removes unfinished files of killed runs; the caller holds the lock."""
+    """Removes unfinished files of killed runs; requires the lock of the folder."""
     owned: dict[str, set[str]] = {}
     for name in (*read_names(folder), LIST_FILE):
         inner, last = os.path.split(name)
@@ -255,34 +236,25 @@ def _remove_leftovers(folder: str) -> None:
         place = os.path.join(folder, inner)
         if _crosses_link(folder, inner):
             continue
-        if inner and LIST_FILE in names and _is_free(place):
+        if inner and LIST_FILE in names and not _is_locked(place):
             _remove_leftovers(place)
         if "" in names:
-            # Of a name that ends with a slash.
+            # The name of a folder, with a slash at its end, was claimed.
             _finish_exchange(place)
         durable.remove_leftovers(place, names)
-        for each in list_folder(place):
-            prefix = unfinished_prefix_of(each)
+        for file in list_folder(place):
+            prefix = unfinished_prefix_of(file)
             if prefix and f"{prefix}.index" in names:
-                durable.remove(os.path.join(place, each))
-
-
-def _is_free(folder: str) -> bool:
-    """Returns whether no other process is at work in a folder within."""
-    try:
-        check_lock(folder)
-    except ValueError:
-        return False
-    return True
+                durable.remove(os.path.join(place, file))
 
 
 def _finish_exchange(place: str) -> None:
-    """Completes the replacement of a folder that a killed process had begun."""
+    """Completes or undoes the replacement of a folder by a killed process."""
     gfile = file_system()
     old, partial = place + durable.OLD, f"{place}.partial"
     if gfile.isdir(old) and not gfile.exists(place):
         durable.rename(old, place)
-    # The last of a folder that was written whole before it was compared.
+    # `.partial.partial` is from an export that is written before it is compared.
     for left in (old, partial, f"{partial}.partial"):
         if gfile.isdir(left):
             durable.remove(left)
@@ -292,11 +264,11 @@ def _finish_exchange(place: str) -> None:
 def lock(folder: str) -> Iterator[None]:
     """Locks a folder against other training runs, and removes unfinished files of killed runs.
 
-    The system releases the lock when the process ends; the file only names its holder. Folders on
-    remote file systems are not locked.
+    The system releases the lock when the process ends; the file only names its holder. Remote
+    folders are not locked.
 
     Raises:
-      ValueError: where another process has it.
+      ValueError: where another process has the lock.
     """
     if is_remote(folder):
         yield
@@ -320,23 +292,23 @@ def lock(folder: str) -> Iterator[None]:
 
 
 def check_lock(folder: str) -> None:
-    """Checks that no other process has the lock, without taking it.
+    """Raises `ValueError` where another process has the lock of a folder."""
+    if _is_locked(folder):
+        raise _held(os.path.join(folder, LOCK_FILE))
 
-    Raises:
-      ValueError: where one has.
-    """
+
+def _is_locked(folder: str) -> bool:
     path = os.path.join(folder, LOCK_FILE)
     if is_remote(folder) or not os.path.isfile(path):
-        return
-    # Its holder may remove it any time.
+        return False
+    # The holder may remove the file at any time. Closing the file releases the lock.
     with contextlib.suppress(FileNotFoundError, NoLocksError), open(path, "rb") as file:
-        # It is let go with the file.
-        if not durable.lock(file, waits=False):
-            raise _held(path)
+        return not durable.lock(file, waits=False)
+    return False
 
 
 def _open_locked(path: str) -> BinaryIO | None:
-    """Returns the file of the lock, which this process has; None where there are no locks."""
+    """Returns the locked file of the lock; None where files cannot be locked."""
     try:
         return durable.open_locked(path, required=True)
     except BlockingIOError as error:
@@ -361,28 +333,27 @@ def _held(path: str) -> OptionError:
 
 
 def model_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Gives a temporary folder for a model that a run makes of other files."""
+    """Returns a temporary folder for a model that a run converts from other files."""
     return tempfile.TemporaryDirectory(prefix=_MODEL)
 
 
 def is_of_model_folder(value: object) -> bool:
-    """Returns whether a value is a path in a folder of `model_folder`, which is temporary."""
+    """Returns whether a value is a path in a folder of `model_folder`."""
     return isinstance(value, str) and value.startswith(os.path.join(tempfile.gettempdir(), _MODEL))
 
 
 @contextlib.contextmanager
 def scratch_folder(path: str, names: re.Pattern[str]) -> Iterator[str]:
-    """Gives the path of a temporary local folder, which is empty.
+    """Yields an empty temporary folder beside a file that a run writes.
 
-    The folder is beside the file that the run writes, where there is room for it. The next run
-    removes what a killed run has left in it.
+    The next run removes the files that a killed run has left.
 
     Args:
-      path: The file. Where it is not local, the folder is where the system has temporary ones.
-      names: The names of files that are written in the folder. No others are ever removed.
+      path: The file. If it is remote, the folder is in the system's temporary folder.
+      names: The names of the files in the folder. No other files are removed.
 
     Raises:
-      ValueError: where another process uses it, or something else has its name.
+      ValueError: where another process uses the folder, or something else has its name.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -404,7 +375,7 @@ def scratch_folder(path: str, names: re.Pattern[str]) -> Iterator[str]:
             "another name."
         ) from error
     except NoLocksError:
-        # Without locks, another run may need the folder.
+        # Without locks, another run may be using the folder.
         with _folder_of_its_own(folder) as own:
             yield own
         return
@@ -414,12 +385,12 @@ def scratch_folder(path: str, names: re.Pattern[str]) -> Iterator[str]:
                 _clear_temporary(folder, names)
                 yield folder
             finally:
-                # What cannot be removed now is removed by the next run, as long as it is marked.
+                # The next run removes the rest, as long as the marker is there.
                 with contextlib.suppress(OSError):
                     _clear_temporary(folder, names)
                     os.remove(marker)
     finally:
-        # Not before: some file systems keep a name for what is open.
+        # After closing the marker, since some file systems keep the name of an open file.
         with contextlib.suppress(OSError):
             os.rmdir(folder)
 
@@ -438,21 +409,20 @@ def _folder_of_its_own(folder: str) -> Iterator[str]:
 
 
 def _find_foreign(folder: str, names: re.Pattern[str]) -> str | None:
-    """Returns the path of something that no run has left, or None."""
+    """Returns a path in the folder that was not left by a run, or None."""
     if not os.path.lexists(folder):
         return None
     if os.path.islink(folder) or not os.path.isdir(folder):
         return folder
-    found = sorted(os.scandir(folder), key=lambda each: each.name)
-    is_marked = any(each.name == _MARKER for each in found)
-    for each in found:
-        is_own = is_marked and (each.name == _MARKER or names.fullmatch(each.name))
-        if not is_own or not each.is_file(follow_symlinks=False):
-            return each.path
+    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    is_marked = any(entry.name == _MARKER for entry in entries)
+    for entry in entries:
+        is_own = is_marked and (entry.name == _MARKER or names.fullmatch(entry.name))
+        if not is_own or not entry.is_file(follow_symlinks=False):
+            return entry.path
     return None
 
 
 def _clear_temporary(folder: str, names: re.Pattern[str]) -> None:
-    for each in os.listdir(folder):
-        if names.fullmatch(each):
-            os.remove(os.path.join(folder, each))
+    for name in filter(names.fullmatch, os.listdir(folder)):
+        os.remove(os.path.join(folder, name))

@@ -19,7 +19,7 @@ def _pyarrow(path: str) -> Any:
         import pyarrow.parquet  # noqa: PLC0415
     except ImportError:
         raise ValueError(
-            f"The package pyarrow must be there to read or write Parquet, such as {path!r}. "
+            f"The package pyarrow must be installed to read or write Parquet, such as {path!r}. "
             "Install it with `pip install pyarrow`, or with this package as `pip install "
             "'.[parquet]'`; or give a .csv, .tsv or .jsonl."
         ) from None
@@ -27,15 +27,15 @@ def _pyarrow(path: str) -> Any:
 
 
 def check_installed(path: str) -> None:
-    """Raises `ValueError` where the file at `path` could not be read or written."""
+    """Raises `ValueError` where pyarrow is not installed; `path` is for the message."""
     _pyarrow(path)
 
 
 def read_parquet(path: str) -> Iterator[dict[str, Any]]:
-    """Yields the rows, each with the values by the names of the columns, as JSON has them.
+    """Yields each row as a dictionary of values that JSON can hold, by the names of the columns.
 
     Raises:
-      ValueError: where pyarrow is missing, or the file is no Parquet.
+      ValueError: where pyarrow is not installed, or the file is no Parquet.
     """
     with _open(path) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE):
@@ -74,7 +74,7 @@ def _open(path: str) -> Iterator[Any]:
 
 
 def _values(path: str, name: str, column: Any) -> list[Any]:
-    """Returns the values of a column; times that Python has not, as nanoseconds, are texts."""
+    """Returns the values of a column; texts for times in units that Python lacks."""
     pyarrow = _pyarrow(path)
     try:
         return column.to_pylist()
@@ -97,7 +97,7 @@ def check_columns(rows: Iterable[Mapping[str, Any]], input_file: str) -> None:
     """Checks that rows can be written as Parquet.
 
     Raises:
-      ValueError: where a column has values of several kinds, or such as Parquet has not.
+      ValueError: where a column has values of several types, or of a type that Parquet lacks.
     """
     _make_table(_columns([*rows]), input_file)
 
@@ -115,12 +115,12 @@ def _make_table(
     for name, values in columns.items():
         try:
             arrays[name] = pyarrow.array(values, pyarrow.string() if name in texts else None)
-            # What pyarrow itself holds, Parquet need not: an object without keys.
+            # Parquet lacks some types of pyarrow, such as objects without keys.
             column = pyarrow.table({name: arrays[name].slice(0, 0)})
             pyarrow.parquet.write_table(column, io.BytesIO())
         except (pyarrow.ArrowException, OverflowError) as error:
             raise ValueError(
-                f"A column of Parquet must have values of one kind. That of {name!r} of "
+                f"A column of Parquet must have values of one kind. The column {name!r} of "
                 f"{input_file!r} cannot be written: {error}. Write JSON lines instead."
             ) from None
     return pyarrow.table(arrays)
@@ -141,15 +141,15 @@ def write_parquet(
     start: int | None = None,
     texts: Collection[str] = (),
 ) -> None:
-    """Writes rows; the columns that they have of another Parquet file stay as they are there.
+    """Writes rows; columns from a Parquet file of inputs are copied with their types.
 
     Args:
-      file: Open for bytes.
-      rows: All rows, of which some may lack a column.
-      names: Of the columns.
-      input_file: The file that they are of.
-      start: The place of the first row in that file, if it is Parquet.
-      texts: Names of columns of texts, which they are without any value, too.
+      file: A binary file.
+      rows: All rows; some may lack a column.
+      names: The names of the columns.
+      input_file: The file of the inputs.
+      start: The number of the first row in that file if it is Parquet, or None.
+      texts: The names of columns of texts, for columns without any value.
     """
     source = None if start is None else _read(input_file)
     added = [name for name in names if source is None or name not in source.column_names]
@@ -169,9 +169,9 @@ def write_parquet(
 
 
 def join_parquet(paths: Sequence[str], file: BinaryIO) -> None:
-    """Writes the rows of several files as one, with the columns of all of them.
+    """Writes the rows of several files to one, with the columns of all.
 
-    Of whole numbers in one and others in another, all become of the wider kind, as in a single run.
+    Where the types of a column differ, as integers and floats, the wider type is written.
     """
     pyarrow = _pyarrow(paths[0])
     try:
@@ -182,11 +182,11 @@ def join_parquet(paths: Sequence[str], file: BinaryIO) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as JSON has it."""
+    """Returns a value in a type that JSON has."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, bytes):

@@ -1,7 +1,7 @@
-"""Paths: files found and read.
+"""Finds and reads files, local or on any file system that `tf.io.gfile` reads.
 
-They are local or anything else that `tf.io.gfile` reads. TensorFlow is imported for the latter and
-for patterns only: that takes longer than the rest of a small corpus's preparation.
+TensorFlow is imported only for remote paths and for patterns, since its import takes longer than
+the rest of a small corpus's preparation.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ WILDCARDS = frozenset("*?[\\")
 # What `match_files` takes, in the help of options.
 PATTERNS = "comma-separated paths or patterns"
 
-# Names of a folder's content that fit into a message.
+# The most names of a folder's content in a message.
 _NAMES_SHOWN = 12
 
 
@@ -43,7 +43,7 @@ def file_system() -> Any:
 
 @contextlib.contextmanager
 def os_errors(path: str) -> Iterator[None]:
-    """Makes an `OSError` of what TensorFlow raises for a path that is not local."""
+    """Converts TensorFlow's errors about a remote path to `OSError`."""
     if not is_remote(path):
         yield
         return
@@ -57,11 +57,11 @@ def os_errors(path: str) -> Iterator[None]:
 
 
 def match_files(patterns: str, option: str) -> list[str]:
-    """Returns the files that a comma-separated list of paths or patterns names, in its order.
+    """Returns the files of a comma-separated list of paths or patterns, in its order.
 
     Args:
       patterns: Anything that `tf.io.gfile.glob` takes.
-      option: The name of the option that has them, for the message.
+      option: The name of the option whose value it is, for the message.
 
     Raises:
       OptionError: where a pattern matches no file.
@@ -105,9 +105,9 @@ def _match(pattern: str) -> list[str]:
 
 
 def index_path(path: str) -> str:
-    """Returns where the index of a TFRecord file is, where it has one.
+    """Returns the path of the index of a TFRecord file.
 
-    Its name begins with a dot, so that a pattern such as `train.tfrecord*` does not match it for
+    The name begins with a dot, so that a pattern such as `train.tfrecord*` does not match it for
     the original, which would read it as records.
     """
     folder, name = os.path.split(path)
@@ -115,7 +115,7 @@ def index_path(path: str) -> str:
 
 
 def part_path(path: str) -> str:
-    """Returns where the description of a part of an output is, hidden as an index is."""
+    """Returns the path of the description of a part of an output, hidden as an index is."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.part")
 
@@ -128,11 +128,7 @@ def open_file(path: str, mode: str = "rb") -> BinaryIO:
 
 
 def read_file(path: str) -> bytes:
-    """Returns what a file holds.
-
-    Raises:
-      OSError: where it cannot be read, on other file systems too.
-    """
+    """Returns the content of a file; raises `OSError` where it cannot be read."""
     with os_errors(path), open_file(path) as file:
         return file.read()
 
@@ -158,7 +154,7 @@ def file_states(paths: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def is_gzip(path: str) -> bool:
-    """Returns whether a file begins like one of gzip, whatever its name."""
+    """Returns whether a file has the beginning of a gzip file, whatever its name."""
     with os_errors(path), open_file(path) as file:
         return file.read(2) == _GZIP
 
@@ -166,7 +162,7 @@ def is_gzip(path: str) -> bool:
 def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
     """Yields each line with the number of bytes read from the file so far.
 
-    What begins like a gzip file is unpacked, whatever its name.
+    A file with the beginning of a gzip file is unpacked, whatever its name.
 
     Raises:
       ValueError: where a gzip file is damaged.
@@ -188,17 +184,17 @@ def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
 
 
 def read_part(path: str, start: int, stop: int) -> Iterator[bytes]:
-    """Yields the lines of a part of a file that is not packed, cut at blank lines.
+    """Yields the lines of a part of a file that is not packed, split at blank lines.
 
-    The parts of a file, each of which begins where the one before it stops, have its lines, each
-    once. A part goes from the first blank line at or behind `start` to that of `stop`; from the
-    beginning of the file where `start` is 0.
+    Consecutive parts, each starting where the previous one stops, have every line of the file
+    once. A part goes from the first blank line at or after `start`, or from the beginning of the
+    file where `start` is 0, to the first blank line at or after `stop`.
     """
     with os_errors(path), open_file(path) as file:
         position = max(start - 1, 0)
         file.seek(position)
         if start:
-            # Whatever reaches into the part is of the one before it.
+            # A line that reaches into the part belongs to the previous one.
             position += len(file.readline())
         is_inside = start == 0
         for line in file:
@@ -212,12 +208,12 @@ def read_part(path: str, start: int, stop: int) -> Iterator[bytes]:
 
 
 class LineChunk(NamedTuple):
-    """Some lines of a file that follow each other.
+    """Consecutive lines of a file.
 
     Attributes:
-      lines: With their ends.
+      lines: The lines, with their ends.
       is_first: Whether the file begins with them.
-      position: The bytes read by then, of this file and of those before it.
+      position: The bytes read so far, of this file and of the previous files.
     """
 
     lines: list[bytes]
@@ -226,7 +222,7 @@ class LineChunk(NamedTuple):
 
 
 def read_chunks(paths: Sequence[str], num_bytes: int) -> Iterator[LineChunk]:
-    """Yields the lines of all files, in chunks of about so many bytes; a file without lines, too.
+    """Yields the lines of all files in chunks of about `num_bytes`; an empty file has one chunk.
 
     Raises:
       ValueError: as `read_lines`.
@@ -248,7 +244,7 @@ def read_chunks(paths: Sequence[str], num_bytes: int) -> Iterator[LineChunk]:
 
 
 def is_file(path: str) -> bool:
-    """Returns whether a file is there, on any file system that `tf.io.gfile` knows."""
+    """Returns whether a path is a file, on any file system of `tf.io.gfile`."""
     if not is_remote(path):
         return os.path.isfile(path)
     gfile = file_system()
@@ -257,7 +253,7 @@ def is_file(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Returns whether a folder is there, as `is_file`."""
+    """Returns whether a path is a folder, on any file system of `tf.io.gfile`."""
     if not is_remote(path):
         return os.path.isdir(path)
     with os_errors(path):
@@ -265,7 +261,7 @@ def is_folder(path: str) -> bool:
 
 
 def list_folder(folder: str) -> list[str]:
-    """Returns the names within a folder in alphabetical order, none if it is not there."""
+    """Returns the names within a folder in alphabetical order, [] if it does not exist."""
     if not is_folder(folder):
         return []
     if not is_remote(folder):
@@ -276,7 +272,7 @@ def list_folder(folder: str) -> list[str]:
 
 
 def describe_folder(folder: str) -> str:
-    """Returns what to say of a folder in which something was not found."""
+    """Returns the name and content of a folder, for a message about a missing file."""
     names = list_folder(folder)
     if names:
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
@@ -287,13 +283,13 @@ def describe_folder(folder: str) -> str:
 
 
 def find_file(folder: str, names: Mapping[str, Any] | Iterable[str]) -> str | None:
-    """Returns the path of the first of these names that is a file in a folder."""
+    """Returns the path of the first name that is a file in a folder, or None."""
     paths = (os.path.join(folder, name) for name in names)
     return next(filter(is_file, paths), None)
 
 
 def paths_from(start: str) -> list[str]:
-    """Returns the paths of files that begin so; a folder's name may hold `*` or `[`."""
+    """Returns the paths that begin with `start`, whose folder may have `*` or `[` in its name."""
     folder, beginning = os.path.split(start)
     names = list_folder(folder)
     return [os.path.join(folder, name) for name in names if name.startswith(beginning)]

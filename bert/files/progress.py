@@ -1,4 +1,4 @@
-"""Progress of work: a bar on a terminal, elsewhere a line of the log every ten seconds."""
+"""Progress of work: a bar on a terminal, or a line of the log every ten seconds."""
 
 import contextlib
 import time
@@ -14,7 +14,7 @@ class Bar(Protocol):
     """A bar on a terminal."""
 
     def show(self, now: float, done: float, describe: Callable[[], str]) -> None:
-        """Draws the bar, if it is time; `describe` returns the text behind it."""
+        """Draws the bar if it is due; `describe` returns the text after it."""
         ...
 
     def draw(self, done: float, text: str) -> None:
@@ -26,16 +26,11 @@ class Bar(Protocol):
         ...
 
 
-def _no_bar(what: str, total: float) -> Bar | None:
-    del what, total
-    return None
-
-
-_open_bar: Callable[[str, float], Bar | None] = _no_bar
+_open_bar: Callable[[str, float], Bar | None] = lambda what, total: None  # noqa: E731
 
 
 def show_bars(open_bar: Callable[[str, float], Bar | None]) -> None:
-    """Shows progress in the bars that `open_bar(what, total)` returns; None stands for no bar."""
+    """Sets the function that opens a bar; `open_bar(what, total)` may return None for no bar."""
     global _open_bar  # noqa: PLW0603
     _open_bar = open_bar
 
@@ -45,7 +40,7 @@ _num_hiding = 0
 
 @contextlib.contextmanager
 def no_bars() -> Iterator[None]:
-    """Keeps bars away while something else is written to the terminal."""
+    """Opens no bars during a block that writes to the terminal."""
     global _num_hiding  # noqa: PLW0603
     _num_hiding += 1
     try:
@@ -55,14 +50,12 @@ def no_bars() -> Iterator[None]:
 
 
 class Progress:
-    """Shows how far the work is and how long it may still take.
-
-    On a terminal, a bar does; elsewhere, a line every 10 seconds.
+    """Shows the progress of work and the time that it may still take.
 
     Args:
-      what: What is done, to begin the line.
-      total: How much there is to do, in any unit.
-      done: How much of it was done before.
+      what: The kind of work, to begin a line.
+      total: The amount of work, in any unit.
+      done: The amount that was done before.
     """
 
     def __init__(self, what: str, total: float, done: float = 0) -> None:
@@ -72,16 +65,16 @@ class Progress:
         self.restart(done)
 
     def restart(self, done: float) -> None:
-        """Goes by the speed from here on, where so much is done."""
+        """Estimates the speed from now on, when `done` is done."""
         self._first = done
         self._start = self._last = time.monotonic()
 
     def __call__(self, done: float, describe: Callable[[], str] | None = None) -> None:
-        """Takes how much of the total is done.
+        """Shows progress if it is due.
 
         Args:
-          done: As it says.
-          describe: Returns what to say instead of what is done and the share of it.
+          done: The amount of work that is done.
+          describe: Returns the text in place of the kind and share of the work.
         """
         now = time.monotonic()
         is_over = done >= self._total
@@ -95,17 +88,17 @@ class Progress:
             self.write(f"{said}{self._left(now, done)}", now)
 
     def announce(self, text: str) -> None:
-        """Shows a text at once, on a terminal, before the work begins."""
+        """Shows a text beside the bar, if there is one, before the work begins."""
         if self._bar:
             self._bar.draw(self._first, text)
 
     def write(self, line: str, now: float | None = None) -> None:
-        """Writes a line of its own, after which none is due for a while."""
+        """Logs a line at once; the next line is due ten seconds later."""
         self._last = time.monotonic() if now is None else now
         logging.info("%s", line)
 
     def left(self, done: float) -> str:
-        """Returns how long what is left may take, to end a line; "" where it is not known."""
+        """Returns the remaining time, to end a line, or "" if it is unknown."""
         return self._left(time.monotonic(), done)
 
     def _share(self, done: float) -> str:
@@ -114,11 +107,11 @@ class Progress:
     def _left(self, now: float, done: float) -> str:
         if not self._first < done < self._total:
             return ""
-        each = (now - self._start) / (done - self._first)
-        return f"  ETA {clock(each * (self._total - done))}"
+        seconds = (now - self._start) / (done - self._first)
+        return f"  ETA {clock(seconds * (self._total - done))}"
 
     def close(self) -> None:
-        """Removes the bar, if there is one."""
+        """Removes the bar."""
         if self._bar:
             self._bar.close()
 

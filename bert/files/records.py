@@ -1,7 +1,6 @@
-"""Records: `tf.train.Example`s in TFRecord files, encoded and written without TensorFlow.
+"""Reads and writes `tf.train.Example` records in TFRecord files without TensorFlow.
 
-Importing that takes longer than the rest of a small corpus's preparation, and neither format needs
-more than the few lines below.
+Importing TensorFlow takes longer than the rest of a small corpus's preparation.
 """
 
 import array
@@ -22,40 +21,36 @@ from bert.files.durable import replace_files
 from bert.files.json_text import parse_json
 from bert.files.paths import file_size, index_path, is_file, open_file, os_errors, read_file
 
-# A record in its file is its length (8 bytes), a checksum of that (4), the record, a checksum of it
-# (4).
+# A record in a file: its length (8 bytes), a checksum of the length (4), the record, a checksum of
+# the record (4).
 RECORD_HEADER, RECORD_FOOTER = 12, 4
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def record_header(length: int) -> bytes:
-    """Returns what precedes a record of so many bytes in its file."""
+    """Returns the bytes before a record of some length in a TFRecord file."""
     packed = struct.pack("<Q", length)
     return packed + _masked_checksum(packed)
 
 
 def encode_record(record: bytes) -> bytes:
-    """Returns what a file in the TFRecord format holds for one record."""
+    """Returns the bytes of a record in the TFRecord format."""
     return b"".join([record_header(len(record)), record, _masked_checksum(record)])
 
 
 def decode_record(stored: bytes) -> bytes | None:
-    """Returns the record that `encode_record` made these bytes of; None where they are damaged."""
+    """Returns the record in bytes of `encode_record`, or None where they are damaged."""
     record = stored[RECORD_HEADER:-RECORD_FOOTER]
     return record if encode_record(record) == stored else None
 
 
 def find_ends(path: str) -> np.ndarray:
-    """Reads a TFRecord file until its end, or a record that is damaged or cut.
-
-    Returns:
-      Where each of the records before ends, as in `Index`.
-    """
+    """Returns the ends of the records before the first damaged one, as in `Index`."""
     ends = array.array("q")
     size = file_size(path)
     held, start = b"", 0
     with os_errors(path), open_file(path) as file:
-        # Of a record that is not whole in what is held, as much is read as it lacks.
+        # The bytes that the last record in `held` lacks.
         lacks = RECORD_HEADER
         while more := file.read(max(lacks, _READ_BYTES)):
             held, place = held + more, 0
@@ -76,7 +71,7 @@ def find_ends(path: str) -> np.ndarray:
 
 
 def _masked_checksum(content: bytes) -> bytes:
-    """Returns the CRC-32C of some bytes, masked as TFRecord asks."""
+    """Returns the masked CRC-32C of the TFRecord format."""
     crc = google_crc32c.value(content)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
@@ -85,7 +80,7 @@ class RecordWriter:
     """Writes records to a file in the TFRecord format.
 
     Attributes:
-      sizes: Bytes that each record takes in the file.
+      sizes: The size of each record in the file, in bytes.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -93,18 +88,18 @@ class RecordWriter:
         self._file = file
 
     def write(self, record: bytes) -> None:
-        """Takes one serialized record."""
+        """Writes a serialized record."""
         stored = encode_record(record)
         self._file.write(stored)
         self.sizes.append(len(stored))
 
     def join(self, content: bytes, sizes: Sequence[int]) -> None:
-        """Takes what another writer has written, and the sizes of its records."""
+        """Appends the bytes that another writer has written, and the sizes of its records."""
         self._file.write(content)
         self.sizes.extend(sizes)
 
     def encode_index(self, made_with: Mapping[str, Any]) -> bytes:
-        """Returns the bytes of the index of all that was written."""
+        """Returns the bytes of the index of all written records."""
         ends = np.cumsum(np.frombuffer(self.sizes, np.uint64), dtype=np.int64)
         return encode_index(Index(ends, made_with))
 
@@ -113,16 +108,15 @@ class RecordWriter:
 def write_records(
     paths: Sequence[str], made_with: Mapping[str, Any] | None = None
 ) -> Iterator[list[RecordWriter]]:
-    """Opens TFRecord files that appear, all of them, when the block ends without an exception.
+    """Opens TFRecord files, which all appear when the block ends without an exception.
 
     Args:
-      paths: Of the files.
-      made_with: How the records are made, for the index that appears beside each; None for no
-        index.
+      paths: The files.
+      made_with: A description of the records for the index beside each file; None for no index.
     """
     indexes = [index_path(path) for path in paths if made_with is not None]
-    # Records never appear before their index, without which the same command would not replace
-    # them: a run that is killed may be started again.
+    # An index appears before its records: the command replaces only records with an index, and may
+    # be repeated after a kill.
     with replace_files([*indexes, *paths]) as files:
         writers = [RecordWriter(file) for file in files[len(indexes) :]]
         yield writers
@@ -131,25 +125,21 @@ def write_records(
                 file.write(writer.encode_index(made_with))
 
 
-# Bytes that are read at once where all of a file is.
+# Bytes that are read at once from a file.
 _READ_BYTES = 1 << 20
-
-# Of a first record, so many bytes are looked at.
+# The most bytes of a first record that are searched for a feature.
 _MOST_BYTES = 1 << 24
-
-# The form of an index; another one is not read.
+# The version of the format of an index.
 _INDEX_FORM = 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """What a TFRecord file held when it was written.
-
-    It is stored as a line of JSON, `ends`, and a CRC-32 of both.
+    """The index of a TFRecord file, stored as a line of JSON, `ends`, and a CRC-32 of both.
 
     Attributes:
-      ends: Where each record ends, in bytes, its checksum included: int64 [records].
-      made_with: How the records were made.
+      ends: The end of each record in bytes, its checksum included: int64 [records].
+      made_with: The description of the records.
     """
 
     ends: np.ndarray
@@ -157,17 +147,17 @@ class Index:
 
 
 def encode_index(index: Index) -> bytes:
-    """Returns the bytes of an index; the same for the same records and `made_with`."""
+    """Returns the bytes of an index, which are deterministic."""
     head = {"form": _INDEX_FORM, "records": len(index.ends), "made_with": index.made_with}
     content = json.dumps(head, sort_keys=True).encode() + b"\n" + index.ends.astype("<i8").tobytes()
     return content + struct.pack("<I", zlib.crc32(content))
 
 
 def decode_index(content: bytes) -> Index:
-    """Returns the index that `encode_index` made bytes of.
+    """Returns the index in bytes of `encode_index`.
 
     Raises:
-      ValueError: where it is damaged, or of another form.
+      ValueError: where it is damaged, or of another version.
     """
     if len(content) < 4 or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
         raise ValueError("its checksum must be that of its content.")
@@ -178,17 +168,17 @@ def decode_index(content: bytes) -> Index:
         raise ValueError(f"its form must be {_INDEX_FORM}. Received {form!r}.")
     index = Index(np.frombuffer(ends, "<i8"), values.get("made_with"))
     if not isinstance(index.made_with, dict):
-        raise ValueError("it must say how the records were made.")
-    # The sign first: else a difference could be beyond 64 bits.
+        raise ValueError("it must describe how the records were made.")
+    # The sign is checked first, so that no difference overflows.
     if np.any(index.ends < 0) or np.any(
         np.diff(index.ends, prepend=0) < RECORD_HEADER + RECORD_FOOTER
     ):
-        raise ValueError("its records must be one behind the other.")
+        raise ValueError("its records must follow each other.")
     return index
 
 
 def read_index(path: str) -> Index | None:
-    """Returns the index beside a TFRecord file; None where there is none that can be read."""
+    """Returns the index beside a TFRecord file; None where it is missing or unreadable."""
     place = index_path(path)
     if not is_file(place):
         logging.debug("There is no %s.", place)
@@ -201,10 +191,9 @@ def read_index(path: str) -> Index | None:
 
 
 def fits(index: Index, path: str) -> bool:
-    """Returns whether an index can be that of a TFRecord file.
+    """Returns whether an index fits a TFRecord file: its size, and three records' lengths.
 
-    The file must have its size, and records of its lengths where it says that the first, the middle
-    and the last one are. No more of the file is read.
+    Only the headers of the first, the middle and the last record are read.
     """
     ends = index.ends
     if file_size(path) != (int(ends[-1]) if len(ends) else 0):
@@ -220,10 +209,10 @@ def fits(index: Index, path: str) -> bool:
 
 
 def leave_index(path: str, ends: np.ndarray) -> None:
-    """Writes an index without a description, so that the records need not be searched again.
+    """Writes an index without a description, so that the next run need not read the records.
 
-    It appears complete, also where other processes do the same. Where it cannot be written, there
-    is none. An index with a description stays: the records that it was written for may come back.
+    An index with a description is not replaced, since its records may come back. A folder that
+    cannot be written is no error.
 
     Args:
       path: The TFRecord file.
@@ -232,8 +221,8 @@ def leave_index(path: str, ends: np.ndarray) -> None:
     there = read_index(path)
     if there is not None and there.made_with:
         logging.info(
-            "%s stays, for it says how other records were made. Where these are gone for good, "
-            "delete it, and the next start need not read all of %s.",
+            "%s stays, for it describes other records. If these are gone for good, delete it, so "
+            "that the next start need not read all of %s.",
             index_path(path),
             path,
         )
@@ -250,13 +239,13 @@ def leave_index(path: str, ends: np.ndarray) -> None:
 
 
 def read_description(path: str) -> Mapping[str, Any]:
-    """Returns the description of the records of a file, {} where its index has none."""
+    """Returns the description in the index of a file, or {}."""
     index = read_index(path)
     return index.made_with if index is not None and fits(index, path) else {}
 
 
 def has_feature(path: str, name: str) -> bool:
-    """Returns whether a file begins with a record of the TFRecord format that has this feature."""
+    """Returns whether a file is a TFRecord file whose first record has a feature."""
     with os_errors(path), open_file(path) as file:
         head = file.read(RECORD_HEADER)
         length = int.from_bytes(head[:8], "little")
@@ -266,16 +255,17 @@ def has_feature(path: str, name: str) -> bool:
 
 
 def encode_example(features: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
-    """Returns the `tf.train.Example` with these lists of integers or floats, serialized."""
+    """Returns a serialized `tf.train.Example` of lists of integers or floats."""
     return encode_examples({name: np.asarray([values]) for name, values in features.items()})[0]
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Returns one serialized `tf.train.Example` for each row, with the bytes always the same.
+    """Returns a serialized `tf.train.Example` for each row.
+
+    The bytes are those of `SerializeToString(deterministic=True)`.
 
     Args:
-      features: by name, integers or floats [B, L]; L may differ between names. Booleans count as
-        integers. The bytes are those of `SerializeToString(deterministic=True)`.
+      features: Integers, booleans or floats [B, L] by name; L may differ between names.
     """
     # Protobuf's order of names, in which `label` comes after `label_ids`.
     names = sorted(features, key=lambda name: name.encode() + b"\xff")
@@ -285,7 +275,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
 
 
 def _encode_entries(name: str, values: np.ndarray) -> list[bytes]:
-    """Returns for each row of values the map entry, `name` to a list, within `Features`."""
+    """Returns the map entry of a feature within `Features` for each row of values."""
     if values.dtype.kind == "f":
         block = values.astype("<f4").tobytes()
         ends = np.arange(1, len(values) + 1) * values.shape[1] * 4
@@ -303,7 +293,7 @@ def _encode_entries(name: str, values: np.ndarray) -> list[bytes]:
 
 @functools.lru_cache(maxsize=4096)
 def _entry_head(name: str, field: int, size: int) -> bytes:
-    """Returns what precedes `size` bytes of packed values in the map entry of a feature.
+    """Returns the bytes before `size` bytes of packed values in the map entry of a feature.
 
     The nesting, from the inside: values in field 1 of a list, which is field 2 (floats) or 3
     (integers) of a `Feature`, which is field 2 of the entry, whose field 1 is the name; the entry
@@ -321,7 +311,7 @@ def _named(name: str) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Returns a number from 0 in groups of 7 bits, the lowest first, all but the last marked."""
+    """Returns a non-negative number as a varint of protobuf."""
     groups = []
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)
@@ -330,7 +320,7 @@ def _varint(value: int) -> bytes:
 
 
 def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """Returns all integers [B, L] as varints, and the offsets at which the rows end."""
+    """Returns the varints of integers [B, L], and the ends of the rows in bytes."""
     unsigned = values
     if values.dtype.kind not in "bu":
         unsigned = values.astype(np.int64).view(np.uint64)
@@ -347,8 +337,8 @@ def _varints(values: np.ndarray) -> tuple[bytes, np.ndarray]:
     for index, shift in enumerate(shifts):
         groups[..., index] = (unsigned >> shift).astype(np.uint8) & 0x7F
         if index:
-            goes_on = unsigned >= 1 << shift
-            groups[..., index - 1] |= goes_on.view(np.uint8) << 7
-            present[..., index] = goes_on
-            sizes += np.count_nonzero(goes_on, axis=1)
+            continues = unsigned >= 1 << shift
+            groups[..., index - 1] |= continues.view(np.uint8) << 7
+            present[..., index] = continues
+            sizes += np.count_nonzero(continues, axis=1)
     return groups[present].tobytes(), sizes.cumsum()

@@ -1,7 +1,7 @@
-"""Writers of rows: answers after all values of their inputs, and files that a run can resume.
+"""Writes rows as JSON lines, CSV, TSV or Parquet, and files that an interrupted run can resume.
 
-Answers are JSON lines, CSV, TSV or Parquet. The name of an answer that an input has already gets a
-suffix.
+A row has the values of an input, then its answers. An answer gets a suffix where an input has a
+value of the same name.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ from bert.options import OptionError
 
 _Item = TypeVar("_Item")
 
-# Tabs, and all that some program takes for the end of a line.
+# Tabs, and all characters that end a line in some program.
 _BREAKS = re.compile("[\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
 _SUFFIX = "_predicted"
-# The column of problems of inputs.
+# The column of errors.
 _ERROR = "error"
 
 
@@ -51,8 +51,8 @@ class Names:
 
     Attributes:
       inputs: The names of the values of inputs.
-      answers: The name that each value of an answer has here.
-      error: The name of the problem of an input.
+      answers: The name of each value of an answer in the output.
+      error: The name of the error of an input without an answer.
     """
 
     inputs: Sequence[str]
@@ -61,18 +61,18 @@ class Names:
 
     @classmethod
     def of(cls, inputs: Sequence[str], answers: Sequence[str]) -> "Names":
-        """Returns names that inputs do not have, and warns where a name is changed."""
+        """Returns names that are distinct from those of inputs, and warns of changed names."""
         renamed = {answer: _free(answer, inputs) for answer in answers}
         for old, new in renamed.items():
             if old != new:
                 logging.warning(
-                    "Inputs have %r themselves: that of the answers is in %r.", old, new
+                    "Inputs have a value %r: the one of the answers is named %r.", old, new
                 )
         return cls(inputs, renamed, _free(_ERROR, [*inputs, *renamed.values()]))
 
     @property
     def added(self) -> list[str]:
-        """The names of answers and problems."""
+        """The names of answers and errors."""
         return [*self.answers.values(), self.error]
 
 
@@ -83,7 +83,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 
 class JsonLines:
-    """Answers as JSON lines.
+    """The format of answers as JSON lines.
 
     Args:
       names: The names of the values.
@@ -97,14 +97,14 @@ class JsonLines:
         self.names = names
 
     def find_problem(self, query: Input) -> str:
-        """Returns why there is no room for the answer to an input, "" where there is."""
-        # Where all inputs are known beforehand, names are those that none has.
-        others = [name for name in query.cells or () if name in self.names.added]
-        if not others:
+        """Returns why the answer to an input cannot be written, or ""."""
+        # The names of a file, whose inputs are all read before, are those of no input.
+        taken = [name for name in query.cells or () if name in self.names.added]
+        if not taken:
             return ""
         return (
             f"must not have keys that answers have, unless the first input has them. Received "
-            f"{others}. Of a file, in place of standard input, all keys are known beforehand."
+            f"{taken}. Give a file in place of standard input, so that all keys are known before."
         )
 
     def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
@@ -124,8 +124,8 @@ class JsonLines:
             return False
         if not isinstance(answer, dict) or self.names.error in answer:
             return False
-        given = {name: each for name, each in answer.items() if name not in self.names.added}
-        # As text, for no number that is none equals itself.
+        given = {name: value for name, value in answer.items() if name not in self.names.added}
+        # Compared as text, since NaN does not equal itself.
         return json.dumps(given) == json.dumps(query.cells)
 
     def records(self, file: BinaryIO) -> Iterator[bytes]:
@@ -134,16 +134,16 @@ class JsonLines:
 
 
 class Table:
-    """Answers as a table, with a row for each input below a header.
+    """The format of answers as a table: a header, and a row for each input.
 
-    Until the file is complete, the last column is for problems, whether the complete file has that
-    column or not: so a run that skips inputs without an answer can resume one that does not.
+    Until the file is complete, the last column is for errors, even where the complete file does not
+    have it: a run that skips inputs without an answer can resume a run that stopped at one.
 
     Args:
       names: The names of the columns.
       separator: With a tab, tabs and line breaks in cells become spaces. With any other separator,
-        cells that need them have quotes.
-      has_errors: Whether the complete file has the column of problems.
+        cells that need quotes have them.
+      has_errors: Whether the complete file has the column of errors.
     """
 
     def __init__(self, names: Names, separator: str, *, has_errors: bool) -> None:
@@ -169,13 +169,13 @@ class Table:
         return [_cell(cells.get(name)) for name in self.names.inputs]
 
     def find_problem(self, query: Input) -> str:
-        """Returns why there is no room for an input, "" where there is."""
-        others = [name for name in query.cells or () if name not in self.names.inputs]
-        if not others:
+        """Returns why an input has no row, or ""."""
+        unknown = [name for name in query.cells or () if name not in self.names.inputs]
+        if not unknown:
             return ""
         return (
             f"must have the keys of the first input, {[*self.names.inputs]}, for a table. Received "
-            f"{others}. With JSON lines to write, each may have its own."
+            f"{unknown}. Write JSON lines, in which every input may have its own keys."
         )
 
     def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
@@ -194,7 +194,7 @@ class Table:
         # The last cell is blank where nothing is wrong.
         if not line.endswith(self._end):
             return False
-        # The blank one is for the separator.
+        # The blank cell adds the separator.
         beginning = self._line([*self._given(query), ""]).removesuffix(b"\n")
         return query.cells is not None and line.startswith(beginning)
 
@@ -216,15 +216,15 @@ class Table:
 
 
 class ParquetLines(JsonLines):
-    """Answers as Parquet, which are JSON lines until all are there.
+    """The format of answers as Parquet, which are JSON lines until the file is complete.
 
     Args:
       names: The names of the columns.
       input_file: The file of the inputs.
       path: The file to write.
-      start: The place of the first input in the file of the inputs, if that is Parquet: then its
-        columns stay as they are.
-      has_errors: Whether the complete file has the column of problems.
+      start: The number of the first input in a Parquet file of inputs, whose columns are copied;
+        None for another format.
+      has_errors: Whether the complete file has the column of errors.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class ParquetLines(JsonLines):
 
 
 def flatten(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an answer as a table has it, with the probability of the label after the label."""
+    """Returns an answer for a table, which has the probability of the label after the label."""
     values = dict(answer)
     if "probabilities" in values and "label" in values:
         values["probability"] = values["probabilities"][values["label"]]
@@ -274,7 +274,7 @@ def flatten(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat_names(answers: Sequence[str]) -> list[str]:
-    """Returns the names that `flatten` gives to answers of some names."""
+    """Returns the names of the values of `flatten`."""
     has_chance = {"label", "probabilities"} <= set(answers)
     pairs = ([name, *["probability"] * (has_chance and name == "label")] for name in answers)
     return [name for pair in pairs for name in pair]
@@ -292,7 +292,7 @@ def _json_line(values: Mapping[str, Any]) -> bytes:
 
 
 def _cell(value: Any) -> str:
-    """Returns the text of a value; that of a list or an object is JSON."""
+    """Returns the text of a value, as JSON if it is no text."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -305,7 +305,7 @@ class ResumableFile:
 
     Args:
       path: The path of the complete file.
-      key: Differs for every model, input and option, and is part of the other name, so that lines
+      key: A digest of model, input and options, which is part of the other name, so that lines
         of another run are never resumed.
 
     Attributes:
@@ -320,7 +320,7 @@ class ResumableFile:
         self.unfinished = f"{self._path}.{key}.unfinished"
         self.count = 0
         self.num_rewritten = 0
-        # Whether the lines of an earlier run are counted.
+        # Whether `count` includes the lines of an earlier run.
         self._is_passed = False
         self._file = self._open()
 
@@ -407,7 +407,7 @@ class ResumableFile:
             sync(os.path.dirname(self._path))
 
     def leave(self) -> None:
-        """Closes the file and leaves its lines under the other name, if there are any."""
+        """Closes the file, and removes it if it has no lines."""
         with contextlib.suppress(OSError):
             self._file.flush()
         # Before `skip_answered`, the number of lines that are answers is not known.
@@ -438,7 +438,7 @@ def open_resumable(
       path: The path of the complete file.
       key: As `ResumableFile` takes it.
       make: As `ResumableFile.finish` takes it.
-      check: Raises where the file must not be renamed, since another may be there by now.
+      check: Raises where the file must not be renamed, since another run may have written it.
     """
     lines = ResumableFile(path, key)
     try:

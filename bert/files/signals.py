@@ -1,4 +1,4 @@
-"""Signals that ask a script to end, and work that they must not interrupt."""
+"""Signals that stop a script, and work that they must not interrupt."""
 
 import contextlib
 import os
@@ -17,22 +17,19 @@ STOP_SIGNALS = tuple(
     if hasattr(signal, name)
 )
 
-# Packages in whose code no signal raises `Stop`.
+# Packages in whose code signals do not raise `Stop`.
 _NOT_INTERRUPTED = ("tensorflow", "keras")
 
-# Some who stop a process send the signal to it and to its group, so that it comes twice.
+# A signal may come twice, since some programs send it to a process and to its group.
 _SECONDS_OF_ONE_SIGNAL = 0.5
 
 
 class Stop(KeyboardInterrupt):
-    """A signal asks the script to end, which it does as after any exception.
+    """A signal to stop the script.
 
     Args:
-      number: Of the signal.
-      message: The last line to be seen.
-
-    Attributes:
-      number: As given.
+      number: The number of the signal.
+      message: The last line that the script shows.
     """
 
     def __init__(self, number: int, message: str = "") -> None:
@@ -51,7 +48,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Takes the signals over for a block, apart from those that are ignored, as nohup does."""
+        """Handles the signals during a block, except ignored ones, as of nohup."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -74,7 +71,7 @@ class _Signals:
             os.close(writer)
 
     def take(self) -> None:
-        """Takes the signals, if they are watched; again where somebody else has taken them."""
+        """Installs the handlers, also again, if the signals are watched."""
         for number in self._taken:
             signal.signal(number, self._handle)
 
@@ -84,10 +81,10 @@ class _Signals:
             self._check_outside_tensorflow(frame)
 
     def _check_outside_tensorflow(self, frame: FrameType | None) -> None:
-        """Checks where an exception reaches the caller: now, or when TensorFlow has returned.
+        """Calls `check` now, or when TensorFlow's code has returned.
 
-        What a signal raises within TensorFlow's own code can be lost, in a `__del__`, or leave a
-        call into its library half done, which then frees memory that is not its own.
+        An exception within TensorFlow's code can be lost in a `__del__`, or leave a call into its
+        library incomplete, which then frees memory that it does not own.
         """
         caller = frame
         while caller and _module_of(caller) in _NOT_INTERRUPTED:
@@ -101,12 +98,12 @@ class _Signals:
             place.f_trace = None
             self.check()
 
-        # Python calls it at the caller's next line, or where the caller returns.
+        # Python calls `check_once` at the caller's next line, or when the caller returns.
         caller.f_trace = check_once
         sys.settrace(lambda *_: None)
 
     def check(self) -> None:
-        """Raises `Stop`, once, if a signal came, unless that is deferred."""
+        """Raises `Stop` once after a signal, unless it is deferred."""
         if self.first is not None and not self._is_raised and not self.num_deferring:
             self._is_raised = True
             raise Stop(self.first)
@@ -117,7 +114,7 @@ def _module_of(frame: FrameType) -> str:
 
 
 def _end_at_second(reader: int, numbers: list[int]) -> None:
-    """Ends the process at a second signal, even while it is busy in code that is not Python's."""
+    """Ends the process at a second signal, even while it runs code outside of Python."""
     first = None
     while byte := os.read(reader, 1):
         if byte[0] not in numbers:
@@ -138,7 +135,7 @@ def watched_signals() -> contextlib.AbstractContextManager[None]:
 
 
 def take_signals_again() -> None:
-    """Takes back what TensorFlow, with several workers, takes for itself: SIGTERM."""
+    """Installs the handlers again, since TensorFlow with several workers handles SIGTERM."""
     _signals.take()
 
 
@@ -151,7 +148,7 @@ def stop_signal() -> int | None:
 def deferred_stop() -> Iterator[None]:
     """Defers a first signal during a block that must be complete; `Stop` is raised after it."""
     if threading.current_thread() is not threading.main_thread():
-        # It ends the main thread alone, as Python has it.
+        # Python handles signals in the main thread.
         yield
         return
     _signals.num_deferring += 1

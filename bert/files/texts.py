@@ -1,4 +1,4 @@
-"""Texts in files: the lines of a text, or columns of a table, each with its id if it has one."""
+"""Reads texts and pairs of texts: lines of a file, or columns of a table, which may have IDs."""
 
 import collections
 import dataclasses
@@ -13,7 +13,7 @@ from bert.files.rows import FORMATS, SEPARATORS, RowReader, check_beginning, for
 from bert.files.tables import Table
 from bert.options import Message, MessageError, Option, OptionError, option
 
-# The columns that hold texts where nobody says which.
+# The columns of texts by default.
 _USUAL_COLUMNS = (["text"], ["text_a", "text_b"], ["text_a"], ["sentence"])
 _PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
 
@@ -45,7 +45,7 @@ class TextColumns:
 
 
 def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
-    """Returns the files that `match_files` does, of each of which the first line can be read.
+    """Returns the files of `match_files`, whose first lines can be read.
 
     Raises:
       ValueError: where a pattern matches no file, a gzip file is incomplete, or the beginning of a
@@ -61,26 +61,26 @@ def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
 
 def clean_line(line: str | bytes) -> str:
     """Returns a line of a file without the whitespace around it."""
-    # Faithful: carriage returns vanish everywhere, as tf.gfile had it.
+    # Faithful: all carriage returns are removed, as in tf.gfile.
     text = line.decode("utf-8", "ignore") if isinstance(line, bytes) else line
     return text.replace("\r", "").strip()
 
 
 def split_pair(text: str) -> tuple[str, str]:
     """Returns the two texts of `A ||| B`; the second is empty where there is only one."""
-    # Faithful: of several marks, the last one counts (original: extract_features.py).
+    # Faithful: the last of several marks separates the texts (original: extract_features.py).
     match = _PAIR.fullmatch(text)
     return (match[1], match[2]) if match else (text, "")
 
 
 def decoded_lines(path: str, damaged: collections.Counter[str]) -> Iterator[tuple[str, int]]:
-    """Yields the text of each line, its end too, with the bytes read from the file so far.
+    """Yields the text of each line, with its end, and the number of bytes read so far.
 
-    Bytes that are not UTF-8 are left out, and so is a byte order mark.
+    A byte order mark and bytes that are not UTF-8 are removed.
 
     Args:
-      path: Of the file, which may be one of gzip.
-      damaged: By path, in how many lines there are such bytes, for `warn_of_damaged`; is added to.
+      path: The file, which may be a gzip file.
+      damaged: Counts lines with such bytes by path, for `warn_of_damaged`.
     """
     for number, (line, position) in enumerate(read_lines(path)):
         text = line.decode("utf-8", "ignore")
@@ -104,8 +104,8 @@ class GivenText(NamedTuple):
 
     Attributes:
       place: The file and the line, for messages.
-      texts: The text and another one, which is empty where there is none.
-      id: What the table calls it; None for a text of no table, or of one without such a column.
+      texts: The text and the second text, which may be "".
+      id: The ID in the table; None without a column of IDs.
     """
 
     place: str
@@ -114,8 +114,8 @@ class GivenText(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Both texts as a line has them."""
-        return " ||| ".join(each for each in self.texts if each)
+        """Both texts in the form of a line."""
+        return " ||| ".join(filter(None, self.texts))
 
 
 class Texts:
@@ -126,11 +126,11 @@ class Texts:
 
     Args:
       files: The paths of the files.
-      columns: How the files are read, and which columns hold the texts.
+      columns: The format of the files and the columns of the texts.
 
     Attributes:
-      files: As given.
-      has_ids: Whether the texts have ids.
+      files: The paths of the files.
+      has_ids: Whether the texts have IDs.
 
     Raises:
       ValueError: where a table has no such columns.
@@ -150,7 +150,7 @@ class Texts:
 
 
 class _Source:
-    """A file of texts, and which of its columns are read."""
+    """A file of texts, with the columns that are read."""
 
     def __init__(self, path: str, form: str, columns: TextColumns) -> None:
         self.path = path

@@ -1,7 +1,7 @@
-"""Files of features: JSON lines as the original writes them, or NumPy arrays.
+"""Writes features as the original's JSON lines or as NumPy arrays, and reads arrays.
 
-Nearly all of a JSON file is digits. Made one number at a time, they would take longer than the
-features do on a GPU, so they are made many at a time.
+Formatting one number at a time would take longer than computing the features on a GPU, so that the
+digits of many numbers are computed at once.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ import numpy as np
 
 from bert.files.paths import open_file, os_errors
 
-# A line's tokens, and for each layer its values: float32 [tokens, W], or [1, W] if pooled.
+# The tokens of a line, and the values of each layer: float32 [tokens, W], or [1, W] if pooled.
 Features = tuple[Sequence[str], Sequence[np.ndarray]]
 
-# Values to make text of together, and those of one operation, which stay in the processor's cache.
+# Values that are formatted together, and values of one operation, which fit the processor's cache.
 _GROUP = 1 << 20
 _BLOCK = 1 << 15
 # The tables of digits have three before the point.
@@ -28,7 +28,7 @@ _LIMIT = 999.5
 
 
 def is_features(path: str) -> bool:
-    """Returns whether a file begins like one that is written here; a single matrix may be any."""
+    """Returns whether a file begins like JSON lines or an archive of this module."""
     with os_errors(path), open_file(path) as file:
         head = file.read(64)
     return head.startswith(b'{"linex_index": ') or head[:4] + head[30:40] == b"PK\3\4values.npy"
@@ -36,19 +36,15 @@ def is_features(path: str) -> bool:
 
 @contextlib.contextmanager
 def array_errors(path: str) -> Iterator[None]:
-    """Makes a `ValueError` that names the file of what reading a damaged one of NumPy's raises."""
+    """Converts the errors of reading a damaged NumPy file to a `ValueError` with its name."""
     try:
         yield
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path!r} must be a whole file of NumPy's. {error}") from error
+        raise ValueError(f"{path!r} must be a complete NumPy file. {error}") from error
 
 
 def read_npz(path: str) -> dict[str, np.ndarray]:
-    """Returns the arrays of an archive by their names.
-
-    Raises:
-      ValueError: where it is not whole, or something else.
-    """
+    """Returns the arrays of an .npz file by name; raises `ValueError` where it is damaged."""
     arrays = {}
     with (
         os_errors(path),
@@ -73,14 +69,14 @@ def write_jsonl(
     """Writes a JSON object for each line, values rounded to 6 decimals.
 
     Args:
-      file: Open for writing bytes.
-      features: Of each line, in order.
-      layers: What to call them.
-      pooling: "none", else the objects have the layers of the line, not those of its tokens.
-      ids: What to call each line besides its number, if anything.
-      number: Of the first line.
+      file: A binary file.
+      features: The features of each line, in order.
+      layers: The names of the layers.
+      pooling: "none" for layers of each token; otherwise, an object has the layers of the line.
+      ids: The ID of each line besides its number, if lines have IDs.
+      number: The number of the first line.
     """
-    names = itertools.repeat(b"") if ids is None else (b'"id": %s, ' % _text(each) for each in ids)
+    names = itertools.repeat(b"") if ids is None else (b'"id": %s, ' % _text(name) for name in ids)
     heads = [b'{"index": %s, "values": [' % json.dumps(layer).encode() for layer in layers]
     for group in _groups(features):
         columns = [
@@ -89,7 +85,7 @@ def write_jsonl(
         ]
         rows = zip(*columns, strict=True)
         for tokens, values in group:
-            # Each a list of layers, of one token or of the line.
+            # The layers of each token, or of the line.
             lists = [
                 b"[%s]" % b", ".join([h + text + b"]}" for h, text in zip(heads, row, strict=True)])
                 for row in itertools.islice(rows, len(values[0]))
@@ -155,7 +151,7 @@ def _json_lines(values: np.ndarray) -> bytes:
     A float32 times a million is exact in float64. So rounding that to an integer, halves to the
     even one, gives the very digits of `round(x, 6)`, and tables turn them into text.
     """
-    # Of rows with larger values, too, so that they do not overflow.
+    # Clipped values, which the caller formats otherwise, do not overflow.
     values = np.clip(values, -_LIMIT, _LIMIT)
     millionths = np.abs(np.rint(values * np.float64(1e6))).astype(np.uint32)
     negative = np.signbit(values)
@@ -178,31 +174,31 @@ def _json_lines(values: np.ndarray) -> bytes:
 
 @functools.cache
 def _digit_tables() -> tuple[np.ndarray, ...]:
-    """Returns the text, filled up with zero bytes, of each part of a number.
+    """Returns the texts of parts of numbers, padded with zero bytes.
 
-    They are: what precedes the point, negative from entry 1000 on; the point and three decimals,
-    the last ones from 1000 on; three more decimals; and whole numbers below 100 millionths,
-    negative from 100 on.
+    Tables: the digits before the point, with a minus from entry 1000 on; the point and three
+    decimals, without zeros at the end from entry 1000 on; three more decimals; and numbers below
+    100 millionths, with a minus from entry 100 on.
     """
     wholes = [f"{sign}{number}" for sign in ("", "-") for number in range(1000)]
     decimals = [f"{number:03}" for number in range(1000)]
-    highs = [f".{each}" for each in decimals]
-    highs += [f".{each[0]}{each[1:].rstrip('0')}" for each in decimals]
-    lows = [each.rstrip("0") for each in decimals]
+    highs = [f".{digits}" for digits in decimals]
+    highs += [f".{digits[0]}{digits[1:].rstrip('0')}" for digits in decimals]
+    lows = [digits.rstrip("0") for digits in decimals]
     tiny = [f"{sign}{number / 1e6!r}" for sign in ("", "-") for number in range(100)]
     tables = [np.array(table, "S4").view(np.uint32) for table in (wholes, highs, lows)]
     return *tables, np.array(tiny, "S12").view(np.uint32).reshape(-1, 3)
 
 
 class _Stream:
-    """A file that can only be written, so that `zipfile` does not go back in it."""
+    """A file without `seek`, so that `zipfile` writes it sequentially."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.flush = file.flush
 
     def write(self, content: bytes) -> int:
-        # A file of TensorFlow's does not return it.
+        # TensorFlow's files do not return the length.
         self._file.write(content)
         return len(content)
 
@@ -211,11 +207,11 @@ Array = tuple[tuple[int, ...], str, Iterable[np.ndarray]]
 
 
 def write_npz(file: BinaryIO, arrays: dict[str, Array]) -> None:
-    """Writes an archive that `numpy.load` reads, without holding any array in memory.
+    """Writes an .npz file in parts, without any complete array in memory.
 
     Args:
-      file: Open for writing bytes.
-      arrays: By name, the shape, the dtype and the parts whose rows make up the array.
+      file: A binary file.
+      arrays: The shape, dtype and parts of each array, by name.
 
     Raises:
       ValueError: where the parts do not fill the shape.
@@ -223,21 +219,21 @@ def write_npz(file: BinaryIO, arrays: dict[str, Array]) -> None:
     with zipfile.ZipFile(_Stream(file), "w") as archive:  # type: ignore[call-overload]
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy")
-            # Texts are as wide as the longest of them, and nearly all of that is zeros.
+            # Texts are padded with zeros to the longest text.
             is_text = np.dtype(array[1]).kind == "U"
             entry.compress_type = zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED
-            # Sizes are not known to zipfile in advance, and may be beyond 4 GB.
+            # zipfile does not know the size in advance, which may be beyond 4 GB.
             with archive.open(entry, "w", force_zip64=True) as part:
                 write_npy(part, name, array)
 
 
 def write_npy(file: IO[bytes], name: str, array: Array) -> None:
-    """Writes an array that `numpy.load` reads, without holding it in memory.
+    """Writes an .npy file in parts, without the complete array in memory.
 
     Args:
-      file: Open for writing bytes.
-      name: What to call it in messages.
-      array: Its shape, its dtype and the parts whose rows make it up.
+      file: A binary file.
+      name: The name of the array, for messages.
+      array: The shape, the dtype and the parts, whose rows follow each other in the array.
 
     Raises:
       ValueError: where the parts do not fill the shape.
@@ -247,7 +243,7 @@ def write_npy(file: IO[bytes], name: str, array: Array) -> None:
     np.lib.format.write_array_header_1_0(file, header)
     num_rows = 0
     for part in parts:
-        # Rather than a view, which a file of TensorFlow's does not take.
+        # Bytes rather than a view, which TensorFlow's files do not take.
         file.write(np.asarray(part, dtype).tobytes())
         num_rows += len(part)
     if num_rows != shape[0]:
@@ -258,12 +254,6 @@ def write_npy(file: IO[bytes], name: str, array: Array) -> None:
 
 
 def text_array(texts: Iterable[str], count: int, longest: int) -> Array:
-    """Returns an array of texts, to be written.
-
-    Args:
-      texts: The texts.
-      count: How many there are.
-      longest: How many characters the array has room for; what is longer is cut.
-    """
+    """Returns an array of `count` texts for `write_npy`, truncated to `longest` characters."""
     dtype = f"<U{max(longest, 1)}"
     return (count,), dtype, (np.array([text], dtype) for text in texts)

@@ -4,9 +4,8 @@ import os
 import re
 from typing import Any
 
-# Control characters, among them the escape and line breaks; separators of lines; what turns the
-# direction of the text around it; and halves of characters, which have no encoding. Signs within
-# words, such as joiners, stay.
+# Control characters, such as the escape and line breaks; line separators; characters that change
+# the direction of text; and surrogates. Characters within words, such as joiners, are not escaped.
 _CONTROLS = re.compile("[\x00-\x1f\x7f\x80-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _IN_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
@@ -17,7 +16,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Returns `visible` of a text that has line breaks and tabs of its own, which stay."""
+    """Returns a text with escapes for control characters, except line breaks and tabs."""
     return _IN_LINES.sub(_spell, text)
 
 
@@ -26,7 +25,7 @@ def _spell(match: re.Match[str]) -> str:
 
 
 class _Argument(str):
-    """The `visible` of an object, with the object's own `repr`, which spells already."""
+    """The `visible` text of an object, with the `repr` of the object, which has escapes."""
 
     _value: Any
 
@@ -40,5 +39,5 @@ class _Argument(str):
 
 
 def as_argument(value: Any) -> Any:
-    """Returns an argument of a message so that it cannot begin another line there."""
+    """Returns an argument of a message without line breaks and control characters."""
     return _Argument(value) if isinstance(value, str | BaseException | os.PathLike) else value

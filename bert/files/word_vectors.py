@@ -1,4 +1,4 @@
-"""Word vectors in files: on each line a word and its values, as word2vec and GloVe have them."""
+"""Reads and writes word vectors in the text formats of word2vec and GloVe."""
 
 import dataclasses
 import functools
@@ -13,17 +13,17 @@ from bert.files.paths import file_size, match_file, read_lines
 from bert.files.progress import Progress
 from bert.options import MessageError, Option, OptionError
 
-# Stands for all words that have no vector, in files of GloVe's and others.
+# The entry for unknown words in files of GloVe and others.
 UNKNOWN = "<unk>"
 
 
 @dataclasses.dataclass(frozen=True)
 class WordVectors:
-    """Words, each with a vector.
+    """Words with their vectors.
 
     Attributes:
-      words: The words, no two of them the same, none with whitespace in it.
-      values: float32 [N, D], of the same order.
+      words: The words, which are distinct and have no whitespace.
+      values: The vectors in the order of the words: float32 [N, D].
     """
 
     words: Sequence[str]
@@ -36,18 +36,18 @@ class WordVectors:
 
     @property
     def unknown(self) -> np.ndarray:
-        """The vector of a word that has none, float32 [D]: the one of `<unk>`, or the mean."""
+        """The vector of unknown words, float32 [D]: the vector of `<unk>`, or the mean."""
         row = self.rows.get(UNKNOWN)
         return self.values.mean(axis=0) if row is None else self.values[row]
 
     def find(self, word: str) -> int | None:
-        """Returns the row of a word as it is written, or else of its lower case, if any."""
+        """Returns the row of a word, or of its lower case, or None."""
         row = self.rows.get(word)
         return self.rows.get(word.lower()) if row is None else row
 
 
 def write_word_vectors(file: BinaryIO, vectors: WordVectors) -> None:
-    """Writes vectors in word2vec's text form: `N D`, then a line for each word, six digits each."""
+    """Writes vectors in word2vec's text format: `N D`, then a line a word, with six digits."""
     count, width = vectors.values.shape
     file.write(f"{count} {width}\n".encode())
     form = " ".join(["%.6g"] * width)
@@ -56,10 +56,10 @@ def write_word_vectors(file: BinaryIO, vectors: WordVectors) -> None:
 
 
 def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
-    """Returns the vectors in a text file of word2vec's form, or of GloVe's, which has no header.
+    """Returns the vectors in a text file of word2vec, or of GloVe, which has no header.
 
-    Of a word that is there twice, the first vector counts; words with whitespace within are left
-    out, which no word of a text is.
+    If a word is there twice, its first vector counts. Words with whitespace are skipped, since a
+    text is split there.
 
     Args:
       path: A file, plain or gzip.
@@ -67,7 +67,7 @@ def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
 
     Raises:
       ValueError: where there is no such file, or more than one; where a line is no word with as
-        many finite numbers as the others have, or there are not as many as the header says.
+        many finite numbers as the first line, or their number is not that of the header.
     """
     path = match_file(path, option)
     header, width = _read_head(path)
@@ -98,7 +98,7 @@ def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
         )
     if num_left_out:
         logging.warning(
-            "%d lines of %s are left out: words that are there twice, or with spaces in them.",
+            "%d lines of %s are skipped: words that are there twice, or with spaces in them.",
             num_left_out,
             path,
         )
@@ -134,7 +134,7 @@ def _lines(path: str, *, skips: bool) -> Iterator[tuple[int, bytes]]:
 
 def _split(line: bytes, width: int, *, has_header: bool) -> tuple[str, np.ndarray | None]:
     word, _, numbers = line.partition(b" ")
-    # Some words of GloVe's, whose files have no header, have spaces.
+    # Some words of GloVe, whose files have no header, have spaces.
     if not has_header and numbers.count(b" ") != width - 1:
         word, *others = line.rsplit(b" ", width)
         numbers = b" ".join(others)

@@ -1,7 +1,7 @@
-"""Added tokens of a Hugging Face tokenizer, such as `<e1>`, and where texts have them.
+"""Added tokens of a Hugging Face tokenizer, such as `<e1>`, and their search in texts.
 
-They are looked for before a text is split into words, and none of them is taken apart. Those that
-are `normalized` are looked for in the text as it is cleaned, all others in the text as it stands.
+Added tokens are found before a text is split into words, and are never split. Tokens that are
+`normalized` are found in the cleaned text, all other tokens in the text as it is.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from typing import Any
 
 # What Unicode, and so the Rust of `tokenizers`, calls white space; Python's has four more.
 _SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-_SPACES_BEHIND = re.compile(f"{_SPACE}*")
+_SPACES_AFTER = re.compile(f"{_SPACE}*")
 
-# Letters among the symbols, and what joins letters: word characters by no category of their own.
+# Word characters outside of the categories of letters: symbols of letters, and joiners.
 _OTHER_WORD_CHARACTERS = (
     (0x200C, 0x200D),
     (0x24B6, 0x24E9),
@@ -27,15 +27,15 @@ _OTHER_WORD_CHARACTERS = (
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A token that stays whole wherever a text has it.
+    """A token that is never split.
 
     Attributes:
-      content: The token.
-      single_word: Whether it must not stand within a longer word.
-      lstrip: Whether the spaces before it belong to it.
-      rstrip: Whether those behind it do.
-      normalized: Whether it is found in the text as that is cleaned, rather than as it stands.
-      special: Whether it is more than text, such as `[MASK]`.
+      content: The text of the token.
+      single_word: Whether the token is not found within a longer word.
+      lstrip: Whether the token includes the spaces before it.
+      rstrip: Whether the token includes the spaces after it.
+      normalized: Whether the token is found in the cleaned text, rather than in the text as it is.
+      special: Whether the token is special, such as `[MASK]`.
     """
 
     content: str
@@ -47,10 +47,10 @@ class AddedToken:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "AddedToken":
-        """Returns the token that a file describes; what the file leaves out is as by default.
+        """Returns the token of a description in a file, whose missing values are defaults.
 
         Raises:
-          ValueError: where it describes none.
+          ValueError: where the description is wrong.
         """
         fields = {field.name: field.type for field in dataclasses.fields(cls)}
         known = {name: value for name, value in values.items() if name in fields}
@@ -64,16 +64,16 @@ class AddedToken:
         return cls(**known)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what `from_dict` takes."""
+        """Returns the description for `from_dict`."""
         return dataclasses.asdict(self)
 
 
 class Finder:
-    """Finds added tokens in texts: the first one first, and of those that begin there the longest.
+    """Finds added tokens in texts, and the longest of several at the same position.
 
     Args:
-      tokens: Which to find; of several of the same text, the first counts.
-      normalize: What becomes of their texts before.
+      tokens: The tokens; the first of several with the same text is found.
+      normalize: Normalizes the texts of the tokens.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Finder:
         self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
     def cut(self, text: str) -> Iterator[tuple[str, AddedToken | None]]:
-        """Yields the parts of a text in their order, with the token that each is, if it is one."""
+        """Yields the parts of a text in order, each with the token that it is, or None."""
         if not self.tokens:
             yield text, None
             return
@@ -101,7 +101,7 @@ class Finder:
             if token.lstrip:
                 start = max(_start_of_spaces(text, start), done)
             if token.rstrip:
-                spaces = _SPACES_BEHIND.match(text, end)
+                spaces = _SPACES_AFTER.match(text, end)
                 end = spaces.end() if spaces else end
             if done < start:
                 yield text[done:start], None
@@ -112,8 +112,8 @@ class Finder:
 
 
 def _touches_word(text: str, start: int, end: int) -> bool:
-    before, behind = text[start - 1 : start] if start else "", text[end : end + 1]
-    return any(char and is_word_character(char) for char in (before, behind))
+    before, after = text[start - 1 : start] if start else "", text[end : end + 1]
+    return any(char and is_word_character(char) for char in (before, after))
 
 
 def _start_of_spaces(text: str, end: int) -> int:
@@ -123,13 +123,13 @@ def _start_of_spaces(text: str, end: int) -> int:
 
 
 def is_space(char: str) -> bool:
-    """Returns whether Unicode calls it white space."""
+    """Returns whether a character is white space in Unicode."""
     return re.fullmatch(_SPACE, char) is not None
 
 
 @functools.lru_cache(maxsize=4096)
 def is_word_character(char: str) -> bool:
-    r"""Returns whether `\w` of Unicode's regular expressions matches it."""
+    r"""Returns whether `\w` of Unicode's regular expressions matches a character."""
     category = unicodedata.category(char)
     if category[0] in "LM" or category in ("Nd", "Nl", "Pc"):
         return True

@@ -1,6 +1,6 @@
-"""Ids of many lines at once, which is faster than line by line where most are ASCII.
+"""Tokenizes many lines at once, which is faster than line by line where most lines are ASCII.
 
-Numpy finds the words and those that are the same, so that each is looked up but once.
+NumPy finds the words and the equal words among them, so that each word is looked up once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,15 +10,15 @@ import numpy as np
 
 from bert.text.characters import is_punctuation
 
-# Words are compared as numbers of 8 bytes, and longer ones as texts of 16. Those longer yet are
+# Words are compared as numbers of 8 bytes, longer words as texts of 16 bytes. Even longer words are
 # looked up one by one.
 _SHORT, _LONG = 8, 16
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(_SHORT + 1)], "<u8")
 
-# In the place of a line with other characters than ASCII's.
+# Replaces a line with characters outside of ASCII.
 _OTHER = "\0"
 
-# What a byte may be: space, part of a word, or a word of its own.
+# The kinds of bytes: space, part of a word, or a word by itself.
 _SPACE, _PART, _WORD = range(3)
 _KINDS = np.array(
     [
@@ -35,20 +35,20 @@ def tokenize(
     word_ids: Mapping[str, Sequence[int]],
     tokenize_to_ids: Callable[[str], Sequence[int]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of all lines, one after the other, and how many each line has.
+    """Returns the concatenated ids of all lines, and the number of ids of each line.
 
     Args:
-      lines: Texts.
-      lower: Whether the ids are those of lower-cased words.
-      word_ids: Gives the ids of a word of letters and digits, or of a mark; all of them ASCII.
-      tokenize_to_ids: Gives the ids of a line with other characters.
+      lines: The lines.
+      lower: Whether words are lower-cased.
+      word_ids: The ids of a word of ASCII letters and digits, or of a punctuation mark.
+      tokenize_to_ids: Returns the ids of a line with other characters.
     """
     shown = [line if line.isascii() and line.isprintable() else _OTHER for line in lines]
     others = (line for line, seen in zip(lines, shown, strict=True) if seen == _OTHER)
     text = "\n".join([*shown, ""])
     if lower:
         text = text.lower()
-    # A byte stands before each word, and behind it as many as are compared.
+    # A byte before every word, and as many bytes after it as are compared.
     content = b"\n%b%b" % (text.encode(), bytes(_LONG))
     codes = np.frombuffer(content, np.uint8)[:-_LONG]
     starts, stops = _find_words(codes)
@@ -57,7 +57,7 @@ def tokenize(
         [tokenize_to_ids(next(others)) if word == _OTHER else word_ids[word] for word in words]
     )
     ends = np.append(0, np.cumsum(counts[numbers]))
-    # Each word's ids are where it first had them.
+    # The position of each word's ids among the ids of distinct words.
     shifts = (np.cumsum(counts) - counts)[numbers] - ends[:-1]
     places = np.arange(ends[-1]) + np.repeat(shifts, counts[numbers])
     line_ends = np.searchsorted(starts, np.flatnonzero(codes == ord("\n")))
@@ -65,14 +65,14 @@ def tokenize(
 
 
 def join(parts: Iterable[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers of all parts, one after the other, and how many each part has."""
+    """Returns the concatenated numbers of all parts, and the length of each part."""
     parts = list(parts)
     counts = np.fromiter(map(len, parts), np.int64, len(parts))
     return np.fromiter(chain.from_iterable(parts), np.int64, counts.sum()), counts
 
 
 def _find_words(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where words begin and where they end; the first and last byte are spaces."""
+    """Returns the starts and the ends of words; the first and last byte must be spaces."""
     kinds = _KINDS[codes]
     is_part, is_first = kinds == _PART, kinds == _WORD
     is_last = is_first.copy()
@@ -84,9 +84,9 @@ def _find_words(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _number_words(
     content: bytes, starts: np.ndarray, stops: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
-    """Returns words, and for each place of one its number among them.
+    """Returns words, and for each word of the content its number among them.
 
-    Those beyond `_LONG` and `_OTHER` are there as often as in the content, in its order.
+    Words beyond `_LONG` and `_OTHER` are repeated for each occurrence, in order.
     """
     lengths = stops - starts
     following = np.ndarray(len(content) - _SHORT + 1, "<u8", content, strides=(1,))

@@ -1,4 +1,4 @@
-"""The casing of texts, as a vocabulary or the name of a model shows it."""
+"""Checks that texts are cased as a vocabulary, or a model by its name, requires."""
 
 import re
 from collections.abc import Iterable
@@ -9,14 +9,12 @@ from bert.options import Option
 
 # [CLS], [unused1], <S> and the like.
 _MARK = re.compile(r"\[.*\]|<.*>", re.DOTALL)
-# Of the released vocabularies, the cased ones have capitals in 31 % of their entries with letters
-# and more, the others in none. Smaller vocabularies, and vocabularies of
-# scripts without casing, do not show it.
+# In the released cased vocabularies, at least 31 % of the entries with letters have capitals; in
+# the uncased ones, none. Small vocabularies, and those of scripts without case, are undecided.
 _FEWEST_LETTERS = 1000
 _FEWEST_CAPITALS = 100
 _CASED_SHARE = 0.1
 _UNCASED_SHARE = 0.001
-
 
 _RELEASED_NAME = re.compile(
     r"(?:^|/)(?P<name>(?:wwm_|multi_)?(?:un)?cased_L-\d+_H-\d+_A-\d+"
@@ -40,7 +38,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 
 
 def find_casing(vocab: Iterable[str]) -> bool | None:
-    """Returns whether a vocabulary is cased; None where that is unsure."""
+    """Returns whether a vocabulary is cased, or None if that is undecided."""
     letters = [token for token in vocab if token.lower() != token.upper()]
     letters = [token for token in letters if not _MARK.fullmatch(token)]
     capitals = sum(token != token.lower() for token in letters)

@@ -1,11 +1,11 @@
-"""The classes of characters in the original release, and how each is cleaned and split."""
+"""The character classes of the original release, and the cleaning and splitting of characters."""
 
 import functools
 import unicodedata
 
 from bert.text.memory import Memo
 
-# Original: tokenization.py, `_is_chinese_char`. Kana and Hangul are not in it: they form words.
+# Original: tokenization.py, `_is_chinese_char`. Kana and Hangul are not included: they form words.
 CJK_RANGES = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -30,8 +30,7 @@ def is_control(char: str) -> bool:
 
 def is_punctuation(char: str) -> bool:
     """Returns whether a character is a separate word."""
-    # All that is neither letter, digit nor space in ASCII counts, also `$`, `+` and the like, which
-    # Unicode calls symbols.
+    # In ASCII, symbols of Unicode such as `$` and `+` count, too.
     if char.isascii():
         return char.isprintable() and not char.isalnum() and char != " "
     return unicodedata.category(char).startswith("P")
@@ -57,7 +56,7 @@ def split(char: str, *, strips: bool, chinese: bool) -> str:
 
 @functools.cache
 def tables(strips: bool, chinese: bool) -> tuple[Memo, Memo]:
-    """Returns tables for `str.translate`, filled as characters are met: cleaning, and splitting."""
+    """Returns lazy tables for `str.translate`: one that cleans, and one that also splits."""
     return (
         Memo(lambda code: clean(chr(code), chinese=chinese)),
         Memo(lambda code: split(chr(code), strips=strips, chinese=chinese)),

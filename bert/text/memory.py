@@ -1,4 +1,4 @@
-"""The cache of a tokenizer, and its invalidation."""
+"""The caches of a tokenizer, and their invalidation."""
 
 import functools
 from collections.abc import Callable
@@ -10,7 +10,7 @@ MEMO_WORD_LENGTH = 48
 
 
 class Memo(dict[Any, Any]):
-    """A cache that computes missing values, and is cleared when it is full."""
+    """A dictionary that computes missing values, and is cleared when it is full."""
 
     def __init__(self, compute: Callable[[Any], Any]):
         super().__init__()
@@ -34,7 +34,7 @@ REMEMBERED = {
 
 
 class Watched:
-    """Counts changes of tokenizers and their vocabularies, after which caches are checked."""
+    """Base class that counts changes of tokenizers and vocabularies, which invalidate caches."""
 
     changes = 0
 

@@ -18,7 +18,7 @@ _TITLE = re.compile(
     "|dept|est",
     re.IGNORECASE,
 )
-# Words whose period ends no sentence before a number, and what looks like a number.
+# Words whose period ends no sentence before a number, and the beginning of a number.
 _COUNTED = re.compile(
     "nos?|pp?|vols?|chap|ch|figs?|eqs?|refs?|tabs?|sect?|art|bk|pt|op|ll?|vv?|n|ff?|al|ca",
     re.IGNORECASE,
@@ -30,9 +30,9 @@ _OPENING = "\"'“‘«»„‚‹›¿¡([{_*—–-"  # noqa: RUF001
 _CLOSING = "\"'“”‘’«»‹›)\\]}_*』」）"  # noqa: RUF001
 # Stops of English and most other languages, of Hindi, and of Arabic and Urdu.
 _STOPS = ".!?…।॥؟۔"  # noqa: RUF001
-# What follows a stop: closing marks, in French after a space, footnote marks, whitespace and the
-# next character; or an East Asian full stop, which needs no whitespace after it. Searching for the
-# end of a stop, rather than its beginning, takes linear time even for a million stops in a row.
+# After a stop: closing marks, in French after a space, footnote marks, whitespace and the next
+# character; or an East Asian full stop, which needs no whitespace after it. The search for the end
+# of a stop, rather than its beginning, takes linear time even for a million stops in a row.
 _BOUNDARY = re.compile(
     rf"(?<=[{_STOPS}])[{_CLOSING}]*(?: »(?= ))?(?:\[\d+\])*\s+"
     rf"(?=(?:[{re.escape(_OPENING)}]|« )*(?P<next>\w))"
@@ -44,13 +44,13 @@ _SEVERAL = re.compile(r"[.!?…]{2}|\. \.")
 _BEFORE_WORD = re.compile(r"(?s:.*)[^\w.]")
 _LETTER = re.compile(r"[^\W\d_]")
 
-# The formats of text, and how an article of the last one begins.
+# The formats of text, and the beginning of an article of WikiExtractor.
 WRAPPED, PARAGRAPHS, WIKIEXTRACTOR = FORMATS = ("wrapped", "paragraphs", "wikiextractor")
 _ARTICLE = "<doc "
 
 
 def split_sentences(text: str) -> list[str]:
-    """Returns the sentences of a paragraph, whitespace within them made single spaces."""
+    """Returns the sentences of a paragraph, with single spaces between words."""
     text = " ".join(text.split())
     sentences = []
     start = 0
@@ -62,7 +62,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_sentence(start: int, match: re.Match[str]) -> bool:
-    """Returns whether a stop with whitespace after it ends the sentence that begins at `start`."""
+    """Returns whether a stop before whitespace ends the sentence that begins at `start`."""
     if match["next"].islower():
         return False
     text, stop = match.string, match.start() - 1
@@ -73,7 +73,7 @@ def _ends_sentence(start: int, match: re.Match[str]) -> bool:
     word = _last_word(text, start, stop)
     if not word:
         return True
-    # Initials and the like: J. K., U.S. But "I." is rather the end of a sentence.
+    # Initials such as J. K. and U.S. end no sentence, but "I." usually does.
     if "." in word or (len(word) == 1 and word.isupper() and word != "I"):
         return word.lower() in ("a.m", "p.m")
     if _TITLE.fullmatch(word):
@@ -82,8 +82,8 @@ def _ends_sentence(start: int, match: re.Match[str]) -> bool:
 
 
 def _last_word(text: str, start: int, end: int) -> str:
-    """Returns the word at the end of a part of a text, from its first letter on, or nothing."""
-    # No word is searched twice: there is whitespace between any two stops that are examined.
+    """Returns the word at the end of a part of a text, from its first letter on, or ""."""
+    # No word is searched twice, since there is whitespace between any two stops.
     start = max(start, text.rfind(" ", start, end) + 1)
     before = _BEFORE_WORD.match(text, start, end)
     letter = _LETTER.search(text, before.end() if before else start, end)
@@ -94,7 +94,7 @@ def wrapped_paragraphs(lines: Iterable[str], document_gap: int) -> Iterator[list
     """Yields the paragraphs of each document of hard-wrapped text.
 
     Args:
-      lines: Blank ones end a paragraph.
+      lines: The lines; a blank line ends a paragraph.
       document_gap: The number of blank lines in a row that end a document.
     """
     paragraphs: list[str] = []
@@ -116,14 +116,14 @@ def wrapped_paragraphs(lines: Iterable[str], document_gap: int) -> Iterator[list
 
 
 def articles(lines: Iterable[str], path: str = "") -> Iterator[list[str]]:
-    """Yields the paragraphs of each article, without its title, as WikiExtractor writes them.
+    """Yields the paragraphs of each article of WikiExtractor, without the title.
 
     Args:
       lines: An article begins with `<doc …>` and its title, and ends with `</doc>`.
       path: The path of the file, for messages.
 
     Raises:
-      ValueError: where there is text outside of an article.
+      ValueError: where text is outside of an article.
     """
     article: list[str] | None = None
     for number, line in enumerate(lines, start=1):
@@ -144,9 +144,9 @@ def articles(lines: Iterable[str], path: str = "") -> Iterator[list[str]]:
 
 
 def join_short(documents: Iterable[list[str]], min_sentences: int) -> Iterator[list[str]]:
-    """Yields documents of at least `min_sentences`, joining shorter ones to the next.
+    """Yields documents of at least `min_sentences`; shorter ones are joined to the next.
 
-    A title stays with its text. The last document may be shorter.
+    So a title is joined to its text. The last document may be shorter.
     """
     joined: list[str] = []
     for document in documents:
@@ -166,10 +166,10 @@ def write_sentences(
     document_gap: int,
     min_sentences: int,
 ) -> tuple[int, int]:
-    """Writes the sentences of all files; returns the numbers of documents and of sentences.
+    """Writes the sentences of all files, and returns the numbers of documents and sentences.
 
     Raises:
-      ValueError: where there is no text, or there is text outside of an article.
+      ValueError: where there is no text, or text is outside of an article.
     """
     num_documents = num_sentences = 0
     least = min_sentences if input_format == WRAPPED else 1
@@ -189,13 +189,13 @@ def write_sentences(
             num_sentences += len(sentences)
     if not num_sentences:
         raise OptionError("input_file", "hold text", [*input_files])
-    # The output is UTF-8, so that no later reader can notice.
+    # The output is UTF-8, so that a later reader cannot warn.
     warn_of_damaged(damaged)
     return num_documents, num_sentences
 
 
 def _watch_for_articles(lines: Iterable[str], path: str, warned: list[str]) -> Iterator[str]:
-    """Yields the lines; warns at the first article, whose marks would become text."""
+    """Yields the lines, and warns at the first article, whose tags would become text."""
     for number, line in enumerate(lines, start=1):
         if not warned and line.startswith(_ARTICLE):
             warned.append(path)

@@ -1,4 +1,4 @@
-"""Vocabulary and casing of a `tokenizer.json`, which some models have in place of a `vocab.txt`."""
+"""Reads vocabulary and casing from a `tokenizer.json`, which may replace a `vocab.txt`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ from bert.files.json_text import parse_json
 
 
 def is_tokenizer(path: str) -> bool:
-    """Returns whether a vocabulary of that name is read as JSON."""
+    """Returns whether a vocabulary is read as JSON, by its name."""
     return path.endswith(".json")
 
 
@@ -15,13 +15,13 @@ def read_vocab(text: bytes, name: str, *, with_added: bool = True) -> dict[str, 
     """Returns the id of every token, in the order of the ids.
 
     Args:
-      text: Of the file.
-      name: Its name, for messages.
-      with_added: Whether added tokens count whose ids follow those of the word pieces; those
-        between them always do.
+      text: The content of the file.
+      name: The name of the file, for messages.
+      with_added: Whether to include added tokens whose ids follow the word pieces; added tokens
+        among the word pieces are always included.
 
     Raises:
-      ValueError: where it does not hold the vocabulary of a WordPiece tokenizer.
+      ValueError: where the file has no vocabulary of a WordPiece tokenizer.
     """
     values = _parse_tokenizer(text, name)
     model = values["model"]
@@ -41,7 +41,7 @@ def read_vocab(text: bytes, name: str, *, with_added: bool = True) -> dict[str, 
 
 
 def read_casing(text: bytes, name: str) -> bool | None:
-    """Returns whether the tokenizer lower-cases, where it says so."""
+    """Returns whether the tokenizer lower-cases, or None where the file does not say."""
     lowercase = (_parse_tokenizer(text, name).get("normalizer") or {}).get("lowercase")
     return lowercase if isinstance(lowercase, bool) else None
 
@@ -73,5 +73,5 @@ def _parse_tokenizer(text: bytes, name: str) -> dict[str, Any]:
 
 
 def vocab_text(tokens: Iterable[str]) -> bytes:
-    """Returns a `vocab.txt` of these tokens."""
+    """Returns the content of a `vocab.txt` with these tokens."""
     return "".join(f"{token}\n" for token in tokens).encode()

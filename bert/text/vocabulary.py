@@ -1,4 +1,4 @@
-"""Vocabularies: a token a line, whose number is its id."""
+"""Vocabularies: loading, checking against a model, and conversion of tokens and ids."""
 
 import io
 import os
@@ -19,9 +19,9 @@ def load_vocab(vocab_file: str | bytes | os.PathLike[str] | Iterable[bytes]) -> 
     """Returns the id of every token, in the order of the file's lines.
 
     Args:
-      vocab_file: a path that `tf.io.gfile` reads, or a file open for reading bytes, with one token
-        a line. The id is the number of the line, from 0; blank lines have one too. A path that ends
-        in .json is that of a `tokenizer.json`.
+      vocab_file: A path that `tf.io.gfile` reads, or an open binary file, with one token a line.
+        The id is the number of the line, from 0; blank lines count. A path that ends in .json is
+        read as a `tokenizer.json`.
     """
     if isinstance(vocab_file, str | bytes | os.PathLike):
         path = os.fsdecode(vocab_file)
@@ -49,15 +49,14 @@ def _number_tokens(lines: Iterable[bytes], name: str) -> dict[str, int]:
                 f"`vocab_file` must be UTF-8 text. Received {name!r} with line {index + 1} = "
                 f"{line!r}."
             ) from error
-        # Faithful: carriage returns vanish wherever they stand, as tf.gfile had it, and then
-        # nothing may be left of a last line.
+        # Faithful: all carriage returns are removed, as in tf.gfile, which may empty a last line.
         text = text.replace("\r", "")
         if not text:
             break
         token = text.strip()
         if token in vocab:
             repeated.append(f"{token!r} on lines {vocab[token] + 1} and {index + 1}")
-        # Faithful: of a token listed twice, the last line counts.
+        # Faithful: the last line of a token that is listed twice counts.
         vocab[token] = index
     if not vocab:
         raise ValueError(
@@ -73,26 +72,26 @@ def _number_tokens(lines: Iterable[bytes], name: str) -> dict[str, int]:
     return vocab
 
 
-# Tables of tokens are padded to multiples of 8, 64 or 128 rows.
+# Embedding tables are padded to multiples of 8, 64 or 128 rows.
 _MULTIPLE = 8
 _PADDING = 128
 
 
 def check_size(size: int, vocab_size: int, what: Any, path: str) -> None:
-    """Checks that a vocabulary can be that of a model; warns where that is not likely.
+    """Checks that a vocabulary has a possible size for a model; warns of an unlikely one.
 
-    Released models have as many tokens as rows, or a few less where the table is padded. Some have
-    spare rows: 30,521 tokens for 50,000 rows is the most that is known of public ones.
+    Released models have as many rows as tokens, or a few more for padding. Some have spare rows:
+    the most of any known public model is 50,000 rows for 30,521 tokens.
 
     Args:
-      size: The tokens of the vocabulary.
-      vocab_size: The rows of the model's table, as `bert_config.json` says.
+      size: The number of tokens in the vocabulary.
+      vocab_size: The number of rows in the model's table, as in `bert_config.json`.
       what: The vocabulary, to begin a message.
-      path: Where it is from.
+      path: The file of the vocabulary.
 
     Raises:
-      ValueError: where it has more tokens than the model has rows; or not half as many, and at
-        least 128 fewer.
+      ValueError: where there are more tokens than rows; or fewer than half as many, and at least
+        128 fewer.
     """
     rows = Message("the `vocab_size` in %s", Option("bert_config_file"))
     if size > vocab_size:
@@ -119,35 +118,33 @@ def check_size(size: int, vocab_size: int, what: Any, path: str) -> None:
 def check_same(
     vocab: Mapping[str, int], what: Any, path: str, *, own: Mapping[str, int], own_file: str
 ) -> None:
-    """Checks that a vocabulary is that of a model, or made of it.
-
-    Made of it is one with other words in place of [unused] entries, or more behind the last.
+    """Checks that a vocabulary is the model's, perhaps with replaced [unused] or added entries.
 
     Args:
       vocab: The id of every token.
       what: The vocabulary, to begin a message.
-      path: Where it is from.
+      path: The file of the vocabulary.
       own: The vocabulary beside the model's weights.
-      own_file: The file of that one.
+      own_file: The file of the vocabulary beside the weights.
 
     Raises:
-      ValueError: where they differ in most entries.
+      ValueError: where most entries differ.
     """
-    others = own.items() - vocab.items()
-    if 2 * len(others) > len(own):
+    changed = own.items() - vocab.items()
+    if 2 * len(changed) > len(own):
         raise MessageError(
-            "%s must be that of the model, or made of it. %r differs from %r in %s of %s entries. "
-            "Give that one, which is taken where no other is given.",
-            *(what, path, own_file, f"{len(others):,}", f"{len(own):,}"),
+            "%s must be the model's, or extend it. %r differs from %r in %s of %s entries. Leave "
+            "it out, since the latter is the default.",
+            *(what, path, own_file, f"{len(changed):,}", f"{len(own):,}"),
         )
-    if others:
+    if changed:
         logging.info(
-            "The vocabulary of %r differs from %r in %d entries.", path, own_file, len(others)
+            "The vocabulary of %r differs from %r in %d entries.", path, own_file, len(changed)
         )
 
 
 class UnknownTokenError(KeyError, ValueError):
-    """A vocabulary lacks a token or an id."""
+    """The vocabulary does not have a token or an id."""
 
     def __str__(self) -> str:
         # `KeyError` puts its message in quotes.
@@ -158,7 +155,7 @@ def convert_by_vocab(vocab: Mapping[K, V], items: Iterable[K]) -> list[V]:
     """Returns the value of each item in a vocabulary.
 
     Raises:
-      UnknownTokenError: where it lacks an item.
+      UnknownTokenError: where the vocabulary does not have an item.
     """
     try:
         return list(map(vocab.__getitem__, items))
