@@ -98,11 +98,17 @@ class Module:
         """Returns the functions and attributes that hold all options.
 
         Args:
-          kinds: The classes of all options: a parameter or an attribute of one of these counts.
+          kinds: The classes of all options: a parameter or an attribute of one of these counts,
+            but for the fields of these classes themselves, such as the recipe of a plan.
         """
         found = []
-        named = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(kinds)))})\b") if kinds else None
+        names = {kind.rpartition(".")[2] for kind in kinds} - self._bound_elsewhere(kinds)
+        named = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b") if names else None
+        wholes = [node for node in self.classes() if f"{self.name}.{node.name}" in kinds]
+        own = {id(field) for node in wholes for field in node.body}
         for node in ast.walk(self.tree):
+            if id(node) in own and isinstance(node, ast.AnnAssign):
+                continue
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 types = [each.annotation for each in arguments]
@@ -115,6 +121,19 @@ class Module:
             if named and name not in ENTRIES and any(map(named.search, texts)):
                 found.append(f"{self.name}.{name}")
         return found
+
+    def _bound_elsewhere(self, kinds: Collection[str]) -> set[str]:
+        """Returns the names of classes that it defines or imports, and that are none of `kinds`."""
+        bound = {node.name: f"{self.name}.{node.name}" for node in self.classes()}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [(alias.asname or alias.name, alias.name) for alias in node.names]
+                bound |= {name: f"{node.module}.{original}" for name, original in names}
+        return {name for name, full in bound.items() if full not in kinds}
+
+    def classes(self) -> list[ast.ClassDef]:
+        """Returns the classes."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
 
     def protocols(self) -> list[tuple[int, str]]:
         """Returns the number of members of each protocol, and its name."""
@@ -218,20 +237,30 @@ def is_below_commands(name: str) -> bool:
 
 
 def find_whole_options(modules: Mapping[str, Module]) -> set[str]:
-    """Returns the names of the classes that hold all options of a run.
+    """Returns the full names of the classes that hold all options of a run.
 
     They are data classes called `Plan` or `Settings`, or ending with either, and those of
-    `bert.runs.recipes` that are made of groups (a field whose type is no plain value).
+    `bert.runs.recipes` that are made of groups (a field whose type is no plain value) or have a
+    field of such a class.
     """
-    kinds = {"Plan"}
-    for module in modules.values():
-        classes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
-        for node in classes:
-            if node.name.endswith(("Settings", "Plan")) or (
-                module.name == "bert.runs.recipes" and _has_groups(node)
-            ):
-                kinds.add(node.name)
-    return kinds
+    kinds = {
+        f"{module.name}.{node.name}"
+        for module in modules.values()
+        for node in module.classes()
+        if node.name.endswith(("Settings", "Plan"))
+        and not any(ast.unparse(base) == "NamedTuple" for base in node.bases)
+    }
+    recipes = modules["bert.runs.recipes"].classes() if "bert.runs.recipes" in modules else []
+    names = {node.name for node in recipes if _has_groups(node)}
+    while more := {node.name for node in recipes if _has_field(node, names)} - names:
+        names |= more
+    return kinds | {f"bert.runs.recipes.{name}" for name in names}
+
+
+def _has_field(node: ast.ClassDef, kinds: Collection[str]) -> bool:
+    fields = [each.annotation for each in node.body if isinstance(each, ast.AnnAssign)]
+    names = {name for each in fields for name in re.findall(r"\w+", ast.unparse(each))}
+    return not names.isdisjoint(kinds)
 
 
 def _has_groups(node: ast.ClassDef) -> bool:
