@@ -38,7 +38,7 @@ def make_recipe(
         command=Command(type(settings), {"check": settings.check, "num_runs": settings.num_runs}),
         **{name: take(kind, settings) for name, kind in others.items()},
     )
-    return Search.of(recipe, settings.num_runs)
+    return recipe.expand(settings.num_runs)
 
 
 def run(recipe: FineTuning | Search) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 from bert.commands.checks import Checks
 from bert.commands.lines import show_lines
 from bert.parts import PlanError
-from bert.runs.plan import estimate, plan
+from bert.runs.plan import plan
 from bert.runs.recipes import FineTuning, PreTraining, Search
 from bert.runs.run import run
 
@@ -29,7 +29,7 @@ def show_parts(recipe: PreTraining | FineTuning | Search) -> Checks:
     checks = Checks()
     try:
         planned = plan(recipe, limit=_MOST_EXAMPLES)
-        lines = [*planned.lines, *estimate(planned)]
+        lines = [*planned.lines, *planned.estimate()]
     except PlanError as error:
         lines = [*error.lines]
     for line in lines:

@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from bert.files import fingerprints
 from bert.files.owned import is_of_model_folder
 from bert.files.paths import file_size, is_file, list_folder, match_files
 from bert.runs.recipes import in_order
+from bert.runs.resumption import Training
 from bert.weights.checkpoint import Stored, describe_weights
+from modeling import BertConfig
 
 _ROOT = Path(__file__).parents[2]
 # Flags that give a path.
@@ -95,6 +97,30 @@ def shared_by_workers(options: Mapping[str, Any]) -> dict[str, Any]:
     flags = {name: value for name, value in flags_of(options).items() if not _PATH.search(name)}
     versions = {f"the version of {name}": value for name, value in _versions().items()}
     return {**flags, **versions, "the code": _digest_code()}
+
+
+def shared_after_reading(
+    config: BertConfig,
+    vocabulary: bytes,
+    training: Training | None,
+    find_weights: Callable[[], str | None],
+) -> dict[str, Any]:
+    """Returns by name what workers must have in common once a plan has read its files.
+
+    Args:
+      config: The shape of the model.
+      vocabulary: The content of its vocabulary.
+      training: The training run, if there is one.
+      find_weights: Returns the prefix of the weights in the output folder, if there are any.
+    """
+    # A folder that starts over may list files of another training run that were deleted.
+    starts_over = training is not None and training.begins_anew
+    return {
+        "the configuration": config.to_dict(),
+        "the vocabulary": fingerprints.of_bytes(vocabulary),
+        "the weights in --output_dir": os.path.basename((not starts_over and find_weights()) or ""),
+        **(training.made_of if training else {}),
+    }
 
 
 @functools.cache

@@ -1,11 +1,10 @@
-"""Pre-training: planned, and tried for a few steps (paper, section 3.1)."""
+"""The plan of a pre-training run (paper, section 3.1)."""
 
 import dataclasses
-import functools
-import os
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 from absl import logging
 
@@ -17,18 +16,14 @@ from bert.parts import FAILED, Parts
 from bert.pretraining import inputs
 from bert.pretraining.masked_batches import MaskedBatches
 from bert.pretraining.objectives import OBJECTIVES
-from bert.pretraining.options import (
-    PretrainingSchedule,
-    RecordFiles,
-    count_predictions,
-)
+from bert.pretraining.options import PretrainingSchedule, RecordFiles, count_predictions
 from bert.pretraining.record_description import RecordDescription
 from bert.runs import identity, resources, trial
-from bert.runs.plans import Plan
+from bert.runs.plans import FolderState, Plan
 from bert.runs.pretraining_model import restore, start
 from bert.runs.recipes import PreTraining, PreTrainingSteps
 from bert.runs.resumption import Training, plan_training
-from bert.runs.state import FolderState
+from bert.runs.training import TrainingRun
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.options import Compute, Output
@@ -42,17 +37,16 @@ from modeling import BertConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreTrainingPlan(Plan):
-    """A pre-training run whose options, records and model fit.
+    """The verified plan of a pre-training run.
 
     Attributes:
-      recipe: With the lengths of the records, and with the precision.
+      recipe: The recipe, with the lengths of the records, the schedule and the precision.
       source: The folder of the model to start from.
       config: The shape of the model.
-      made: How the records were made.
+      made: The description of the records.
       init: The weights to start from, if any.
-      training: How far training goes, and from where; None for none.
-      train_batches: Those to train on; None for none.
-      eval_batches: Those to evaluate on; None for none.
+      train_batches: The batches to train on, if any.
+      eval_batches: The batches to evaluate on, if any.
     """
 
     recipe: PreTraining
@@ -60,9 +54,43 @@ class PreTrainingPlan(Plan):
     config: BertConfig
     made: RecordDescription
     init: Stored | None
-    training: Training | None
     train_batches: Batches | None
     eval_batches: Batches | None
+
+    def make_model(self) -> keras.Model:
+        """Returns the model with its heads."""
+        objective = OBJECTIVES[self.recipe.schedule.objective]
+        return objective.make_model(self.config, dtype=self.recipe.compute.precision)
+
+    def start(self, model: keras.Model) -> TrainingRun:
+        """Returns the training run before its first step, with its initial weights."""
+        recipe = self.recipe
+        assert self.training is not None
+        return start(
+            *(recipe.output, recipe.compute, recipe.schedule, recipe.seed, model, self.training)
+        )
+
+    def restore(self) -> int:
+        """Returns the step of the weights that a run without training would use."""
+        return self.load(self.make_model())
+
+    def load(self, model: keras.Model) -> int:
+        """Sets the weights of a model that is not trained; returns their step."""
+        return restore(self.recipe.output, self.recipe.schedule.objective, model, self.init)
+
+    def try_steps(self) -> str:
+        """Takes a few steps of training; returns an estimate of the time that training takes."""
+        recipe, batches = self.recipe, self.train_batches
+        assert batches is not None
+        size, length = recipe.schedule.train_batch_size, recipe.data.max_seq_length
+        few = OBJECTIVES[recipe.schedule.objective].make_batches(
+            batches.records,
+            batches.features,
+            trial.count_examples(recipe.compute, size, length, self.config),
+            recipe.seed,
+            masker=batches.masker if isinstance(batches, MaskedBatches) else None,
+        )
+        return trial.time_steps(self.start(self.make_model()), size, few)
 
 
 def plan(
@@ -85,10 +113,13 @@ def plan(
     source, config = resources.open_model(
         parts, recipe.model, output.output_dir, fetches=limit is None
     )
-    if limit is None:
-        resources.log_found(recipe.model, source)
-    recipe = _complete(parts, recipe, made, config, strategy)
-    steps, data, schedule = recipe.steps, recipe.data, recipe.schedule
+    starts_over = steps.do_train and output.overwrite_output_dir
+    folders = [] if starts_over else [output.output_dir]
+    compute = resources.choose_precision(parts, recipe.compute, folders, config, strategy)
+    known = RecordDescription({}, "") if made is FAILED else made
+    data = inputs.complete_files(recipe.data, known)
+    schedule = inputs.complete_schedule(schedule)
+    recipe = dataclasses.replace(recipe, data=data, schedule=schedule, compute=compute)
     config, init = _check_model(parts, recipe.model, schedule.objective, made, source, config)
     parts(
         "lengths",
@@ -100,13 +131,13 @@ def plan(
     sizes = (
         schedule.train_batch_size if steps.do_train else None,
         recipe.evaluation.eval_batch_size if steps.do_eval else None,
-        recipe.compute.gradient_accumulation_steps,
+        compute.gradient_accumulation_steps,
     )
     parts(
         "batch",
         inputs.check_batch_sizes,
         *(*sizes, num_replicas),
-        shows=lambda _: f"{schedule.train_batch_size} sequences, in {recipe.compute.precision}",
+        shows=lambda _: f"{schedule.train_batch_size} sequences, in {compute.precision}",
     )
     if limit is None:
         # What reads all records comes last.
@@ -141,20 +172,25 @@ def plan(
         )
         has_memory = resources.add_needs(
             parts,
-            recipe.compute,
-            output,
-            config,
-            num_replicas,
+            *(compute, output, config, num_replicas),
             resources.Batch(
                 schedule.train_batch_size,
                 data.max_seq_length,
                 count_predictions(schedule.objective, data),
             ),
-            FAILED if training is FAILED else [training.num_train_steps],
+            FAILED if training is FAILED else [training],
         )
     parts.check(later="time" if steps.do_train else "model")
-    if limit is None:
-        strategies.agree(strategy, _shared(recipe.compute, output, data, config, made, training))
+    if limit is None and compute.strategy == "multi_worker":
+        values = identity.shared_after_reading(
+            *(config, made.vocabulary or b"", training),
+            checkpoint.Checkpoints(output.output_dir).latest,
+        )
+        for name in ("input_file", "eval_input_file"):
+            if pattern := getattr(data, name):
+                # Compared by content, since other machines may have them at other paths.
+                values[f"--{name}"] = fingerprints.of_files(match_files(pattern, name))
+        strategies.agree(strategy, values)
     return PreTrainingPlan(
         recipe=recipe,
         lines=tuple(parts.lines),
@@ -179,29 +215,6 @@ def _check_steps(steps: PreTrainingSteps, schedule: PretrainingSchedule, compute
             "At least one of %s and %s must be given.", Option("do_train"), Option("do_eval")
         )
     inputs.check_schedule(schedule, compute.strategy)
-
-
-def _complete(
-    parts: Parts, recipe: PreTraining, made: Any, config: Any, strategy: Any
-) -> PreTraining:
-    """Returns the recipe with the lengths of the records, the schedule and the precision."""
-    output, steps = recipe.output, recipe.steps
-    begins_anew = steps.do_train and output.overwrite_output_dir
-    precision = resources.choose_precision(
-        parts,
-        recipe.compute.precision,
-        [] if begins_anew else [output.output_dir],
-        config,
-        strategy,
-    )
-    return dataclasses.replace(
-        recipe,
-        data=inputs.complete_files(
-            recipe.data, RecordDescription({}, "") if made is FAILED else made
-        ),
-        schedule=inputs.complete_schedule(recipe.schedule),
-        compute=dataclasses.replace(recipe.compute, precision=precision),
-    )
 
 
 def _check_model(
@@ -296,62 +309,3 @@ def _plan_training(
         identity.of_training(shaping, init, described),
         {"input_file": data.input_file},
     )
-
-
-def _shared(
-    compute: Compute,
-    output: Output,
-    data: RecordFiles,
-    config: BertConfig,
-    made: RecordDescription,
-    training: Training | None,
-) -> dict[str, Any]:
-    """Returns by name what all workers must have in common, where there are several."""
-    if compute.strategy != "multi_worker":
-        return {}
-    # Of another training run, files may be listed that were deleted.
-    begins_anew = training is not None and training.begins_anew
-    latest = None if begins_anew else checkpoint.Checkpoints(output.output_dir).latest()
-    patterns = {"input_file": data.input_file, "eval_input_file": data.eval_input_file}
-    return {
-        "the configuration": config.to_dict(),
-        "the vocabulary": fingerprints.of_bytes(made.vocabulary or b""),
-        "the weights in --output_dir": os.path.basename(latest or ""),
-        **(training.made_of if training else {}),
-        # By their content, for elsewhere they may be elsewhere.
-        **{
-            f"--{name}": fingerprints.of_files(match_files(pattern, name))
-            for name, pattern in patterns.items()
-            if pattern
-        },
-    }
-
-
-def estimate(plan: PreTrainingPlan, parts: Parts) -> None:
-    """Adds the weights of a model that is not trained, or how long training takes."""
-    recipe, schedule = plan.recipe, plan.recipe.schedule
-    objective = OBJECTIVES[schedule.objective]
-    make_model = functools.partial(
-        objective.make_model, plan.config, dtype=recipe.compute.precision
-    )
-
-    def restore_model() -> int:
-        return restore(recipe.output, schedule.objective, make_model(), plan.init)
-
-    def try_steps() -> str:
-        batches, training = plan.train_batches, plan.training
-        assert batches is not None and training is not None
-        few = objective.make_batches(
-            batches.records,
-            batches.features,
-            trial.count_examples(
-                recipe.compute, schedule.train_batch_size, recipe.data.max_seq_length, plan.config
-            ),
-            recipe.seed,
-            masker=batches.masker if isinstance(batches, MaskedBatches) else None,
-        )
-        model = make_model()
-        run = start(recipe.output, recipe.compute, schedule, recipe.seed, model, training)
-        return trial.time_steps(run, schedule.train_batch_size, few)
-
-    trial.add(parts, plan.strategy, plan.training, restore_model, try_steps, plan.has_memory)

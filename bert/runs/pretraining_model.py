@@ -7,9 +7,7 @@ from bert.files.weight_names import step_of
 from bert.options import Message, Option, OptionError
 from bert.pretraining.goals import find_learned
 from bert.pretraining.objectives import OBJECTIVES
-from bert.pretraining.options import (
-    PretrainingSchedule,
-)
+from bert.pretraining.options import PretrainingSchedule
 from bert.runs import resources
 from bert.runs.resumption import Training, find_weights
 from bert.runs.training import TrainingRun

@@ -1,6 +1,5 @@
-"""Pre-training as planned: a model is trained and evaluated (paper, section 3.1)."""
+"""Runs a plan of pre-training: trains and evaluates (paper, section 3.1)."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,9 +13,7 @@ from bert.files.progress import clock as time_of
 from bert.pretraining import outcome
 from bert.pretraining.goals import GOALS
 from bert.pretraining.objectives import OBJECTIVES
-from bert.pretraining.options import (
-    PretrainingSchedule,
-)
+from bert.pretraining.options import PretrainingSchedule
 from bert.pretraining.record_description import RecordDescription
 from bert.reports.figures import make_figures
 from bert.reports.pretraining import make_sections
@@ -25,7 +22,6 @@ from bert.reports.sections import Section
 from bert.runs import identity, resources
 from bert.runs.plans import Result
 from bert.runs.pretraining import PreTrainingPlan
-from bert.runs.pretraining_model import restore, start
 from bert.runs.training import TrainingRun, log_set_up
 from bert.training import strategies
 from bert.training.batches import Batches
@@ -44,48 +40,88 @@ KIND = "pre-training"
 def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
     """Trains and evaluates as planned; as `bert.runs.run.run`."""
     recipe, training, made = plan.recipe, plan.training, plan.made
-    output, schedule, folder = recipe.output, recipe.schedule, recipe.output.output_dir
-    objective = OBJECTIVES[schedule.objective]
+    schedule, folder = recipe.schedule, recipe.output.output_dir
     changed = recipe.changed_options()
     writes = strategies.is_chief(plan.strategy)
     make_folder(folder)
-    for batches in filter(None, (plan.train_batches, plan.eval_batches)):
-        batches.records.leave_indexes()
-    held = training is not None and writes
-    with owned.lock(folder) if held else contextlib.nullcontext(), plan.strategy.scope():
-        if writes:
-            plan.state.check(folder)
+    for each in filter(None, (plan.train_batches, plan.eval_batches)):
+        each.records.leave_indexes()
+    with plan.locked(folder), plan.strategy.scope():
         # Variables are made with the others.
         with strategies.together(plan.strategy):
-            model = objective.make_model(plan.config, dtype=recipe.compute.precision)
+            model = plan.make_model()
         log_set_up(model, recipe.compute, changed)
         if training is not None and plan.train_batches is not None:
-            if output.overwrite_output_dir and writes:
-                # They may be what this training run has read.
+            if recipe.output.overwrite_output_dir and writes:
+                # The configuration and the vocabulary may be files that this run has read.
                 owned.clear(folder, but=make_files(plan.config, made.vocabulary))
             with strategies.together(plan.strategy):
-                started = start(output, recipe.compute, schedule, recipe.seed, model, training)
-            _log_schedule(schedule, started, len(plan.train_batches.records))
+                started = plan.start(model)
             if writes:
                 options = {**plan.source.tokenizer_options, **made.cutting}
-                _keep(ModelFolder(folder), plan.config, made, options)
+                _save_model_files(ModelFolder(folder), plan.config, made, options)
             environment = identity.describe(recipe.options(), plan.strategy)
-            started.train(plan.train_batches, environment, observers)
-            started.end()
-            step = started.trainer.step
-            _log_end(schedule, started, len(plan.train_batches.records))
+            step = _train(started, schedule, plan.train_batches, environment, observers)
             if writes:
                 counts = {"train": len(plan.train_batches.records)}
                 model_card.record(folder, changed, recipe.model.init_checkpoint, counts=counts)
         else:
-            step = restore(output, schedule.objective, model, plan.init)
+            step = plan.load(model)
+        objective, limits, batches = schedule.objective, recipe.evaluation, plan.eval_batches
         results: dict[str, float] = {}
-        if plan.eval_batches is not None:
-            most = recipe.evaluation.max_eval_steps
-            results = _evaluate(schedule.objective, most, model, plan.eval_batches)
+        baselines: dict[str, float] = {}
+        sections: list[Section] = []
+        metric = ""
+        if batches is not None:
+            metric = OBJECTIVES[objective].accuracy
+            results = _evaluate(objective, limits.max_eval_steps, model, batches)
+            if writes:
+                vocabulary = ModelFolder(folder).find("vocab_file") or plan.source.find(
+                    "vocab_file"
+                )
+                guesses = outcome.guess_first_records(objective, limits, vocabulary, model, batches)
+                sections = make_sections(*guesses)
+                save_results(folder, step, results)
+                perplexity = outcome.perplexity_of(objective, results)
+                save_scores(folder, step, {**results, "perplexity": perplexity})
+                baselines = _explain(
+                    schedule, limits.max_eval_steps, results, batches, is_trained=bool(training)
+                )
         if writes:
-            _write(plan, model, step, results)
+            title = title_of(KIND, recipe.data.input_file)
+            figures = make_figures(results, metric, baselines=baselines)
+            shown = recipe.options() if training else {}
+            write_report(folder, title, shown, step, figures, sections)
+            model_card.update(folder)
     return Result(results, step, resources.list_files(folder))
+
+
+def _train(
+    run: TrainingRun,
+    schedule: PretrainingSchedule,
+    batches: Batches,
+    environment: Mapping[str, Any],
+    observers: Sequence[Observer],
+) -> int:
+    """Trains to the end, and logs how many epochs that is; returns the last step."""
+    num_records, size, clock = len(batches.records), schedule.train_batch_size, run.trainer.clock
+    records = f"{num_records} records in batches of {size}"
+    if clock:
+        logging.info(
+            "Training on %s until %s are spent, from %s on.",
+            *(records, duration_text(clock.budget), time_of(clock.spent)),
+        )
+    else:
+        steps = schedule.num_train_steps
+        epochs = steps * size / num_records
+        logging.info("Training to step %d, %.1f epochs of %s.", steps, epochs, records)
+    run.train(batches, environment, observers)
+    run.end()
+    step = run.trainer.step
+    if clock:
+        budget, epochs = schedule.time_budget, step * size / num_records
+        logging.info("In %s, it has made %d steps, %.1f epochs.", budget, step, epochs)
+    return step
 
 
 def _evaluate(
@@ -97,62 +133,31 @@ def _evaluate(
     return results
 
 
-def _write(
-    plan: PreTrainingPlan, model: keras.Model, step: int, results: Mapping[str, float]
+def _explain(
+    schedule: PretrainingSchedule,
+    max_eval_steps: int,
+    results: Mapping[str, float],
+    batches: Batches,
+    *,
+    is_trained: bool,
+) -> dict[str, float]:
+    """Logs what the scores mean, and warns where a trained model has learned nothing.
+
+    Returns:
+      The baselines, by score.
+    """
+    frequent = outcome.explain(schedule.objective, max_eval_steps, results, batches)
+    if is_trained:
+        accuracy = results[OBJECTIVES[schedule.objective].accuracy]
+        outcome.warn_if_not_learned(schedule, accuracy, *frequent[:2])
+    return frequent.baselines(GOALS[schedule.objective])
+
+
+def _save_model_files(
+    folder: ModelFolder, config: BertConfig, made: RecordDescription, options: Mapping[str, Any]
 ) -> None:
-    """Writes the scores, the report and the model card, and logs what the figures mean."""
-    recipe, folder, batches = plan.recipe, plan.recipe.output.output_dir, plan.eval_batches
-    objective, evaluation = recipe.schedule.objective, recipe.evaluation
-    sections: list[Section] = []
-    baselines: dict[str, float] = {}
-    metric = OBJECTIVES[objective].accuracy if results else ""
-    if batches is not None:
-        vocab_file = ModelFolder(folder).find("vocab_file") or plan.source.find("vocab_file")
-        guesses = outcome.guess_first_records(objective, evaluation, vocab_file, model, batches)
-        sections = make_sections(*guesses)
-        save_results(folder, step, results)
-        perplexity = outcome.perplexity_of(objective, results)
-        save_scores(folder, step, {**results, "perplexity": perplexity})
-        frequent = outcome.explain(objective, evaluation.max_eval_steps, results, batches)
-        baselines = frequent.baselines(GOALS[objective])
-        if recipe.steps.do_train:
-            outcome.warn_if_not_learned(recipe.schedule, results[metric], *frequent[:2])
-    shown = recipe.options() if recipe.steps.do_train else {}
-    figures = make_figures(results, metric, baselines=baselines)
-    write_report(folder, title_of(KIND, recipe.data.input_file), shown, step, figures, sections)
-    model_card.update(folder)
-
-
-def _log_schedule(schedule: PretrainingSchedule, run: TrainingRun, num_records: int) -> None:
-    records = f"{num_records} records in batches of {schedule.train_batch_size}"
-    if clock := run.trainer.clock:
-        logging.info(
-            "Training on %s until %s are spent, from %s on.",
-            records,
-            duration_text(clock.budget),
-            time_of(clock.spent),
-        )
-        return
-    epochs = schedule.num_train_steps * schedule.train_batch_size / num_records
-    logging.info(
-        "Training to step %d, %.1f epochs of %s.", schedule.num_train_steps, epochs, records
-    )
-
-
-def _log_end(schedule: PretrainingSchedule, run: TrainingRun, num_records: int) -> None:
-    if run.trainer.clock:
-        step = run.trainer.step
-        epochs = step * schedule.train_batch_size / num_records
-        logging.info(
-            "In %s, it has made %d steps, %.1f epochs.", schedule.time_budget, step, epochs
-        )
-
-
-def _keep(
-    filled: ModelFolder, config: BertConfig, made: RecordDescription, options: Mapping[str, Any]
-) -> None:
-    """Saves what goes with the weights, and what TensorBoard's projector needs to show words."""
+    """Saves the files of the model beside the weights, and those of TensorBoard's projector."""
     casing = made.do_lower_case if made.vocabulary else None
-    filled.save(config, made.vocabulary, do_lower_case=casing, options=options)
+    folder.save(config, made.vocabulary, do_lower_case=casing, options=options)
     if made.vocabulary is not None:
-        filled.write(projector_files(made.vocabulary, config.vocab_size))
+        folder.write(projector_files(made.vocabulary, config.vocab_size))

@@ -3,10 +3,10 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bert.export.formats import ExportOptions
+from bert.export.formats import ExportOptions, read_exports
 from bert.options import (
     Message,
     Option,
@@ -17,6 +17,7 @@ from bert.options import (
     shaping_options,
 )
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule, RecordFiles
+from bert.tasks.classification.options import ClassificationData
 from bert.tasks.options import (
     DataFiles,
     Encoder,
@@ -27,9 +28,15 @@ from bert.tasks.options import (
     Teacher,
 )
 from bert.tasks.squad.options import DecodingOptions, SquadData, check_windows
+from bert.tasks.swag.options import SwagData
 from bert.tasks.tagging.options import FeatureOptions, TagOptions
 from bert.training.options import Compute, Output
 from bert.weights.options import ModelSource, VocabularySource
+
+if TYPE_CHECKING:
+    import modeling
+    import tokenization
+    from bert.tasks.task import Task, TaskContext
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -282,8 +289,106 @@ class FineTuning(Recipe):
                 self.data.check_file(verb)
         check_windows(self.data, self.decoding, self.lengths)
 
+    def open_task(
+        self,
+        config: "modeling.BertConfig",
+        tokenizer: "tokenization.FullTokenizer",
+        scored: Sequence[str] = (),
+        fetches: bool = True,
+    ) -> "Task":
+        """Returns the task, checked against the model, with its teacher if it is trained.
+
+        Args:
+          config: The shape of the model.
+          tokenizer: The tokenizer of the model.
+          scored: The options of a search, all of which need scores.
+          fetches: Whether a teacher of the hub that is not in the local cache is fetched.
+        """
+        task = self._open_student(self._make_context(config, tokenizer), scored)
+        if not self.steps.do_train or self.teacher is None or not self.teacher.teacher:
+            return task
+        from bert.runs.teachers import teach  # noqa: PLC0415 (few runs open another model)
+
+        batch_size, folder = self.evaluation.predict_batch_size, self.output.output_dir
+        return teach(task, self.teacher, folder, batch_size, fetches=fetches)
+
+    def _open_student(self, context: "TaskContext", scored: Sequence[str]) -> Any:
+        """Returns the task of the kind that the class of the data says, without a teacher."""
+        lengths, encoder, data = self.lengths, self.encoder, self.data
+        # A run loads the task of its own kind alone.
+        if isinstance(data, ClassificationData):
+            from bert.tasks.classification.open import open_classification  # noqa: PLC0415
+
+            return open_classification(context, data, lengths, encoder)
+        if isinstance(data, SwagData):
+            from bert.tasks.swag.open import open_swag  # noqa: PLC0415
+
+            return open_swag(context, data, lengths, encoder)
+        if isinstance(data, SquadData):
+            from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
+
+            assert self.decoding
+            patience = ["early_stopping_patience"] * (self.evaluation.early_stopping_patience > 0)
+            scored = [*patience, *scored]
+            return QuestionAnswering.open(context, data, self.decoding, lengths, encoder, scored)
+        from bert.tasks.tagging.open import open_tagging  # noqa: PLC0415
+
+        assert self.tags and self.features
+        return open_tagging(
+            context, data, self.tags, self.features, lengths, encoder, self.schedule
+        )
+
+    def _make_context(
+        self, config: "modeling.BertConfig", tokenizer: "tokenization.FullTokenizer"
+    ) -> "TaskContext":
+        from bert.tasks.task import TaskContext  # noqa: PLC0415 (imports Keras)
+        from bert.weights.folder import ModelFolder  # noqa: PLC0415 (imports TensorFlow)
+
+        trains, output_dir = self.steps.do_train, self.output.output_dir
+        resumes = trains and not self.output.overwrite_output_dir
+        exports = read_exports(self.export) if self.steps.do_export else []
+        return TaskContext(
+            config=config,
+            tokenizer=tokenizer,
+            splits=[split for split, is_used in self.steps.splits.items() if is_used],
+            stored=ModelFolder.read_source_task(self.model, output_dir, trains=trains),
+            resumed=ModelFolder.read_resumed_task(output_dir, resumes=resumes),
+            seed=self.seed,
+            export_formats=[export.format for export in exports],
+        )
+
+    def expand(self, num_runs: int = 1) -> "FineTuning | Search":
+        """Returns the search over several runs and over the values of options that have several.
+
+        Where there is only one run, that is a recipe without several values. A folder's name has
+        the values of the options that have several, so that these can get more, and the runs that
+        have ended are used.
+        """
+        grid = read_grid(self.schedule)
+        varied = [name for name, values in grid.items() if len(values) > 1]
+        trials = []
+        for values in itertools.product(*grid.values()):
+            chosen = dict(zip(grid, values, strict=True))
+            point = {name: chosen[name] for name in varied}
+            parts = [f"{name}_{value_text(value)}" for name, value in point.items()]
+            schedule = dataclasses.replace(self.schedule, **chosen)
+            for index in range(num_runs):
+                name = "-".join([*parts, f"run_{index + 1}"])
+                folder = os.path.join(self.output.output_dir, name)
+                trial = dataclasses.replace(
+                    self,
+                    schedule=schedule,
+                    output=dataclasses.replace(self.output, output_dir=folder),
+                    seed=self.seed + index,
+                    data=_with_split_seed(self.data, self.seed),
+                )
+                trials.append(Trial(point, trial))
+        if len(trials) > 1:
+            return Search(self, tuple(trials), num_runs)
+        return dataclasses.replace(self, schedule=schedule)
+
     def read_paths(self) -> dict[str, str | None]:
-        """Returns by option what is read besides the files of the model."""
+        """Returns the paths of the files that are read besides those of the model, by option."""
         options = self.options()
         names = ("init_checkpoint", "teacher", "train_file", "dev_file", "test_file")
         return {name: options.get(name) for name in (*names, "predict_file", "unlabeled_file")}
@@ -321,49 +426,37 @@ class Search:
     trials: tuple[Trial, ...]
     num_runs: int = 1
 
-    @classmethod
-    def of(cls, recipe: FineTuning, num_runs: int = 1) -> "FineTuning | Search":
-        """Returns the runs of a recipe whose schedule may have several values; one as a recipe.
-
-        A folder's name tells the point by the options that have several values, so that these can
-        get more, and what is trained already stays.
-        """
-        grid = read_grid(recipe.schedule)
-        varied = [name for name, values in grid.items() if len(values) > 1]
-        trials = []
-        for values in itertools.product(*grid.values()):
-            chosen = dict(zip(grid, values, strict=True))
-            point = {name: chosen[name] for name in varied}
-            parts = [f"{name}_{value_text(value)}" for name, value in point.items()]
-            schedule = dataclasses.replace(recipe.schedule, **chosen)
-            for index in range(num_runs):
-                name = "-".join([*parts, f"run_{index + 1}"])
-                folder = os.path.join(recipe.output.output_dir, name)
-                trial = dataclasses.replace(
-                    recipe,
-                    schedule=schedule,
-                    output=dataclasses.replace(recipe.output, output_dir=folder),
-                    seed=recipe.seed + index,
-                    data=_with_split_seed(recipe.data, recipe.seed),
-                )
-                trials.append(Trial(point, trial))
-        if len(trials) > 1:
-            return cls(recipe, tuple(trials), num_runs)
-        return dataclasses.replace(recipe, schedule=schedule)
-
     def scored_options(self) -> list[str]:
         """Returns the options of the search, which need scores."""
         return ["num_runs"] * (self.num_runs > 1) + list(read_grid(self.shared.schedule))
 
-    def with_precision(self, precision: str) -> "Search":
-        """Returns the search with the precision to train in."""
+    def use_of(self, name: str) -> FineTuning:
+        """Returns the recipe that uses the model of a run in the folder of the search.
 
-        def change(recipe: FineTuning) -> FineTuning:
-            compute = dataclasses.replace(recipe.compute, precision=precision)
-            return dataclasses.replace(recipe, compute=compute)
+        Args:
+          name: The name of the run's folder.
+        """
+        [best] = (trial.recipe for trial in self.trials if trial.folder == name)
+        output_dir, compute = self.shared.output.output_dir, best.compute
+        if compute.strategy == "multi_worker":
+            compute = dataclasses.replace(compute, strategy="one_device")
+        return dataclasses.replace(
+            best,
+            output=dataclasses.replace(best.output, output_dir=output_dir),
+            compute=compute,
+            steps=dataclasses.replace(best.steps, do_train=False),
+            evaluation=dataclasses.replace(best.evaluation, early_stopping_patience=0),
+            command=best.command.with_values(num_runs=1),
+        )
 
-        trials = tuple(Trial(each.point, change(each.recipe)) for each in self.trials)
-        return dataclasses.replace(self, shared=change(self.shared), trials=trials)
+    def with_compute(self, compute: Compute) -> "Search":
+        """Returns the search with other options of computing."""
+        trials = tuple(
+            Trial(trial.point, dataclasses.replace(trial.recipe, compute=compute))
+            for trial in self.trials
+        )
+        shared = dataclasses.replace(self.shared, compute=compute)
+        return dataclasses.replace(self, shared=shared, trials=trials)
 
 
 def value_text(value: float) -> str:

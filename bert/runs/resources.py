@@ -14,12 +14,12 @@ from bert.files.outputs import check_folder
 from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.runs import identity, precision
+from bert.runs.resumption import Training
 from bert.training import memory, strategies
 from bert.training.cluster import find_cluster
 from bert.training.options import AUTO, Compute, Output
-from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.options import ModelSource
+from bert.weights.options import ModelSource, VocabularySource
 from bert.weights.variables import count_parameters
 from modeling import BertConfig
 
@@ -91,38 +91,41 @@ def open_model(
 ) -> tuple[Any, Any]:
     """Adds weights and configuration; returns the folder of the model, and the configuration.
 
-    Each is `FAILED` where it is not as it must be. With `fetches`, a model of the hub that is not
-    in the local cache is fetched.
+    Both are `FAILED` where they are wrong.
+
+    Args:
+      parts: Records what is found.
+      model: The options of the model.
+      output_dir: The folder of the model where no weights are named.
+      fetches: Whether a model of the hub that is not in the local cache is fetched, and the files
+        that are found beside the weights are logged.
     """
-    find = functools.partial(find_model, fetches=fetches)
-    source = parts("checkpoint", find, model, output_dir, shows=_describe_checkpoint)
-    folder = folder_with("bert_config_file", model, source)
+    find = functools.partial(ModelFolder.named_by, fetches=fetches)
+    source = parts(
+        "checkpoint",
+        *(find, model, _vocabulary_of(model), output_dir),
+        shows=_describe_checkpoint,
+    )
+    folder = _folder_with("bert_config_file", model, source)
     config = parts("configuration", lambda found: found.config, folder, shows=_describe_config)
+    if fetches and source is not FAILED:
+        names = [name for name in ("bert_config_file", "vocab_file") if hasattr(model, name)]
+        lacking = [name for name in names if not getattr(model, name)]
+        if found := [*filter(None, map(source.find, lacking))]:
+            logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
     return source, config
 
 
-def find_model(model: ModelSource, output_dir: str, *, fetches: bool = True) -> ModelFolder:
-    """Returns the folder of the model that a run starts from: that of weights, or its own."""
-    if not model.init_checkpoint:
-        return ModelFolder(output_dir, **_given(model))
-    stored = Stored.open(model.init_checkpoint, fetches=fetches)
-    return ModelFolder(stored.folder, stored.option, stored, **_given(model))
+def _vocabulary_of(model: ModelSource) -> VocabularySource | None:
+    return model if isinstance(model, VocabularySource) else None
 
 
-def folder_with(name: str, model: ModelSource, source: Any) -> Any:
-    """Returns where a file is found; where there are no weights, it must have been given."""
+def _folder_with(name: str, model: ModelSource, source: Any) -> Any:
+    """Returns the folder of a file; a file that was given can be read without the weights."""
     if source is not FAILED or not getattr(model, name):
         return source
-    return ModelFolder(".", **_given(model))
-
-
-def _given(model: ModelSource) -> dict[str, Any]:
-    return {
-        "bert_config_file": model.bert_config_file,
-        "vocab_file": getattr(model, "vocab_file", None),
-        "do_lower_case": getattr(model, "do_lower_case", None),
-        "default_casing": getattr(model, "LOWERS_BY_DEFAULT", None),
-    }
+    model = dataclasses.replace(model, init_checkpoint=None)
+    return ModelFolder.named_by(model, _vocabulary_of(model), ".")
 
 
 def open_vocabulary(parts: Parts, model: ModelSource, source: Any, config: Any) -> Any:
@@ -132,7 +135,7 @@ def open_vocabulary(parts: Parts, model: ModelSource, source: Any, config: Any) 
         return "cased" if source.do_lower_case is False else "texts are lower-cased"
 
     parts("casing", ModelFolder.check_casing, source, shows=describe_casing)
-    folder = folder_with("vocab_file", model, source)
+    folder = _folder_with("vocab_file", model, source)
     return parts(
         "vocabulary",
         lambda found, _: found.load_tokenizer(),
@@ -152,35 +155,27 @@ def _describe_config(config: BertConfig) -> str:
     )
 
 
-def log_found(model: ModelSource, source: Any) -> None:
-    """Logs which files of the model were not given, and found beside the weights."""
-    names = [name for name in ("bert_config_file", "vocab_file") if hasattr(model, name)]
-    lacking = [name for name in names if not getattr(model, name)]
-    if source is not FAILED and (found := [*filter(None, map(source.find, lacking))]):
-        logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
-
-
 def choose_precision(
-    parts: Parts, given: str, folders: Sequence[str], config: Any, strategy: Any
-) -> str:
-    """Adds what `auto` stands for; returns the precision to train in.
+    parts: Parts, compute: Compute, folders: Sequence[str], config: Any, strategy: Any
+) -> Compute:
+    """Adds the precision that `auto` stands for; returns the options of computing with it.
 
     Args:
-      parts: Of the plan.
-      given: The option.
-      folders: The output folders of the runs, of which any may have begun.
+      parts: Records what is found.
+      compute: The options of computing.
+      folders: The output folders of the runs, any of which may have begun.
       config: The shape of the model.
       strategy: The devices, whose chief chooses.
     """
-    if given != AUTO:
-        return given
+    if compute.precision != AUTO:
+        return compute
 
     def choose(config: BertConfig, strategy: tf.distribute.Strategy) -> str:
         chosen = precision.choose(folders, config) if strategies.is_chief(strategy) else ""
         return strategies.of_chief(strategy, chosen)
 
     chosen = parts("precision", choose, config, strategy)
-    return "float32" if chosen is FAILED else str(chosen)
+    return dataclasses.replace(compute, precision="float32" if chosen is FAILED else str(chosen))
 
 
 def add_folder(
@@ -213,18 +208,18 @@ def add_needs(
     config: Any,
     num_replicas: Any,
     batch: Batch,
-    num_train_steps: Any,
+    trainings: Any,
 ) -> bool:
     """Adds memory and disk; returns whether there is enough memory, as far as that is known.
 
     Args:
-      parts: Of the plan.
-      compute: How the model computes.
-      output: What is saved where.
+      parts: Records what is found.
+      compute: The options of computing.
+      output: The options of what is saved.
       config: The shape of the model.
       num_replicas: Devices that share a batch.
-      batch: What a step trains on.
-      num_train_steps: The last step of each training run.
+      batch: The batch of a step.
+      trainings: The training runs.
     """
 
     def log_memory(config: BertConfig, num_replicas: int) -> bool:
@@ -237,35 +232,18 @@ def add_needs(
             num_predictions=batch.num_predictions,
         )
 
-    def log_disk(config: BertConfig, num_train_steps: Sequence[int | None]) -> None:
+    def log_disk(config: BertConfig, trainings: Sequence[Training]) -> None:
+        num_train_steps = [training.num_train_steps for training in trainings]
         memory.log_disk(output, config, num_train_steps, batch.num_weights_alone)
 
     has_memory = parts("memory", log_memory, config, num_replicas)
-    parts("disk", log_disk, config, num_train_steps)
+    parts("disk", log_disk, config, trainings)
     return has_memory is not False
 
 
 def describe_init(init: Any) -> str:
     """Returns what a plan says of weights that a model starts from, if any."""
     return "of the shape that the configuration asks for" if init else ""
-
-
-def check_weights(
-    source: ModelFolder, config: BertConfig, output_dir: str, *, is_given: bool, is_trained: bool
-) -> None:
-    """Checks that there are weights of this shape to start from, or that none are needed.
-
-    Args:
-      source: The folder of the model to start from.
-      config: The shape of the model.
-      output_dir: The folder that may hold the weights of a run without training.
-      is_given: Whether `init_checkpoint` names weights.
-      is_trained: Whether the model is trained.
-    """
-    if is_given:
-        source.stored.check_fit(config)
-    elif not is_trained and ModelFolder(output_dir).find_weights() is None:
-        raise no_weights(output_dir)
 
 
 def no_weights(folder: str) -> OptionError:

@@ -1,19 +1,22 @@
-"""A run: what is planned is done, and written."""
+"""The run of a plan, which writes into the output folder."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from bert.runs.plans import Plan, Result
 from bert.runs.recipes import PreTraining, Search
 from bert.training.loop import Observer
 from bert.training.seeds import seeded_with
 
+if TYPE_CHECKING:
+    from bert.runs.plans import Plan, Result
 
-def run(plan: Plan, observers: Sequence[Observer] = ()) -> Result:
-    """Does what is planned; the state of Python's random numbers stays as it was.
+
+def run(plan: "Plan", observers: Sequence[Observer] = ()) -> "Result":
+    """Runs a plan; the state of Python's random numbers stays as it was.
 
     Args:
       plan: A plan without a limit.
-      observers: Called after every step of training, as `bert.training.loop` calls them.
+      observers: The observers of each step of training.
 
     Raises:
       ValueError: where the plan has a limit, or the output folder is not as it was.

@@ -4,7 +4,6 @@ Small sets make BERT's fine-tuning unstable: some seeds learn nothing (paper, se
 learning rate, batch size and number of epochs suit a task is tried out (paper, appendix A.3).
 """
 
-import contextlib
 import dataclasses
 import gc
 import json
@@ -26,13 +25,11 @@ from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.options import Option
 from bert.parts import Parts
 from bert.reports.run import make_runs_tables, write_runs_report
-from bert.reports.sections import Table
 from bert.runs import exports, finetuning, finetuning_run, identity, resources
 from bert.runs.finetuning import FineTuningPlan
-from bert.runs.plans import Plan, Result
-from bert.runs.recipes import Search, Trial, value_text
+from bert.runs.plans import FolderState, Plan, Result
+from bert.runs.recipes import Search, value_text
 from bert.runs.resumption import check_apart
-from bert.runs.state import FolderState
 from bert.training import loop, strategies
 from bert.training.options import Output
 from bert.training.seeds import seeded_with
@@ -49,48 +46,64 @@ _BASELINE = "baseline"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchPlan(Plan):
-    """Runs of a search whose options, data and model fit.
+    """The verified plans of the runs of a search.
 
     Attributes:
       recipe: The search, with the precision.
-      plans: A plan for each run that has not ended; of all if all have.
+      plans: The plan of each run; with a limit, of each run that has not ended, or of all if all
+        have.
     """
 
     recipe: Search
     plans: Sequence[FineTuningPlan]
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders of all runs."""
+        return [trial.recipe.output.output_dir for trial in self.recipe.trials]
+
+    @property
+    def obstacle(self) -> str:
+        """Why no steps can be tried; "" where they can be."""
+        return self.plans[0].obstacle
+
+    def restore(self) -> int:
+        """Returns the step of the weights that a run without training would use."""
+        return self.plans[0].restore()
+
+    def try_steps(self) -> str:
+        """Takes a few steps of the first run; returns an estimate of the time of all runs."""
+        sizes = [plan.recipe.schedule.train_batch_size for plan in self.plans]
+        steps = [plan.training.last_step for plan in self.plans if plan.training]
+        num_examples = sum(size * count for size, count in zip(sizes, steps, strict=True))
+        return self.plans[0].try_steps(num_examples / sizes[0])
 
 
 def plan(
     recipe: Search, limit: int | None = None, strategy: tf.distribute.Strategy | None = None
 ) -> SearchPlan:
     """Returns the plan of a search; as `bert.runs.plan.plan`."""
-    shared = recipe.shared
+    shared, output = recipe.shared, recipe.shared.output
     parts = Parts(is_muted=limit is not None)
-    left = [each for each in recipe.trials if not has_ended(each.recipe.output.output_dir)]
+    left = [trial for trial in recipe.trials if not has_ended(trial.recipe.output.output_dir)]
     num_ended = len(recipe.trials) - len(left)
     text = f"{len(recipe.trials)} in all, {num_ended} of them ended; then the best is used"
-    output = shared.output
     parts("runs", may_keep_best, output, shows=lambda _: text)
     if shared.steps.do_train:
-        # Each run knows its own folder alone.
+        # The plan of each run checks its own folder alone.
         parts("paths", check_apart, output.output_dir, shared.read_paths(), shows=lambda _: "")
-    tried = (left or recipe.trials) if limit is not None else recipe.trials
-    plans = finetuning.plan_all(
-        parts,
-        [each.recipe for each in tried],
-        shared,
-        limit,
-        strategy,
-        scored=recipe.scored_options(),
-    )
-    precision = plans[0].recipe.compute.precision
+    tried = recipe
+    if limit is not None and left:
+        tried = dataclasses.replace(recipe, trials=tuple(left))
+    plans = finetuning.plan(tried, limit, strategy, parts)
     return SearchPlan(
-        recipe=recipe.with_precision(precision),
+        recipe=recipe.with_compute(plans[0].recipe.compute),
         lines=plans[0].lines,
         strategy=plans[0].strategy,
         limit=limit,
         state=FolderState.of(output.output_dir),
         has_memory=plans[0].has_memory,
+        training=plans[0].training,
         plans=plans,
     )
 
@@ -101,142 +114,97 @@ def has_ended(folder: str) -> bool:
 
 
 def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
-    """Does all runs of a search, one after another; as `bert.runs.run.run`.
+    """Runs a search, one run after another; as `bert.runs.run.run`.
 
-    The runs have folders of their own. What the best one has learned is copied to the output
-    folder itself, where it is evaluated, predicts and is exported again.
+    The runs have folders of their own. The model of the best run is copied to the output folder
+    itself, where it is evaluated, predicts and is exported again.
 
     Returns:
-      As scores, what `runs.json` holds. That is, for each point of a grid, its `point`; its `runs`,
+      As scores, the contents of `runs.json`: for each point of a grid, its `point`; its `runs`,
       each with seed, folder and scores; `mean` and `standard_deviation` (of the sample, where there
       are several) of each score; and `failed`, the seeds whose runs are no better than the
       baseline. Beside these, `metric`, the name of the score that counts, and the `folder` and
       `seed` of the `best` run. Where there is no grid, there is one point, and its values are
       beside `metric` itself.
     """
-    folder = plan.recipe.shared.output.output_dir
+    search, folder = plan.recipe, plan.recipe.shared.output.output_dir
     is_chief = strategies.is_chief(plan.strategy)
+    metric, step = plan.plans[0].task.metric, 0
+    results: list[dict[str, Any]] = []
+    exported: dict[str, Sequence[exports.Parity]] = {}
     make_folder(folder)
-    # Of several workers, each would keep out the others.
-    with owned.lock(folder) if is_chief else contextlib.nullcontext():
+    with plan.locked(folder):
+        keeps_best = may_keep_best(search.shared.output)
         if is_chief:
-            plan.state.check(folder)
-        summary, step = _run_all(plan, is_chief, observers)
+            _remove_replaced(search.shared.output, plan.folders, keeps_best)
+        for number, (trial, planned) in enumerate(
+            zip(search.trials, plan.plans, strict=True), start=1
+        ):
+            if is_chief:
+                owned.claim_folder(folder, trial.folder)
+            point = f"{_point_text(trial.point)}, " if trial.point else ""
+            seed, count = trial.recipe.seed, len(search.trials)
+            logging.info("***** Run %d of %d, %sseed %d *****", number, count, point, seed)
+            # Frees the model of the last run; Keras' own way resets the caller's random numbers.
+            gc.collect()
+            scores: Mapping[str, Any] = {}
+            try:
+                with seeded_with(seed):
+                    result, exported[trial.folder] = finetuning_run.run(
+                        planned.renewed(), observers
+                    )
+                scores, step = result.scores, result.step
+            except NonFiniteLossError as error:
+                has_none = number == count and not any(run["scores"] for run in results)
+                # Other workers may be at another step.
+                if has_none or trial.recipe.compute.strategy == "multi_worker":
+                    raise
+                logging.warning("This run has no score, and the others go on without it: %s", error)
+            results.append({"seed": seed, "folder": trial.folder, "scores": scores})
+        _fill_scores(results)
+        points = _group([trial.point for trial in search.trials], results)
+        summary = {"metric": metric, **_sum_up(points, metric)}
+        if is_chief:
+            best = summary["best"]
+            if keeps_best:
+                source, flags = os.path.join(folder, best["folder"]), search.shared.options()
+                keep_model(source, folder)
+                provenance.copy(source, folder, identity.flags_of(flags))
+                logging.info("***** The best run, %s *****", best["folder"])
+                tables = make_runs_tables(metric, points, best)
+                recipe = search.use_of(best["folder"])
+                gc.collect()
+                with seeded_with(recipe.seed):
+                    [planned] = finetuning.plan(recipe)
+                    result, exported[best["folder"]] = finetuning_run.run(planned, first=tables)
+                step = result.step
+            _write_summary(folder, summary, points)
+            if not keeps_best:
+                write_runs_report(folder, metric, points, best)
+            # A refused export of another run does not end the search.
+            exports.check_refused(exported[best["folder"]])
     return Result(summary, step, resources.list_files(folder))
 
 
-def _run_all(
-    plan: SearchPlan, is_chief: bool, observers: Sequence[loop.Observer]
-) -> tuple[dict[str, Any], int]:
-    """Does all runs and sums up, which the chief alone writes down."""
-    search, folder = plan.recipe, plan.recipe.shared.output.output_dir
-    keeps_best = may_keep_best(search.shared.output)
-    if is_chief:
-        _make_room(search, keeps_best)
-    results, step = [], 0
-    exported: dict[str, Sequence[exports.Parity]] = {}
-    metric = plan.plans[0].task.metric
-    diverged: NonFiniteLossError | None = None
-    for number, (trial, planned) in enumerate(zip(search.trials, plan.plans, strict=True), start=1):
-        # The first one's, when there is room for it.
-        if is_chief:
-            owned.claim_folder(folder, trial.folder)
-        _log_run(number, len(search.trials), trial)
-        # The model of the run before: Keras' own way also resets the caller's random numbers.
-        gc.collect()
-        scores: Mapping[str, Any] = {}
-        try:
-            with seeded_with(trial.recipe.seed):
-                result, exported[trial.folder] = finetuning_run.run(_renewed(planned), observers)
-            scores, step = result.scores, result.step
-        except NonFiniteLossError as error:
-            # Other workers may not have come as far.
-            if trial.recipe.compute.strategy == "multi_worker":
-                raise
-            logging.warning("This run has no score, and the others go on without it: %s", error)
-            diverged = error
-        results.append({"seed": trial.recipe.seed, "folder": trial.folder, "scores": scores})
-    if diverged and not any(each["scores"] for each in results):
-        raise diverged
-    _fill_scores(results)
-    points = _group([each.point for each in search.trials], results)
-    summary = {"metric": metric, **_sum_up(points, metric)}
-    best = summary["best"]
-    if not is_chief:
-        return summary, step
-    if keeps_best:
-        tables = make_runs_tables(metric, points, best)
-        step, exported[best["folder"]] = _use_best(search, best["folder"], tables)
-    _tell(folder, summary, points)
-    if not keeps_best:
-        write_runs_report(folder, metric, points, best)
-    # What another run loses by its export ends no search.
-    exports.check_refused(exported[best["folder"]])
-    return summary, step
-
-
-def _renewed(plan: FineTuningPlan) -> FineTuningPlan:
-    """Returns a plan whose task has nothing of another run, and whose folder is as it is now."""
-    state = FolderState.of(plan.recipe.output.output_dir)
-    task = dataclasses.replace(plan.task)  # type: ignore[type-var]
-    return dataclasses.replace(plan, task=task, state=state)
-
-
-def _make_room(search: Search, keeps_best: bool) -> None:
-    """Removes what the runs replace, before anything is trained."""
-    output = search.shared.output
-    folder = output.output_dir
-    if output.overwrite_output_dir:
-        # Who resumes these runs finds none of an older making.
-        first = f"{search.trials[0].folder}/{owned.LIST_FILE}"
-        owned.clear(folder, but=[*MODEL_FILES, first])
-    elif keeps_best and not all(has_ended(each.recipe.output.output_dir) for each in search.trials):
-        # They are of other runs: a prediction must not take them for the best of these.
-        saving.remove(os.path.join(folder, WEIGHTS))
-
-
-def _use_best(
-    search: Search, name: str, tables: Sequence[Table]
-) -> tuple[int, Sequence[exports.Parity]]:
-    """Copies the model of a run, and does with it what is wanted but training.
-
-    Returns the step of its weights, and its exports.
+def _remove_replaced(output: Output, folders: Sequence[str], keeps_best: bool) -> None:
+    """Removes what the runs replace, before anything is trained.
 
     Args:
-      search: The search.
-      name: The folder of the run.
-      tables: What the page shows of all runs.
+      output: The output of the search.
+      folders: The folders of the runs.
+      keeps_best: Whether the best model is copied to the folder of the search.
     """
-    [best] = (each.recipe for each in search.trials if each.folder == name)
-    output = dataclasses.replace(best.output, output_dir=search.shared.output.output_dir)
-    keep_model(best.output.output_dir, output.output_dir)
-    flags = identity.flags_of(search.shared.options())
-    provenance.copy(best.output.output_dir, output.output_dir, flags)
-    logging.info("***** The best run, %s *****", name)
-    compute = best.compute
-    if compute.strategy == "multi_worker":
-        compute = dataclasses.replace(compute, strategy="one_device")
-    recipe = dataclasses.replace(
-        best,
-        output=output,
-        compute=compute,
-        steps=dataclasses.replace(best.steps, do_train=False),
-        evaluation=dataclasses.replace(best.evaluation, early_stopping_patience=0),
-        command=best.command.with_values(num_runs=1),
-    )
-    gc.collect()
-    with seeded_with(recipe.seed):
-        result, exported = finetuning_run.run(finetuning.plan(recipe), first=tables)
-    return result.step, exported
+    if output.overwrite_output_dir:
+        # The list of the first run's files stays, so that a resumed search finds no older run.
+        first = f"{os.path.basename(folders[0])}/{owned.LIST_FILE}"
+        owned.clear(output.output_dir, but=[*MODEL_FILES, first])
+    elif keeps_best and not all(map(has_ended, folders)):
+        # A prediction must not take the best model of other runs for that of these.
+        saving.remove(os.path.join(output.output_dir, WEIGHTS))
 
 
 def _point_text(point: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value_text(value)}" for name, value in point.items())
-
-
-def _log_run(number: int, count: int, each: Trial) -> None:
-    point = f"{_point_text(each.point)}, " if each.point else ""
-    logging.info("***** Run %d of %d, %sseed %d *****", number, count, point, each.recipe.seed)
 
 
 def may_keep_best(output: Output) -> bool:
@@ -356,8 +324,10 @@ def _rank(score: float) -> float:
     return -math.inf if math.isnan(score) else score
 
 
-def _tell(folder: str, summary: Mapping[str, Any], points: Sequence[dict[str, Any]]) -> None:
-    """Logs and keeps what came of all runs."""
+def _write_summary(
+    folder: str, summary: Mapping[str, Any], points: Sequence[dict[str, Any]]
+) -> None:
+    """Logs and writes the results of all runs."""
     metric = summary["metric"]
     if points[0]["point"]:
         title, lines = f"{len(points)} points", _table(points, metric, summary["best"])

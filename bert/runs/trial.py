@@ -1,14 +1,11 @@
-"""A trial of a plan: a few steps of training, or the weights of a model that is not trained."""
+"""The time that training takes, estimated from a few steps."""
 
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from bert.files.progress import clock as time_of
-from bert.parts import UNCHECKED, Parts
 from bert.runs.training import TrainingRun
 from bert.training.batches import Batches
 from bert.training.options import Compute
@@ -22,36 +19,8 @@ _SECONDS = 8.0
 _OPERATIONS = 4e11
 
 
-def add(
-    parts: Parts,
-    strategy: tf.distribute.Strategy,
-    training: Any,
-    restore: Callable[[], int],
-    try_steps: Callable[[], str],
-    has_memory: bool,
-) -> None:
-    """Adds the step of the weights, or if the model is trained, how long that takes.
-
-    Args:
-      parts: Of the plan.
-      strategy: The devices.
-      training: The training run; None where the model is not trained.
-      restore: Makes the model and returns the step of its weights.
-      try_steps: Takes a few steps of training and returns how long all of them take.
-      has_memory: Whether steps can be tried.
-    """
-    if training is not None and not has_memory:
-        parts.add(UNCHECKED, "time", "not measured, for there is too little memory")
-        return
-    with strategy.scope():
-        if training is None:
-            parts("model", restore, shows=lambda step: f"step {step}")
-        else:
-            parts("time", try_steps, shows=str)
-
-
 def count_examples(compute: Compute, batch_size: int, num_tokens: int, config: BertConfig) -> int:
-    """Returns how many examples of a batch a step is tried on, so that it takes some seconds.
+    """Returns the number of examples of a batch to try a step on, so that it takes some seconds.
 
     Args:
       compute: The devices.
@@ -68,13 +37,13 @@ def count_examples(compute: Compute, batch_size: int, num_tokens: int, config: B
 
 
 def time_steps(run: TrainingRun, batch_size: int, batches: Batches, all_steps: float = 0.0) -> str:
-    """Takes a few steps, of which nothing is saved; returns how long training may take.
+    """Takes a few steps, and saves nothing; returns how long training may take.
 
     Args:
       run: The training run before its first step.
       batch_size: Examples of a batch of that run.
-      batches: Those to try.
-      all_steps: How many such steps several training runs come to.
+      batches: The batches to try.
+      all_steps: The steps of all training runs of a search; 0 for a single run.
     """
     clock = run.trainer.clock
     if run.trainer.is_last(run.first_step, run.plan.num_train_steps):
