@@ -20,6 +20,7 @@ from conftest import (
     run_python,
 )
 from helpers import opened_tasks
+from helpers.checked_runs import assert_refused
 from helpers.classifier_runs import COLORS, make_rows, read_tsv, settings_in, write_task, write_tsv
 from helpers.forks import fork_python
 
@@ -517,8 +518,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 ):
     write_task(tmp_path, lambda color: color)
     before = sorted(path.name for path in tmp_path.iterdir() if path.name != "out")
-    with pytest.raises(ValueError, match=message):
-        run_classifier.run(make_settings(**changes))
+    assert_refused(run_classifier, make_settings(**changes), tmp_path, message)
     out = tmp_path / "out"
     assert not out.exists() or not list(out.iterdir())
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "out") == before

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, exhaustive, read_report, run_python
 from helpers import opened_tasks
+from helpers.checked_runs import assert_refused
 from helpers.forks import fork_python
 from helpers.tagging_runs import (
     GOOD,
@@ -579,8 +580,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 ):
     write_texts(tmp_path, **texts)
     settings = make_settings(**{"do_train": True, **changes})
-    with pytest.raises(ValueError, match=message):
-        run_ner.run(settings)
+    assert_refused(run_ner, settings, tmp_path, message)
     out = tmp_path / "out"
     assert not out.exists() or not list(out.iterdir())
 

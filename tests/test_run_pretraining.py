@@ -24,6 +24,7 @@ from conftest import (
     split_examples,
     write_examples,
 )
+from helpers.checked_runs import assert_check_and_run_agree, refusal
 from helpers.forks import fork_python
 from helpers.power_loss import LEFTOVER
 from helpers.pretraining_runs import (
@@ -377,8 +378,14 @@ def test_evaluation_without_a_masked_token_is_not_a_number(pretraining_run, tmp_
     assert np.isfinite(results["next_sentence_loss"])
 
 
+# A record in the middle is found when it is read. The system's message about a folder that cannot
+# be made, and TensorFlow's about a TPU, differ from one time to the next.
+LATE = ("wrong record among others", "wrong record to evaluate")
+OTHER_WORDS = ("output is a file", "output within a file", "a TPU of a wrong name")
+
+
 @pytest.mark.parametrize("kind", WRONG)
-def test_wrong_input_ends_with_one_line_that_names_it(
+def test_wrong_input_ends_with_one_line_that_names_it_as_the_check_does(
     tmp_path,
     monkeypatch,
     pretraining_run,
@@ -391,10 +398,15 @@ def test_wrong_input_ends_with_one_line_that_names_it(
     monkeypatch.chdir(tmp_path)
     settings = pretraining_run(**prepare(tmp_path))
     before = set(tmp_path.rglob("*"))
-    # These are the errors that `console.run_script` turns into a line and exit status 1.
-    with pytest.raises((ValueError, ArithmeticError, OSError), match=message) as caught:
-        run_pretraining.run(settings)
-    assert not any("\n" in str(fault) for fault in getattr(caught.value, "faults", [caught.value]))
+    if kind in LATE:
+        error = refusal(run_pretraining, settings)
+    else:
+        same_words = kind not in OTHER_WORDS
+        error = assert_check_and_run_agree(
+            run_pretraining, settings, tmp_path, same_words=same_words
+        )
+    assert re.search(message, str(error))
+    assert not any("\n" in str(fault) for fault in getattr(error, "faults", [error]))
     # All but a record in the middle is found before anything is written. The index of records that
     # are whole stays, for the next start.
     if "wrong record" not in kind:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, read_report, run_python
+from helpers.checked_runs import assert_refused
 from helpers.forks import fork_python
 from helpers.script_runs import finish_beside_killed
 from helpers.squad_runs import (
@@ -317,8 +318,7 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
     write_squad(tmp_path / "blind", [{"context": "a b", "qas": [question]}])
     if changes.get("predict_file") in ("{}", "blind"):
         changes = {**changes, "predict_file": str(tmp_path / changes["predict_file"])}
-    with pytest.raises(ValueError, match=message):
-        run_squad.run(make_settings(**changes))
+    assert_refused(run_squad, make_settings(**changes), tmp_path, message)
     if "num_train_epochs" not in changes:
         assert not (tmp_path / "out").exists()
 

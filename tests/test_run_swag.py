@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import LARGE_GOLDEN, read_report, run_python
 from helpers import opened_tasks
+from helpers.checked_runs import assert_refused
 from helpers.swag_runs import (
     ROW,
     make_rows,
@@ -276,8 +277,8 @@ def test_inputs_that_are_none_are_named(trained, row, message):
 def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, rows, message):
     if rows is not None:
         write_rows(tmp_path / "train.jsonl", rows)
-    with pytest.raises(ValueError, match=message):
-        run_swag.run(make_settings(**{"do_train": True, **changes}))
+    settings = make_settings(**{"do_train": True, **changes})
+    assert_refused(run_swag, settings, tmp_path, message)
 
 
 def test_a_model_of_one_segment_type_is_refused(make_settings, tmp_path):

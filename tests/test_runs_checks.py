@@ -1,94 +1,10 @@
-import shutil
-
 import pytest
-import test_run_classifier
-import test_run_ner
-import test_run_squad
-import test_run_swag
-from helpers import classifier_runs, pretraining_runs, squad_runs, swag_runs, tagging_runs
-from helpers.checked_runs import assert_check_and_run_agree, check, content, wrong_texts
-from helpers.pretraining_runs import finished  # noqa: F401 (a fixture)
+from helpers import classifier_runs
+from helpers.checked_runs import check, content, wrong_texts
 
 import run_classifier
-import run_ner
-import run_pretraining
-import run_squad
-import run_swag
 from bert.commands.checks import UNCHECKED, WARNED, WRONG
 from bert.files import owned
-
-# A record in the middle is found when it is read. Of a folder that cannot be made, the system has
-# words of its own, and TensorFlow's of a TPU differ from one time to the next.
-LATE = ("wrong record among others", "wrong record to evaluate")
-OTHER_WORDS = ("output is a file", "output within a file", "a TPU of a wrong name")
-
-
-@pytest.mark.parametrize("kind", [each for each in pretraining_runs.WRONG if each not in LATE])
-def test_check_shows_what_pretraining_refuses(
-    tmp_path,
-    monkeypatch,
-    pretraining_run,
-    finished,  # noqa: F811
-    kind,
-):
-    prepare, _ = pretraining_runs.WRONG[kind]
-    pretraining_run()
-    shutil.copytree(finished, tmp_path / "finished")
-    monkeypatch.chdir(tmp_path)
-    settings = pretraining_run(**prepare(tmp_path))
-    assert_check_and_run_agree(
-        run_pretraining, settings, tmp_path, same_words=kind not in OTHER_WORDS
-    )
-
-
-def refused(test):
-    """Returns the parameters of a test of what a script refuses."""
-    [marks] = [mark for mark in test.pytestmark if mark.name == "parametrize"]
-    return marks.args[1]
-
-
-CLASSIFIER = test_run_classifier.test_what_cannot_work_is_refused_before_anything_is_written
-SQUAD = test_run_squad.test_what_cannot_work_is_refused
-NER = test_run_ner.test_what_cannot_work_is_refused_before_anything_is_written
-SWAG = test_run_swag.test_what_cannot_work_is_refused
-
-
-@pytest.mark.parametrize(("changes", "message"), refused(CLASSIFIER))
-def test_check_shows_what_classification_refuses(tmp_path, changes, message):
-    del message
-    settings = classifier_runs.settings_in(tmp_path)(**changes)
-    classifier_runs.write_task(tmp_path, lambda color: color)
-    assert_check_and_run_agree(run_classifier, settings, tmp_path)
-
-
-@pytest.mark.parametrize(("changes", "message"), refused(SQUAD))
-def test_check_shows_what_question_answering_refuses(tmp_path, changes, message):
-    del message
-    make = squad_runs.settings_in(tmp_path)
-    squad_runs.write_task(tmp_path, count=8)
-    (tmp_path / "{}").write_text("{}")
-    question = {"id": "x", "question": "Which?"}
-    squad_runs.write_squad(tmp_path / "blind", [{"context": "a b", "qas": [question]}])
-    if changes.get("predict_file") in ("{}", "blind"):
-        changes = {**changes, "predict_file": str(tmp_path / changes["predict_file"])}
-    assert_check_and_run_agree(run_squad, make(**changes), tmp_path)
-
-
-@pytest.mark.parametrize(("texts", "changes", "message"), refused(NER))
-def test_check_shows_what_tagging_refuses(tmp_path, texts, changes, message):
-    del message
-    make = tagging_runs.settings_in(tmp_path)
-    tagging_runs.write_texts(tmp_path, **texts)
-    assert_check_and_run_agree(run_ner, make(**{"do_train": True, **changes}), tmp_path)
-
-
-@pytest.mark.parametrize(("changes", "rows", "message"), refused(SWAG))
-def test_check_shows_what_choosing_refuses(tmp_path, changes, rows, message):
-    del message
-    make = swag_runs.settings_in(tmp_path)
-    if rows is not None:
-        swag_runs.write_rows(tmp_path / "train.jsonl", rows)
-    assert_check_and_run_agree(run_swag, make(**{"do_train": True, **changes}), tmp_path)
 
 
 def mark_of(lines, name):

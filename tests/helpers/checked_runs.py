@@ -1,4 +1,6 @@
-"""What tests of several modules share of `training_checks`."""
+"""Checks of runs: what `--check` shows, and whether the run agrees."""
+
+import re
 
 import run_pretraining
 from bert.commands import plans
@@ -28,7 +30,7 @@ def wrong_texts(lines):
 
 
 def refusal(script, settings):
-    """Returns the error that a run ends with, if any."""
+    """Returns the error that a run ends with, one that a script shows as a line, if any."""
     try:
         script.run(settings)
     except (ValueError, ArithmeticError, OSError) as error:
@@ -37,7 +39,11 @@ def refusal(script, settings):
 
 
 def assert_check_and_run_agree(script, settings, folder, *, same_words=True):
-    """Holds the law: what the run refuses is shown in the same words, and nothing else is."""
+    """Asserts that the check shows the faults of the run in the same words, and no others.
+
+    Returns:
+      The error of the run, or None.
+    """
     before = content(folder)
     lines = check(script, settings)
     assert content(folder) == before
@@ -46,3 +52,10 @@ def assert_check_and_run_agree(script, settings, folder, *, same_words=True):
     if error and same_words:
         for fault in getattr(error, "faults", [error]):
             assert " ".join(str(explain(fault)).split()) in wrong_texts(lines)
+    return error
+
+
+def assert_refused(script, settings, folder, message):
+    """Asserts that a run ends with a message, and that the check shows the same."""
+    error = assert_check_and_run_agree(script, settings, folder)
+    assert re.search(message, str(error)), error
