@@ -17,16 +17,15 @@ from bert.reports.parts import names_of, report_part
 from bert.reports.run import title_of, write_report
 from bert.reports.sections import Section
 from bert.runs import exports, identity, resources, tuning
+from bert.runs.diagnostics import Attempt, show_examples, warn_of_little_learning
 from bert.runs.finetuning import (
     FineTuningPlan,
     evaluates,
     find_inputs,
     stored_task,
 )
-from bert.runs.hints import Attempt, warn_of_little_learning
 from bert.runs.plans import Result
 from bert.runs.recipes import Steps
-from bert.runs.shown import show_examples
 from bert.runs.training import log_set_up
 from bert.tasks.options import Prediction
 from bert.tasks.task import Inputs, Part, Task

@@ -1,4 +1,4 @@
-"""Warnings about a training run that has learned nothing, and what to try."""
+"""Logs of a run for people: its first examples, and warnings where nothing was learned."""
 
 import contextlib
 import dataclasses
@@ -6,39 +6,46 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from bert.files.paths import file_system
 from bert.files.weight_names import step_of
 from bert.options import Message, Option
-from bert.tasks.task import Task
+from bert.tasks.task import Inputs, Task
 from bert.weights import checkpoint, provenance
 
-# Fewer steps seldom teach anything, whatever the rate; nor does a model that was pre-trained for
-# fewer, of which the paper's took a million.
+# Fine-tuning seldom learns in fewer steps, whatever the rate; nor from a model pre-trained for
+# fewer (the paper's models were pre-trained for a million).
 _FEW_STEPS, _FEW_PRETRAINING_STEPS = 100, 10_000
-# Predictions of a number that differ by a smaller part of what the labels do are all the same.
+# The least standard deviation of predicted numbers that differ, as a fraction of the labels'.
 _LEAST_SPREAD = 0.05
-# What lets a folder take another training than the one that it holds.
+# The options that let a folder hold another training run.
 _WEIGHTS, _OVERWRITE = Option("init_checkpoint"), Option("overwrite_output_dir")
-_ANEW = Message("Start over there with %s.", _OVERWRITE)
-_ONWARDS = Message(
+_START_OVER = Message("Start over there with %s.", _OVERWRITE)
+_RESUME = Message(
     "Resume there with %s, or start over with %s.", Option("resume_with_changes"), _OVERWRITE
 )
-# Rates beyond which fine-tuning fails (the paper's are 2e-5 to 5e-5), and below which it stands;
-# and up to which a model smaller than BERT-Mini learns, often best at 1e-3.
+# Fine-tuning fails above these rates (the paper uses 2e-5 to 5e-5), and learns nothing below them.
+# A model smaller than BERT-Mini learns up to a higher rate, often best at 1e-3.
 _HIGH_RATE, _LOW_RATE = 1e-4, 2e-6
 _HIGH_RATE_OF_SMALL, _SMALL = 1e-2, 256
 
 
+# The examples that are logged, and those that are with --verbosity=1.
+_NUM_SHOWN, _MOST_SHOWN = 2, 20
+# The tokens and tags that are shown of an example.
+_MOST_TOKENS = 60
+
+
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """A training run, as far as it may be the reason why nothing was learned.
+    """The facts about a training run that may explain why nothing was learned.
 
     Attributes:
       output_dir: The folder of the run.
       init_checkpoint: The weights that it started from, if they were named.
-      learning_rate: The peak rate; None for what learns at rates of its own.
+      learning_rate: The peak rate; None where the usual rates do not apply.
       step: The step of the weights.
       hidden_size: The width of the model, on which the usual learning rates depend.
     """
@@ -48,6 +55,39 @@ class Attempt:
     learning_rate: float | None
     step: int
     hidden_size: int
+
+
+def show_examples(task: Task, inputs: Inputs) -> None:
+    """Logs the first examples of a part: their names, tokens and answers."""
+    head, num_rows = inputs.head(_MOST_SHOWN), inputs.num_rows
+    ids, mask = head["input_ids"], head["input_mask"]
+    # Long questions and sentences have several rows, which have no answers of their own.
+    examples = inputs.examples if len(inputs.examples) == num_rows else [None] * num_rows
+    for row in range(len(ids)):
+        # A row of several endings shows the first one.
+        present = np.asarray(ids[row])[np.asarray(mask[row]) > 0] if ids.ndim == 2 else ids[row, 0]
+        tokens = task.tokenizer.convert_ids_to_tokens(present[present > 0].tolist())
+        logging.log(
+            logging.INFO if row < _NUM_SHOWN else logging.DEBUG,
+            "Example %s: %s%s",
+            getattr(examples[row], "guid", f"{inputs.part.split}-{row + 1}"),
+            _shorten(tokens),
+            _answer(examples[row]),
+        )
+
+
+def _answer(example: Any) -> str:
+    tags = getattr(example, "tags", None)
+    if tags:
+        return f" | tags: {_shorten(tags)}"
+    label = getattr(example, "label", None)
+    return "" if label is None else f" | label: {label}"
+
+
+def _shorten(words: Any) -> str:
+    more = len(words) - _MOST_TOKENS
+    shown = " ".join(words[:_MOST_TOKENS])
+    return f"{shown} … and {more} more" if more > 0 else shown
 
 
 def warn_of_little_learning(attempt: Attempt, task: Task, scores: Mapping[str, Any]) -> None:
@@ -87,7 +127,7 @@ def _find_remedy(attempt: Attempt) -> Message:
     stored = provenance.read(attempt.output_dir).get("made_of", {})
     if not attempt.init_checkpoint and not stored.get("--init_checkpoint"):
         return Message(
-            "Its weights began at random: %s gives it pre-trained ones. %s", _WEIGHTS, _ANEW
+            "Its weights began at random: %s gives it pre-trained ones. %s", _WEIGHTS, _START_OVER
         )
     begun = _steps_of_pretraining(attempt.init_checkpoint or "")
     is_raw = begun is not None and begun < _FEW_PRETRAINING_STEPS
@@ -96,17 +136,17 @@ def _find_remedy(attempt: Attempt) -> Message:
         return Message(
             "%d steps are few: give more %s or a smaller %s. %s%s",
             *(attempt.step, Option("num_train_epochs"), Option("train_batch_size")),
-            *(Message("%s, too. ", raw) if is_raw else "", _ONWARDS),
+            *(Message("%s, too. ", raw) if is_raw else "", _RESUME),
         )
     if is_raw:
-        return Message("%s: pre-train it further, or take a released model. %s", raw, _ANEW)
+        return Message("%s: pre-train it further, or take a released model. %s", raw, _START_OVER)
     if unusual := _describe_rate(attempt.learning_rate, attempt.hidden_size):
-        return Message("%s %s", unusual, _ANEW)
+        return Message("%s %s", unusual, _START_OVER)
     return Message(
         "Try another %s, as some learn nothing on small sets (%s tries several), more %s, or "
         "another %s. %s",
         *map(Option, ("seed", "num_runs", "num_train_epochs", "learning_rate")),
-        _ANEW,
+        _START_OVER,
     )
 
 
@@ -123,13 +163,13 @@ def _describe_rate(rate: float | None, hidden_size: int) -> Message | None:
 
 
 def _steps_of_pretraining(path: str) -> int | None:
-    """Returns for how many steps weights were pre-trained, None if that is not known."""
+    """Returns the number of steps that weights were pre-trained for, None if unknown."""
     is_folder = bool(path) and file_system().isdir(path)
     folder = path if is_folder else os.path.dirname(path)
     # A damaged folder does not concern this run, which has ended.
     with contextlib.suppress(ValueError, OSError):
         made_of = provenance.read(folder).get("made_of", {})
-        # Only of a pre-training that began at random.
+        # A pre-training run from other weights does not count their steps.
         if "--input_file" in made_of and not made_of.get("--init_checkpoint"):
             return step_of((checkpoint.find_trained(folder) or "") if is_folder else path)
     return None

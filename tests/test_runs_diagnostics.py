@@ -1,0 +1,161 @@
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+import tokenization
+from bert.runs.diagnostics import Attempt, show_examples, warn_of_little_learning
+from bert.tasks.classification.examples import InputExample
+from bert.tasks.task import Inputs, Part
+from bert.weights import checkpoint
+
+# The option with which a training run starts over in its folder.
+START_OVER = {"overwrite_output_dir"}
+
+
+@dataclasses.dataclass
+class Guessing:
+    metric: str = "f1"
+    guess: str = "always giving the same answer"
+
+
+def warn(scores, *, metric="f1", **changes):
+    attempt = Attempt("out", "bert", learning_rate=5e-5, step=500, hidden_size=768)
+    warn_of_little_learning(dataclasses.replace(attempt, **changes), Guessing(metric), scores)
+
+
+@pytest.mark.parametrize(
+    ("step", "changed", "remedy", "let_by"),
+    [
+        (
+            500,
+            {"init_checkpoint": None},
+            "Its weights began at random: `init_checkpoint`",
+            START_OVER,
+        ),
+        (
+            500,
+            {"learning_rate": 0.1},
+            "`learning_rate=0.1` is high; 2e-5 to 5e-5 are usual.",
+            START_OVER,
+        ),
+        (500, {"learning_rate": 1e-6}, "`learning_rate=1e-06` is low; 2e-5 to 5e-5", START_OVER),
+        (
+            9,
+            {},
+            "9 steps are few: give more `num_train_epochs` or a smaller",
+            {"resume_with_changes"} | START_OVER,
+        ),
+        # That there were few comes before how they were.
+        (9, {"learning_rate": 0.1}, "9 steps are few: give", {"resume_with_changes"} | START_OVER),
+        # A small model is fine-tuned at higher rates, as docs/tagging.md does.
+        (500, {"learning_rate": 1e-3, "hidden_size": 255}, "Try another `seed`", START_OVER),
+        (
+            500,
+            {"learning_rate": 1e-3, "hidden_size": 256},
+            "`learning_rate=0.001` is high",
+            START_OVER,
+        ),
+        (
+            500,
+            {"learning_rate": 0.1, "hidden_size": 64},
+            "`learning_rate=0.1` is high; up",
+            START_OVER,
+        ),
+        (500, {}, "Try another `seed`, as some learn nothing on small sets", START_OVER),
+    ],
+)
+def test_a_run_that_learned_nothing_gets_a_remedy(log, step, changed, remedy, let_by):
+    """The remedy names the option that lets the folder hold another training run."""
+    warn({"f1": 0.8122, "accuracy": 0.68, "baseline": 0.8122}, step=step, **changed)
+    [message] = log.messages
+    said = "It has not learned: f1 0.8122 is no better than always giving the same answer, which "
+    assert message.startswith(said + "reaches 0.8122. " + remedy)
+    assert set(re.findall("`((?:resume|overwrite)_[a-z_]+)", message)) == let_by
+
+
+def test_a_rate_is_not_called_unusual_where_the_usual_ones_do_not_apply(log):
+    warn({"f1": 0.0, "baseline": 0.0}, learning_rate=None, hidden_size=64)
+    assert "Try another `seed`" in log.messages[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "made_of", "step", "said"),
+    [
+        ("model.ckpt-300", {"--input_file": {}}, 500, "`init_checkpoint` was pre-trained for 300"),
+        ("", {"--input_file": {}}, 500, "`init_checkpoint` was pre-trained for 300"),
+        ("", {"--input_file": {}}, 9, "9 steps are few.* was pre-trained for 300 steps"),
+        # Started from other weights, fine-tuned, or trained for long.
+        ("", {"--input_file": {}, "--init_checkpoint": {"path": "bert"}}, 500, "is high"),
+        ("", {"the train set": {}}, 500, "is high"),
+        ("model.ckpt-20000", {"--input_file": {}}, 500, "is high"),
+    ],
+)
+def test_few_steps_of_pre_training_are_named(log, tmp_path, name, made_of, step, said):
+    (tmp_path / "run.json").write_text(json.dumps({"made_of": made_of}))
+    checkpoint.save_tensors(str(tmp_path / "model.ckpt-300"), {"w": np.ones(1)})
+    warn(
+        {"f1": 0.5, "baseline": 0.5},
+        step=step,
+        learning_rate=0.1,
+        init_checkpoint=str(tmp_path / name),
+    )
+    assert re.search(said, log.messages[-1])
+
+
+def test_predicted_numbers_that_hardly_differ_are_warned_of(log):
+    """Pearson sees nothing but the order, and is high for predictions that hardly differ."""
+    for predictions, is_warned in ((0.0499, True), (0.0501, False)):
+        log.clear()
+        deviations = {"predictions": predictions, "labels": 1.0}
+        scores = {"pearson": 0.7776, "baseline": 0.0, "standard_deviations": deviations}
+        warn(scores, metric="pearson")
+        assert bool(log.messages) == is_warned
+    # Labels that do not differ say nothing of the predictions.
+    deviations = {"predictions": 0.0, "labels": 0.0}
+    warn({"pearson": 0.1, "baseline": 0.0, "standard_deviations": deviations}, metric="pearson")
+    assert not log.messages
+
+
+@pytest.mark.parametrize("scores", [{"f1": 0.82, "baseline": 0.8122}, {}])
+def test_a_model_that_beats_the_baseline_is_not_warned_of(log, scores):
+    warn(scores)
+    assert log.messages == []
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]
+
+
+class Reading:
+    def __init__(self, folder):
+        (folder / "vocab.txt").write_text("\n".join(WORDS))
+        self.tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
+
+
+def make_inputs(examples, rows=30, length=6):
+    ids = np.array([[2, 4, 5, 3, 0, 0][:length]] * rows)
+    return Inputs(Part("train"), examples, {"input_ids": ids, "input_mask": (ids > 0) * 1})
+
+
+def test_the_first_examples_are_logged(tmp_path, log):
+    examples = [InputExample(f"train-{row}", "a b", None, "yes") for row in range(30)]
+    show_examples(Reading(tmp_path), make_inputs(examples))
+    assert log.messages == [
+        f"Example train-{row}: [CLS] a b [SEP] | label: yes" for row in range(2)
+    ]
+
+
+@pytest.mark.parametrize(("level", "count"), [("INFO", 2), ("DEBUG", 20)])
+def test_rows_of_longer_examples_have_numbers(tmp_path, log, level, count):
+    log.set_level(level, logger="absl")
+    show_examples(Reading(tmp_path), make_inputs(["one question"]))
+    assert log.messages == [f"Example train-{row}: [CLS] a b [SEP]" for row in range(1, count + 1)]
+
+
+def test_long_examples_are_shortened(tmp_path, log):
+    ids = np.full([1, 70], 4)
+    inputs = Inputs(Part("dev"), ["one"], {"input_ids": ids, "input_mask": ids * 0 + 1})
+    show_examples(Reading(tmp_path), inputs)
+    assert log.messages == ["Example dev-1: " + " ".join("a" * 60) + " … and 10 more"]
