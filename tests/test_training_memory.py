@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 import modeling
 import run_pretraining
-from bert.runs.finetuning import evaluates
 from bert.runs.recipes import EvaluatedSteps, Steps
-from bert.tasks.options import Prediction
 from bert.training.memory import (
     checkpoint_bytes,
     estimate_memory,
@@ -175,13 +173,12 @@ def test_disk_is_for_what_is_saved_at_once(changes, num_steps, resumable, others
     assert checkpoint_bytes(output, BASE, num_steps, others) == weights * (3 * resumable + others)
 
 
-def test_the_dev_set_is_scored_on_the_way_where_it_is_evaluated_or_may_end_training():
-    """Then there are the best weights and the next best on the disk."""
-    never, early = Prediction(), Prediction(early_stopping_patience=2)
-    assert not evaluates(EvaluatedSteps(do_train=True), never)
-    assert evaluates(EvaluatedSteps(do_train=True, do_eval=True), never)
-    assert not evaluates(Steps(do_train=True), never)
-    assert evaluates(Steps(do_train=True), early)
+def test_the_dev_set_is_scored_during_training_if_it_is_evaluated_or_may_end_training():
+    """The best weights and the next best are on the disk then."""
+    assert not EvaluatedSteps(do_train=True).evaluates(patience=0)
+    assert EvaluatedSteps(do_train=True, do_eval=True).evaluates(patience=0)
+    assert not Steps(do_train=True).evaluates(patience=0)
+    assert Steps(do_train=True).evaluates(patience=2)
 
 
 def test_estimate_of_disk_is_what_a_checkpoint_takes(tmp_path, pretraining_run, tiny_config):

@@ -24,6 +24,7 @@ from bert.pretraining.masked_batches import plain_features
 from bert.pretraining.masking import Masking
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import (
+    LENGTHS,
     SHORTEST_BUDGET,
     STEPS,
     WARMUP_PROPORTION,
@@ -104,7 +105,7 @@ def find_description(files: RecordFiles, objective: str) -> RecordDescription:
 def complete_files(files: RecordFiles, made: RecordDescription) -> RecordFiles:
     """Returns the options of the records with their lengths."""
     lengths: dict[str, Any]
-    lengths = {name: made.length(name, getattr(files, name)) for name in record_description.LENGTHS}
+    lengths = {name: made.length(name, getattr(files, name)) for name in LENGTHS}
     return dataclasses.replace(files, **lengths)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from bert.files.durations import read_duration
 from bert.options import REQUIRED, Message, MessageError, Option, option
-from bert.pretraining import record_description
 from bert.pretraining.goals import BERT, GOALS
 
-# What the original takes where nothing is said.
+# The original's defaults.
+LENGTHS: Mapping[str, int] = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 STEPS: Mapping[str, int] = {"num_train_steps": 100000, "num_warmup_steps": 10000}
 # Of a time budget, and its seconds at least.
 WARMUP_PROPORTION = 0.1
@@ -26,13 +26,13 @@ class RecordFiles:
     max_seq_length: int = option(
         None,
         "Tokens per sequence in the records. Default: as the index next to them says, or else "
-        f"{record_description.LENGTHS['max_seq_length']}.",
+        f"{LENGTHS['max_seq_length']}.",
         low=1,
     )
     max_predictions_per_seq: int = option(
         None,
         "Maximum masked tokens per sequence in the records. Default: as the index next to them "
-        f"says, or else {record_description.LENGTHS['max_predictions_per_seq']}.",
+        f"says, or else {LENGTHS['max_predictions_per_seq']}.",
         low=1,
     )
     input_file: str = option(REQUIRED, f"TFRecord files to train on: {PATTERNS}.")

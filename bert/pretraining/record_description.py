@@ -20,10 +20,8 @@ from bert.pretraining.draws import Draws
 from bert.pretraining.goals import Goal
 from bert.pretraining.late_masking import Masker
 from bert.pretraining.masking import Masking
+from bert.pretraining.options import LENGTHS
 from bert.text.vocabulary import check_size
-
-# The original's defaults.
-LENGTHS: Mapping[str, int] = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 
 # To begin a message.
 NOUN = "The vocabulary of the records"

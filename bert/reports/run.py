@@ -90,7 +90,7 @@ def make_runs_tables(
     titles = [name_score(name) for name in names]
     flags = list(points[0]["point"])
     means: list[list[Cell]] = [
-        [*map(str, point["point"].values()), *(_mean_text(point, name) for name in names)]
+        [*map(str, point["point"].values()), *(mean_text(point, name) for name in names)]
         for point in points
     ]
     rows: list[list[Cell]] = []
@@ -129,7 +129,8 @@ def write_runs_report(
     _write(folder, Page(title, tables, figures, subtitle=subtitle_of(folder)))
 
 
-def _mean_text(point: Mapping[str, Any], name: str) -> str:
+def mean_text(point: Mapping[str, Any], name: str) -> str:
+    """Returns the mean of a score at a point, with its standard deviation if there is one."""
     deviation = point["standard_deviation"].get(name)
     return f"{point['mean'][name]:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
 

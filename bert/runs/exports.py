@@ -23,7 +23,7 @@ from bert.files.durable import replace_folder, write_text
 from bert.files.paths import file_size, file_system
 from bert.options import Message, Option, OptionError
 from bert.reports.sections import Section, Table
-from bert.tasks.task import Arrays, Inputs, Outputs, Task, at_precision
+from bert.tasks.task import Arrays, Inputs, Outputs, Part, Task, at_precision
 from bert.training.evaluation import Predictor
 from bert.training.lengths import by_length
 
@@ -262,17 +262,28 @@ def run(
     folder: str,
     task: Task,
     model: keras.Model,
-    inputs: Inputs | None,
+    inputs: Sequence[Inputs],
     beside: Mapping[str, bytes],
 ) -> list[Parity]:
-    """Writes the exports that the options name; other arguments as for `Exporter`."""
-    if inputs is None:
+    """Writes the requested exports; other arguments as for `Exporter`.
+
+    Args:
+      options: The formats and precisions.
+      folder: As for `Exporter`.
+      task: As for `Exporter`.
+      model: As for `Exporter`.
+      inputs: The inputs of all parts; those of the dev set are for one device, whatever the model
+        was trained on.
+      beside: As for `Exporter`.
+    """
+    dev = next((each for each in inputs if each.part == Part("dev")), None)
+    if dev is None:
         logging.warning(
             "Exports are compared with no data: %s together with the evaluation of a dev set "
             "shows what an export loses.",
             Option("do_export"),
         )
-    exporter = Exporter(folder, options.max_score_loss, task, model, inputs, beside)
+    exporter = Exporter(folder, options.max_score_loss, task, model, dev, beside)
     return [exporter(export) for export in read_exports(options)]
 
 
@@ -298,25 +309,21 @@ def make_sections(parities: Sequence[Parity]) -> list[Section]:
     return [Table("Exports", columns, rows, note)]
 
 
-def check_refused(parities: Sequence[Parity]) -> None:
-    """Ends a run of which an export is refused.
-
-    Raises:
-      ValueError: naming what it loses.
-    """
-    refused = [each for each in parities if each.is_refused]
-    if refused:
-        losses = "; ".join(f"{each.export.name} loses {each.describe_loss()}" for each in refused)
-        raise OptionError(
-            "max_score_loss",
-            "be at least what an export loses on the dev set",
-            Message("%g, but %s", refused[0].max_score_loss, losses),
-            Message(
-                "It is not written; all else is. Give another %s, such as float32, or allow the "
-                "loss.",
-                Option("export_precision"),
-            ),
-        )
+def find_refusal(parities: Sequence[Parity]) -> OptionError | None:
+    """Returns the error of the exports that lose too much, if any do."""
+    refused = [parity for parity in parities if parity.is_refused]
+    if not refused:
+        return None
+    losses = "; ".join(f"{parity.export.name} loses {parity.describe_loss()}" for parity in refused)
+    return OptionError(
+        "max_score_loss",
+        "be at least what an export loses on the dev set",
+        Message("%g, but %s", refused[0].max_score_loss, losses),
+        Message(
+            "It is not written; all else is. Give another %s, such as float32, or allow the loss.",
+            Option("export_precision"),
+        ),
+    )
 
 
 def _open(folder: str, export: Export) -> Runtime:

@@ -23,10 +23,10 @@ from bert.options import MessageError, Option, joined
 from bert.parts import FAILED, Parts, recorded_messages
 from bert.runs import identity, resources, trial, tuning
 from bert.runs.plans import FolderState, Plan
-from bert.runs.recipes import EvaluatedSteps, FineTuning, Search, Steps
+from bert.runs.recipes import FineTuning, Search, Steps
 from bert.runs.resumption import Training, find_weights, plan_training
 from bert.runs.training import TrainingRun
-from bert.tasks.options import Evaluation, Prediction, Schedule, Teacher
+from bert.tasks.options import Evaluation, Schedule, Teacher
 from bert.tasks.squad.options import SquadData
 from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.training import strategies
@@ -92,9 +92,9 @@ class FineTuningPlan(Plan):
     @property
     def obstacle(self) -> str:
         """Why no steps can be tried; "" where they can be."""
-        features = self.recipe.features
-        is_feature_based = features is not None and features.feature_based
-        return "features are computed first" if is_feature_based else super().obstacle
+        if self.recipe.is_feature_based:
+            return "features are computed first"
+        return super().obstacle
 
     def renewed(self) -> "FineTuningPlan":
         """Returns the plan for the folder as it is now, with a task that holds no model yet."""
@@ -256,7 +256,7 @@ def plan(
             if made is FAILED
             else count_rows(find_inputs([planned.inputs for planned in made], "train"))
         )
-        num_saved = 1 + 2 * evaluates(steps, shared.evaluation)
+        num_saved = 1 + 2 * steps.evaluates(patience)
         batch = resources.Batch(max(sizes) * rows, length, num_weights_alone=num_saved)
         has_memory = resources.add_needs(
             *(parts, compute, runs[0].output, config, num_replicas, batch, trainings)
@@ -310,11 +310,10 @@ def check_steps(
         return
     if wrong := ["early_stopping_patience"] * (patience > 0) + [*scored]:
         is_grid = wrong[0] not in ("early_stopping_patience", "num_runs")
-        scoring = "do_eval" if isinstance(steps, EvaluatedSteps) else "do_predict"
         raise MessageError(
             "%s%s needs %s and %s.",
             *(Option(wrong[0]), " of several values" * is_grid),
-            *(Option("do_train"), Option(scoring)),
+            *(Option("do_train"), Option(steps.SCORING)),
         )
 
 
@@ -498,10 +497,3 @@ def count_rows(train: Inputs) -> int:
     """Returns the number of sequences of an example."""
     ids = train.arrays["input_ids"]
     return ids.shape[1] if ids.ndim > 2 else 1
-
-
-def evaluates(steps: Steps, evaluation: Prediction) -> bool:
-    """Returns whether the dev set is scored during training."""
-    if isinstance(steps, EvaluatedSteps):
-        return steps.do_eval
-    return evaluation.early_stopping_patience > 0

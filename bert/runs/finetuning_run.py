@@ -9,21 +9,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert.export.formats import ExportOptions
 from bert.files import owned
 from bert.files.outputs import make_folder
+from bert.options import OptionError
 from bert.reports.figures import make_figures
 from bert.reports.parts import names_of, report_part
 from bert.reports.run import title_of, write_report
 from bert.reports.sections import Section
-from bert.runs import exports, identity, resources, tuning
+from bert.runs import identity, resources, tuning
 from bert.runs.diagnostics import Attempt, show_examples, warn_of_little_learning
-from bert.runs.finetuning import (
-    FineTuningPlan,
-    evaluates,
-    find_inputs,
-    stored_task,
-)
+from bert.runs.finetuning import FineTuningPlan, find_inputs, stored_task
 from bert.runs.plans import Result
 from bert.runs.recipes import Steps
 from bert.runs.training import log_set_up
@@ -41,7 +36,7 @@ def run(
     observers: Sequence[loop.Observer] = (),
     *,
     first: Sequence[Section] = (),
-) -> tuple[Result, Sequence[exports.Parity]]:
+) -> tuple[Result, OptionError | None]:
     """Trains, evaluates, predicts and exports as planned; as `bert.runs.run.run`.
 
     Args:
@@ -50,7 +45,7 @@ def run(
       first: The first sections of the report.
 
     Returns:
-      The result, and how the exports compare with the model.
+      The result, and the error of the exports that are refused, if any.
     """
     recipe, source, task, training = plan.recipe, plan.source, plan.task, plan.training
     output, folder, init = recipe.output, recipe.output.output_dir, recipe.model.init_checkpoint
@@ -59,7 +54,7 @@ def run(
     model_files = (source.config, source.vocabulary)
     title = _title(task.kind, recipe.data)
     make_folder(folder)
-    exported: Sequence[exports.Parity] = ()
+    refusal = None
     with (
         plan.locked(folder),
         # Workers that are not the chief have files of examples of their own.
@@ -90,15 +85,15 @@ def run(
                 evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
                 with strategies.together(plan.strategy):
                     begun = plan.begin_training(model, objective, batches)
-                environment = identity.describe(recipe.options(), plan.strategy)
                 step = tuning.train(
-                    begun, recipe.schedule, batches, environment, evaluation, observers
+                    *(begun, recipe.schedule, batches),
+                    identity.describe(recipe.options(), plan.strategy),
+                    *(evaluation, observers),
                 )
             else:
                 step = plan.load(model)
             # LSTMs on a frozen model learn at rates of their own.
-            is_feature_based = recipe.features and recipe.features.feature_based
-            rate = None if is_feature_based else recipe.schedule.learning_rate
+            rate = None if recipe.is_feature_based else recipe.schedule.learning_rate
             attempt = Attempt(folder, init, rate, step, source.config.hidden_size)
             scores, sections = _score(
                 predictions,
@@ -119,19 +114,24 @@ def run(
                 write_page(sections)
             if training:
                 counts = {each.part.name: len(each.examples) for each in inputs}
-                started = (recipe.features.word_vectors if recipe.features else None) or init
+                vectors = recipe.features.word_vectors if recipe.features else None
                 model_card.record(
-                    *(folder, recipe.changed_options(), started),
+                    *(folder, recipe.changed_options(), vectors or init),
                     kind=task.kind,
                     counts=counts,
                     metric=task.metric,
                 )
             model_card.update(folder)
             if recipe.steps.do_export:
-                exported = _export(recipe.export, folder, task, model, source, plan.inputs)
+                # Few runs export; the writers of other formats are large.
+                from bert.runs import exports  # noqa: PLC0415
+
+                files = make_files(*model_files, stored_task(task))
+                exported = exports.run(recipe.export, folder, task, model, plan.inputs, files)
+                refusal = exports.find_refusal(exported)
                 if has_page and (more := exports.make_sections(exported)):
                     write_page([*sections, *more])
-    return Result(scores, step, resources.list_files(folder)), exported
+    return Result(scores, step, resources.list_files(folder)), refusal
 
 
 def _title(kind: str, data: Any) -> str:
@@ -184,20 +184,6 @@ def _score(
     return results, sections
 
 
-def _export(
-    options: ExportOptions,
-    folder: str,
-    task: Task,
-    model: keras.Model,
-    source: ModelFolder,
-    inputs: Sequence[Inputs],
-) -> Sequence[exports.Parity]:
-    """Exports a model, for one device whatever the model was trained on."""
-    dev = next((each for each in inputs if each.part == Part("dev")), None)
-    files = make_files(source.config, source.vocabulary, stored_task(task))
-    return exports.run(options, folder, task, model, dev, files)
-
-
 class _Predictions:
     """The predictions of a model and their scores.
 
@@ -224,9 +210,10 @@ class _Predictions:
         self, steps: Steps, options: Prediction, inputs: Sequence[Inputs]
     ) -> EarlyStopping | None:
         """Returns the evaluation of the dev set during training, if there is one."""
-        if not evaluates(steps, options):
+        patience = options.early_stopping_patience
+        if not steps.evaluates(patience):
             return None
-        dev, patience = find_inputs(inputs, "dev"), options.early_stopping_patience
+        dev = find_inputs(inputs, "dev")
         return EarlyStopping(lambda step: self(dev, step)[1], self.task.metric, patience)
 
     def _outputs(self, inputs: Inputs) -> Iterator[Any]:

@@ -8,25 +8,27 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+import optimization
 from bert.files import fingerprints
 from bert.files.durations import duration_text
 from bert.files.paths import match_files
-from bert.options import MessageError, Option
+from bert.options import Message, MessageError, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.pretraining import inputs
 from bert.pretraining.masked_batches import MaskedBatches
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import PretrainingSchedule, RecordFiles, count_predictions
 from bert.pretraining.record_description import RecordDescription
-from bert.runs import identity, resources, trial
+from bert.runs import identity, pretraining_model, resources, trial
 from bert.runs.plans import FolderState, Plan
-from bert.runs.pretraining_model import restore, start
 from bert.runs.recipes import PreTraining, PreTrainingSteps
 from bert.runs.resumption import Training, plan_training
 from bert.runs.training import TrainingRun
 from bert.training import strategies
 from bert.training.batches import Batches
+from bert.training.clock import TrainingClock
 from bert.training.options import Compute, Output
+from bert.training.trainer import Trainer
 from bert.training.validation import check_length
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
@@ -64,11 +66,25 @@ class PreTrainingPlan(Plan):
 
     def start(self, model: keras.Model) -> TrainingRun:
         """Returns the training run before its first step, with its initial weights."""
-        recipe = self.recipe
+        recipe, schedule = self.recipe, self.recipe.schedule
         assert self.training is not None
-        return start(
-            *(recipe.output, recipe.compute, recipe.schedule, recipe.seed, model, self.training)
-        )
+        clock = TrainingClock(schedule.seconds) if schedule.seconds else None
+        if clock:
+            warmup = schedule.warmup_proportion or 0.0
+            optimizer = clock.optimizer(schedule.learning_rate, warmup)
+        else:
+            optimizer = optimization.bert_optimizer(
+                schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps
+            )
+        loss = OBJECTIVES[schedule.objective].loss
+        trainer = Trainer.of(recipe.compute, model, optimizer, loss, seed=recipe.seed)
+        trainer.clock = clock
+        run = TrainingRun(recipe.output, trainer, self.training)
+        if not clock and run.first_step > schedule.num_train_steps:
+            must = Message("be at least %d, where %r is", run.first_step, recipe.output.output_dir)
+            remedy = Message("Give more steps or another %s.", Option("output_dir"))
+            raise OptionError("num_train_steps", must, schedule.num_train_steps, remedy)
+        return run
 
     def restore(self) -> int:
         """Returns the step of the weights that a run without training would use."""
@@ -76,7 +92,9 @@ class PreTrainingPlan(Plan):
 
     def load(self, model: keras.Model) -> int:
         """Sets the weights of a model that is not trained; returns their step."""
-        return restore(self.recipe.output, self.recipe.schedule.objective, model, self.init)
+        return pretraining_model.load(
+            self.recipe.output, self.recipe.schedule.objective, model, self.init
+        )
 
     def try_steps(self) -> str:
         """Takes a few steps of training; returns an estimate of the time that training takes."""

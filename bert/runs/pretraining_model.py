@@ -1,58 +1,26 @@
-"""The model of a pre-training run: how its training starts, and where its weights come from."""
+"""The weights of a pre-trained model that is evaluated without training."""
 
 import keras
 
-import optimization
 from bert.files.weight_names import step_of
 from bert.options import Message, Option, OptionError
 from bert.pretraining.goals import find_learned
 from bert.pretraining.objectives import OBJECTIVES
-from bert.pretraining.options import PretrainingSchedule
 from bert.runs import resources
-from bert.runs.resumption import Training, find_weights
-from bert.runs.training import TrainingRun
-from bert.training.clock import TrainingClock
-from bert.training.options import Compute, Output
-from bert.training.trainer import Trainer, initialize
+from bert.runs.resumption import find_weights
+from bert.training.options import Output
+from bert.training.trainer import initialize
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 
 _TRAINS = Option("do_train")
 
 
-def start(
-    output: Output,
-    compute: Compute,
-    schedule: PretrainingSchedule,
-    seed: int,
-    model: keras.Model,
-    training: Training,
-) -> TrainingRun:
-    """Returns the training run before its first step, its weights read."""
-    clock = TrainingClock(schedule.seconds) if schedule.seconds else None
-    optimizer = (
-        clock.optimizer(schedule.learning_rate, schedule.warmup_proportion or 0.0)
-        if clock
-        else optimization.bert_optimizer(
-            schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps
-        )
-    )
-    loss = OBJECTIVES[schedule.objective].loss
-    trainer = Trainer.of(compute, model, optimizer, loss, seed=seed)
-    trainer.clock = clock
-    run = TrainingRun(output, trainer, training)
-    if not clock and run.first_step > schedule.num_train_steps:
-        must = Message("be at least %d, where %r is", run.first_step, output.output_dir)
-        remedy = Message("Give more steps or another %s.", Option("output_dir"))
-        raise OptionError("num_train_steps", must, schedule.num_train_steps, remedy)
-    return run
-
-
-def restore(output: Output, objective: str, model: keras.Model, init: Stored | None) -> int:
-    """Sets the model's weights without training, and returns the step that they are from.
+def load(output: Output, objective: str, model: keras.Model, init: Stored | None) -> int:
+    """Sets the weights of a model that is not trained, and returns their step.
 
     Raises:
-      ValueError: where there are none, or they have not learned what is to be evaluated.
+      ValueError: where there are no weights, or they were not trained for the objective.
     """
     folder = output.output_dir
     weights = {variable.path: variable for variable in model.weights}
@@ -74,7 +42,7 @@ def restore(output: Output, objective: str, model: keras.Model, init: Stored | N
 
 
 def _check_heads(model: keras.Model, init: Stored) -> None:
-    """Checks that the weights to evaluate have all that the figures depend on."""
+    """Checks that the weights to evaluate include the heads, on which the scores depend."""
     lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
     if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
         raise OptionError(
@@ -89,7 +57,7 @@ def _check_heads(model: keras.Model, init: Stored) -> None:
 
 
 def _check_learned(objective: str, folder: str) -> None:
-    """Checks that no head is evaluated that the training run in a folder left as it was drawn."""
+    """Checks that the training run in a folder has trained each head that is evaluated."""
     learned = find_learned(folder)
     if OBJECTIVES[objective].has_next_sentence and learned != objective:
         raise OptionError(

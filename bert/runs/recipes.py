@@ -76,15 +76,26 @@ class Steps(TrainingStep):
         "the default format, takes raw text.",
     )
 
+    # The step that scores the dev set.
+    SCORING: ClassVar = "do_predict"
+
     @property
     def scores(self) -> bool:
-        """Whether a dev set is scored."""
-        return self.do_predict
+        """Whether the dev set is scored."""
+        return bool(getattr(self, self.SCORING))
 
     @property
     def splits(self) -> dict[str, bool]:
-        """For each part of the data, by name, whether it is read."""
+        """By the name of each part of the data, whether it is read."""
         return {"train": self.do_train, "dev": self.do_predict}
+
+    def evaluates(self, patience: int) -> bool:
+        """Returns whether the dev set is scored during training, not only after it.
+
+        Args:
+          patience: `early_stopping_patience`.
+        """
+        return patience > 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,15 +112,17 @@ class EvaluatedSteps(Steps):
         False, Message("Predict the test set; with %s, after training.", Option("do_train"))
     )
 
-    @property
-    def scores(self) -> bool:
-        """Whether a dev set is scored."""
-        return self.do_eval
+    SCORING: ClassVar = "do_eval"
 
     @property
     def splits(self) -> dict[str, bool]:
-        """For each part of the data, by name, whether it is read."""
+        """By the name of each part of the data, whether it is read."""
         return {"train": self.do_train, "dev": self.do_eval, "test": self.do_predict}
+
+    def evaluates(self, patience: int) -> bool:
+        """Returns whether the dev set is scored during training, not only after it."""
+        del patience
+        return self.do_eval
 
 
 # The order in which `run.json` and the card of a model name options; others follow.
@@ -280,6 +293,11 @@ class FineTuning(Recipe):
     decoding: DecodingOptions | None = None
     tags: TagOptions | None = None
     features: FeatureOptions | None = None
+
+    @property
+    def is_feature_based(self) -> bool:
+        """Whether the options request a feature-based tagger."""
+        return bool(self.features and self.features.feature_based)
 
     def check_questions(self) -> None:
         """Checks the files and the windows of question answering."""

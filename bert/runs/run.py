@@ -37,9 +37,10 @@ def run(plan: "Plan", observers: Sequence[Observer] = ()) -> "Result":
 
             assert isinstance(plan, pretraining.PreTrainingPlan)
             return pretraining_run.run(plan, observers)
-        from bert.runs import exports, finetuning, finetuning_run
+        from bert.runs import finetuning, finetuning_run
 
         assert isinstance(plan, finetuning.FineTuningPlan)
-        result, exported = finetuning_run.run(plan, observers)
-    exports.check_refused(exported)
+        result, refusal = finetuning_run.run(plan, observers)
+    if refusal:
+        raise refusal
     return result

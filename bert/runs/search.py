@@ -22,10 +22,10 @@ from bert.files.json_text import finite
 from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
-from bert.options import Option
+from bert.options import Option, OptionError
 from bert.parts import Parts
-from bert.reports.run import make_runs_tables, write_runs_report
-from bert.runs import exports, finetuning, finetuning_run, identity, resources
+from bert.reports.run import make_runs_tables, mean_text, write_runs_report
+from bert.runs import finetuning, finetuning_run, identity, resources
 from bert.runs.finetuning import FineTuningPlan
 from bert.runs.plans import FolderState, Plan, Result
 from bert.runs.recipes import Search, value_text
@@ -131,7 +131,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
     is_chief = strategies.is_chief(plan.strategy)
     metric, step = plan.plans[0].task.metric, 0
     results: list[dict[str, Any]] = []
-    exported: dict[str, Sequence[exports.Parity]] = {}
+    refusals: dict[str, OptionError | None] = {}
     make_folder(folder)
     with plan.locked(folder):
         keeps_best = may_keep_best(search.shared.output)
@@ -150,7 +150,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
             scores: Mapping[str, Any] = {}
             try:
                 with seeded_with(seed):
-                    result, exported[trial.folder] = finetuning_run.run(
+                    result, refusals[trial.folder] = finetuning_run.run(
                         planned.renewed(), observers
                     )
                 scores, step = result.scores, result.step
@@ -176,13 +176,14 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                 gc.collect()
                 with seeded_with(recipe.seed):
                     [planned] = finetuning.plan(recipe)
-                    result, exported[best["folder"]] = finetuning_run.run(planned, first=tables)
+                    result, refusals[best["folder"]] = finetuning_run.run(planned, first=tables)
                 step = result.step
             _write_summary(folder, summary, points)
             if not keeps_best:
                 write_runs_report(folder, metric, points, best)
             # A refused export of another run does not end the search.
-            exports.check_refused(exported[best["folder"]])
+            if refusal := refusals[best["folder"]]:
+                raise refusal
     return Result(summary, step, resources.list_files(folder))
 
 
@@ -365,7 +366,7 @@ def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, 
         mark = "*" if each["point"].items() <= best.items() else ""
         failed = f"{len(each['failed'])} of {len(each['runs'])}" if each["failed"] else ""
         values = map(value_text, each["point"].values())
-        rows.append([mark, *values, *(_score_text(each, name) for name in names), failed])
+        rows.append([mark, *values, *(mean_text(each, name) for name in names), failed])
     if not any(row[-1] for row in rows[1:]):
         rows = [row[:-1] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -373,11 +374,6 @@ def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, 
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-
-
-def _score_text(point: Mapping[str, Any], name: str) -> str:
-    deviation = point["standard_deviation"].get(name)
-    return f"{point['mean'][name]:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
 
 
 def _say_best(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, Any]) -> str:
