@@ -440,6 +440,15 @@ def test_words_have_the_teachers_logits_whatever_windows_they_stand_in():
     [
         ({"scheme": "iobes"}, r"must decide the same as the student, tags of the scheme iobes"),
         ({"feature_based": True}, "must not be given with `feature_based`"),
+        (
+            {
+                "feature_based": True,
+                "do_train": False,
+                "do_eval": True,
+                "init_checkpoint": "teacher",
+            },
+            "must not be given with `feature_based`",
+        ),
         ({"teacher": "nowhere"}, "`teacher` must name a checkpoint"),
         ({"distill_layers": "5,6"}, "`distill_layers` must be uniform"),
     ],

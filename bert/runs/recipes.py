@@ -1,4 +1,4 @@
-"""Recipes: what a run is made from, as groups of options side by side."""
+"""Recipes: the groups of options that describe a run."""
 
 import dataclasses
 import itertools
@@ -10,6 +10,7 @@ from bert.export.formats import ExportOptions, read_exports
 from bert.options import (
     Message,
     Option,
+    OptionError,
     changed_options,
     joined,
     option,
@@ -48,13 +49,13 @@ class TrainingStep:
     do_train: bool = option(False, "Train the model.")
 
     def describe(self) -> Message:
-        """Returns what is done."""
+        """Returns the steps that are taken."""
         return joined([Option(name, True) for name, value in vars(self).items() if value], " ")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PreTrainingSteps(TrainingStep):
-    """What is done with a model that is pre-trained."""
+    """The steps of a pre-training run."""
 
     GROUP = "steps"
 
@@ -63,7 +64,7 @@ class PreTrainingSteps(TrainingStep):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Steps(TrainingStep):
-    """What is done with a model that is fine-tuned, whose predictions are scored."""
+    """The steps of a fine-tuning run whose predictions are scored."""
 
     GROUP = "steps"
 
@@ -100,7 +101,7 @@ class Steps(TrainingStep):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluatedSteps(Steps):
-    """What is done with a model that is evaluated on a dev set and predicts a test set."""
+    """The steps of a fine-tuning run that evaluates a dev set and predicts a test set."""
 
     GROUP = "steps"
 
@@ -125,7 +126,7 @@ class EvaluatedSteps(Steps):
         return self.do_eval
 
 
-# The order in which `run.json` and the card of a model name options; others follow.
+# The order of options in `run.json` and in the model card; others follow.
 _FIRST = (
     *("check", "bert_config_file", "init_checkpoint", "output_dir", "do_train", "learning_rate"),
     *("save_checkpoints_steps", "keep_checkpoint_max", "log_every_steps"),
@@ -156,7 +157,7 @@ _ORDERS = {
 
 
 def in_order(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options in the order in which files name them."""
+    """Returns options in their order in files."""
     order = _ORDERS["pre-training" if "objective" in options else "fine-tuning"]
     names = [name for name in order if name in options]
     return {name: options[name] for name in dict.fromkeys([*names, *options])}
@@ -164,12 +165,11 @@ def in_order(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """The command that a run belongs to, as `run.json` and the card of a model record it.
+    """The command of a run, as `run.json` and the model card record it.
 
     Attributes:
-      kind: The class of all its options, whose defaults need not be given; None for a run that is
-        described in Python.
-      values: Its options that are in no group of the recipe, by name.
+      kind: The class of all options of the command; None for a recipe made in Python.
+      values: The options of the command that are in no group of the recipe, by name.
     """
 
     kind: type | None = None
@@ -182,14 +182,14 @@ class Command:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What every recipe has.
+    """The groups that all recipes have.
 
     Attributes:
       model: The model to start from.
-      output: The folder, and what is saved in it.
-      compute: How and on which devices.
+      output: The output folder, and what is saved in it.
+      compute: The devices and the precision.
       seed: The seed of the initial weights, the data order and dropout.
-      command: The command that the run belongs to.
+      command: The command of the run.
     """
 
     model: ModelSource
@@ -215,7 +215,7 @@ class Recipe:
         return in_order(values)
 
     def shaping_options(self) -> dict[str, Any]:
-        """Returns by name the options of which another value makes another model."""
+        """Returns by name the options whose values shape the model."""
         shaping = {"seed": self.seed}
         for group in self.groups():
             shaping |= shaping_options(group)
@@ -238,9 +238,9 @@ class PreTraining(Recipe):
     """The recipe of a pre-training run.
 
     Attributes:
-      steps: What is done.
       data: The records.
-      schedule: What is learned how long at which learning rate.
+      steps: The steps of the run.
+      schedule: The objective, the learning rate and the length of training.
       evaluation: How many records are evaluated.
     """
 
@@ -252,12 +252,12 @@ class PreTraining(Recipe):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextModel(VocabularySource, ModelSource):
-    """The model that fine-tuning starts from, and how it reads texts."""
+    """The model that fine-tuning starts from, with its vocabulary and casing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CasedTextModel(TextModel):
-    """A model that is taken to be cased where nothing says so."""
+    """A model that is cased unless its folder or an option says otherwise."""
 
     LOWERS_BY_DEFAULT: ClassVar[bool] = False
 
@@ -267,18 +267,18 @@ class FineTuning(Recipe):
     """The recipe of a fine-tuning run.
 
     Attributes:
-      steps: What is done.
+      steps: The steps of the run.
       model: The model to start from.
-      data: The data set, as the options of a task name it.
-      lengths: How long sequences are.
-      schedule: What is trained how long at which learning rate.
-      evaluation: How batches are predicted, and when evaluations end training.
+      data: The data set; the class of the options determines the task.
+      lengths: The lengths of sequences.
+      schedule: The learning rate and the length of training.
+      evaluation: The sizes of batches of predictions, and early stopping.
       encoder: The layers between the encoder and the head.
-      export: In which formats the model is exported.
-      teacher: A model to learn from; None for none, and of tasks that have none.
-      decoding: Which spans are answers, of question answering.
-      tags: What the labels are, of tagging.
-      features: What a feature-based tagger reads.
+      export: The formats of exports.
+      teacher: A model to learn from, for classification and tagging.
+      decoding: The choice of answers, for question answering.
+      tags: The labels, for tagging.
+      features: The inputs of a feature-based tagger, for tagging.
     """
 
     steps: Steps
@@ -322,13 +322,19 @@ class FineTuning(Recipe):
           scored: The options of a search, all of which need scores.
           fetches: Whether a teacher of the hub that is not in the local cache is fetched.
         """
+        teacher = self.teacher if self.teacher and self.teacher.teacher else None
+        if teacher and self.is_feature_based:
+            template = "not be given with %s, whose features are fixed"
+            must = Message(template, Option("feature_based"))
+            remedy = "The teacher itself may be feature-based."
+            raise OptionError("teacher", must, teacher.teacher, remedy)
         task = self._open_student(self._make_context(config, tokenizer), scored)
-        if not self.steps.do_train or self.teacher is None or not self.teacher.teacher:
+        if teacher is None or not self.steps.do_train:
             return task
         from bert.runs.teachers import teach  # noqa: PLC0415 (few runs open another model)
 
         batch_size, folder = self.evaluation.predict_batch_size, self.output.output_dir
-        return teach(task, self.teacher, folder, batch_size, fetches=fetches)
+        return teach(task, teacher, folder, batch_size, fetches=fetches)
 
     def _open_student(self, context: "TaskContext", scored: Sequence[str]) -> Any:
         """Returns the task of the kind that the class of the data says, without a teacher."""
@@ -418,7 +424,7 @@ class Trial:
 
     Attributes:
       point: The values of the options that have several, by name.
-      recipe: The recipe, with a folder within the output folder of the search.
+      recipe: The recipe; its folder is in the output folder of the search.
     """
 
     point: Mapping[str, float]
@@ -435,9 +441,9 @@ class Search:
     """Several runs: with several seeds, and at each point of a grid of options.
 
     Attributes:
-      shared: What the runs have in common, with the folder that holds all of them.
+      shared: The recipe that the runs share, with the folder of the search.
       trials: The runs, point by point, at each point seed by seed.
-      num_runs: How many there are at each point.
+      num_runs: The number of runs at each point.
     """
 
     shared: FineTuning
@@ -478,12 +484,12 @@ class Search:
 
 
 def value_text(value: float) -> str:
-    """Returns a value as the names of folders have it."""
+    """Returns a value as it is in the names of folders."""
     return repr(value).removesuffix(".0")
 
 
 def _with_split_seed(data: Any, seed: int) -> Any:
-    """Returns a data set of which all runs hold out the same examples."""
+    """Returns a data set with the seed of the first run for its split, so that all are equal."""
     if isinstance(data, DataFiles) and data.split_seed is None:
         return dataclasses.replace(data, split_seed=seed)
     return data

@@ -11,10 +11,7 @@ from absl import logging
 import tokenization
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
-from bert.options import Message, Option, OptionError
-from bert.tasks.distillation import Layers, TeacherModel
 from bert.tasks.features import FeatureTagger
-from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tagger import Predictions, Tagging
 from bert.tasks.tagging.word_features import FeatureBatches, WordFeatures, compact
@@ -45,16 +42,6 @@ class FeatureTagging(Tagging):
             "feature_layers": self.layers,
             "lstm_size": self.lstm_size,
         }
-
-    def with_teacher(
-        self, model: TeacherModel, layers: Layers | None, options: TeacherOptions
-    ) -> Tagging:
-        raise OptionError(
-            "teacher",
-            Message("not be given with %s, whose features are fixed", Option("feature_based")),
-            options.teacher,
-            "The teacher itself may be feature-based.",
-        )
 
     def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
         if self.config.is_word_vectors and part != ASKED:
