@@ -109,7 +109,7 @@ def test_another_training_is_not_taken_for_the_one_in_the_folder(
 def test_who_means_it_goes_on_with_changes(command, tmp_path, log):
     changes = {"num_train_epochs": 2.0, "resume_with_changes": True}
     run_classifier.run(command(**changes))
-    assert "Going on with changes: --num_train_epochs is 1.0 there and 2.0 now." in log.text
+    assert "Resuming with changes: --num_train_epochs is 1.0 there and 2.0 now." in log.text
     assert "Resuming from step 2" in log.text
     # From then on, it is that training.
     run_classifier.run(command(num_train_epochs=2.0))
@@ -145,7 +145,7 @@ def test_where_nothing_is_trained_yet_it_begins_anew(command, tmp_path, log):
     run = json.loads((out / "run.json").read_text())
     (out / "run.json").write_text(json.dumps({**run, "ended": False}))
     run_classifier.run(command(init_checkpoint=str(tmp_path / "init_2.ckpt"), learning_rate=0.0))
-    assert "training begins anew there" in log.text
+    assert "training starts over there" in log.text
     stored = checkpoint.Stored.open(str(out)).read(["bert/embeddings/word_embeddings"])
     assert (stored["bert/embeddings/word_embeddings"] == np.float32(0.02)).all()
     assert json.loads((out / "run.json").read_text())["made_of"]["--learning_rate"] == 0.0

@@ -1,4 +1,4 @@
-"""Exports of a fine-tuned model, each compared with the model itself before it gets its place."""
+"""Exports a fine-tuned model, and compares each export with the model before it is kept."""
 
 import contextlib
 import dataclasses
@@ -27,13 +27,13 @@ from bert.tasks.task import Arrays, Inputs, Outputs, Part, Task, at_precision
 from bert.training.evaluation import Predictor
 from bert.training.lengths import by_length
 
-# Beside each export, what the comparison has found.
+# The file with the result of the comparison, in the folder of an export.
 PARITY = "parity.json"
 
-# Calls of which the median is told.
+# The number of timed calls, whose median is logged.
 _CALLS = 9
 _BATCH_SIZE = 32
-# Scores that differ by less are the same: sums in another order give other last digits.
+# Scores that differ by less are equal: sums in another order differ in the last digits.
 _ROUNDING = 1e-6
 
 Runtime = Callable[[Arrays], Mapping[str, np.ndarray]]
@@ -41,19 +41,19 @@ Runtime = Callable[[Arrays], Mapping[str, np.ndarray]]
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """What a comparison of an export with the float32 model has found.
+    """The result of comparing an export with the float32 model.
 
     Attributes:
-      export: What was compared.
-      metric: The score that counts.
-      examples: How many there are in the dev set; 0 where there is none.
-      score: The export's; None where the dev set has no answers.
-      float32_score: The model's.
-      largest_difference: The largest of probabilities; of what is no probability, of the score.
+      export: The export.
+      metric: The name of the main score.
+      examples: The number of dev examples; 0 without a dev set.
+      score: The score of the export; None where the dev set has no answers.
+      float32_score: The score of the model.
+      largest_difference: The largest difference of a probability, or of a predicted number.
       bytes: The size of all files of the export.
-      max_score_loss: What is allowed.
-      counts_examples: Whether the score is the part of the examples that are right, of which one
-        may be lost where any loss is allowed: a single one of few examples is no measure.
+      max_score_loss: The largest loss that is allowed.
+      counts_examples: Whether the score is the fraction of correct examples. One of them may be
+        lost where any loss is allowed, since a single one of few examples is no measure.
     """
 
     export: Export
@@ -68,14 +68,14 @@ class Parity:
 
     @property
     def score_loss(self) -> float | None:
-        """How much lower the export's score is."""
+        """The score of the model minus the score of the export."""
         if self.score is None or self.float32_score is None:
             return None
         return self.float32_score - self.score
 
     @property
     def is_refused(self) -> bool:
-        """Whether more is lost than is allowed; a score that is no number is lost."""
+        """Whether the loss is larger than allowed; a score that is NaN is lost."""
         if self.score_loss is None:
             return False
         if self.num_lost is not None:
@@ -84,20 +84,20 @@ class Parity:
 
     @property
     def num_lost(self) -> int | None:
-        """How many examples fewer are right, where the score counts them."""
+        """The number of correct examples that are lost, where the score counts examples."""
         if not self.counts_examples or self.score_loss is None or math.isnan(self.score_loss):
             return None
         return round(self.score_loss * self.examples)
 
     @property
     def num_allowed(self) -> int:
-        """How many examples may be lost, where the score counts them."""
+        """The number of examples that may be lost, where the score counts examples."""
         if not self.max_score_loss:
             return 0
         return max(math.floor((self.max_score_loss + _ROUNDING) * self.examples), 1)
 
     def describe_loss(self) -> str:
-        """Returns what an export loses, for messages."""
+        """Returns the loss of an export, for messages."""
         text = (
             f"{self.score_loss:.4g} of {self.metric} ({self.score:.4f}, float32 "
             f"{self.float32_score:.4f})"
@@ -108,12 +108,11 @@ class Parity:
         return f"{text}, {self.num_lost} of {self.examples} examples, where {allowed} allowed"
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what `parity.json` holds."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        export = fields.pop("export")
-        del fields["counts_examples"]
-        named = {"format": export.format, "precision": export.precision}
-        return {**named, **fields, "score_loss": self.score_loss}
+        """Returns the contents of `parity.json`."""
+        values = {**vars(self), "score_loss": self.score_loss}
+        export = values.pop("export")
+        del values["counts_examples"]
+        return {"format": export.format, "precision": export.precision, **values}
 
     def describe(self) -> str:
         """Returns a line for the log."""
@@ -135,11 +134,11 @@ class Exporter:
 
     Args:
       folder: The output folder.
-      max_score_loss: How much lower the score of an export may be.
-      task: What the model does.
-      model: That of `Task.make_model`, with its weights.
-      inputs: The dev set, as `Task.make_inputs` gives it; None where none is asked for.
-      beside: By name, what describes the model to those that run it elsewhere.
+      max_score_loss: The largest loss of the score that is allowed.
+      task: The task of the model.
+      model: The trained model, made by `Task.make_model`.
+      inputs: The inputs of the dev set, made by `Task.make_inputs`, if there are any.
+      beside: By name, the contents of the files that describe the model to other programs.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class Exporter:
             self._outputs = [*self._run(self._predict)]
 
     def __call__(self, export: Export) -> Parity:
-        """Writes an export, and puts it in its place unless it is refused."""
+        """Writes an export, and keeps it unless it is refused."""
         place = owned.claim_tree(self._folder, export.name)
         with contextlib.suppress(_RefusedError), replace_folder(place) as partial:
             self._write(partial, export)
@@ -172,7 +171,7 @@ class Exporter:
             parity = self._compare(export, runtime, _size(partial))
             logging.info("Export %s: %s.", export.name, parity.describe())
             if self._inputs is not None:
-                self._tell_latency(export, runtime)
+                self._log_latency(export, runtime)
             if parity.is_refused:
                 logging.warning(
                     "The export loses more than %s, so it is not written.",
@@ -233,12 +232,12 @@ class Exporter:
         for (numbers, own), (_, other) in zip(self._outputs, outputs, strict=True):
             rows = {name: each[numbers] for name, each in self._inputs.arrays.items()}
             one, two = (self._task.probabilities(rows, each) for each in (own, other))
-            # A NaN is the largest of all.
+            # `maximum` returns a NaN if there is one.
             largest = float(np.maximum(largest, np.abs(one - two).max(initial=0.0)))
         return float(f"{largest:.6g}")
 
-    def _tell_latency(self, export: Export, runtime: Runtime) -> None:
-        """Tells how long an example of the middle length takes, which no file holds."""
+    def _log_latency(self, export: Export, runtime: Runtime) -> None:
+        """Logs the time for an example of the median length."""
         assert self._inputs is not None
         names = list(self._model.input)
         arrays = self._inputs.arrays
@@ -288,7 +287,7 @@ def run(
 
 
 def make_sections(parities: Sequence[Parity]) -> list[Section]:
-    """Returns what a page shows of exports."""
+    """Returns the section of a page that compares the exports with the model."""
     compared = [each for each in parities if each.examples]
     if not compared:
         return []
@@ -333,7 +332,7 @@ def _open(folder: str, export: Export) -> Runtime:
     signature = loaded.signatures["features"]
 
     def call(inputs: Arrays) -> dict[str, np.ndarray]:
-        # The functions of what is loaded live as long as it does.
+        # The loaded model must outlive its functions.
         assert loaded is not None
         values = {name: tf.constant(each, tf.int32) for name, each in inputs.items()}
         return {name: each.numpy() for name, each in signature(**values).items()}

@@ -1,8 +1,8 @@
 """The identity of a training run, and the environment that `run.json` records beside it.
 
-A run resumes the training run in its output folder if both are the same: their options that shape
-the model, their data and the weights that they started from. Workers compare their options before
-they read any data, and the rest after.
+A run resumes the training run in its output folder if both have the same identity: the options that
+shape the model, the data and the initial weights. Workers compare their options before they read
+any data, and the rest afterwards.
 """
 
 import contextlib
@@ -28,21 +28,21 @@ from bert.weights.checkpoint import Stored, describe_weights
 from modeling import BertConfig
 
 _ROOT = Path(__file__).parents[2]
-# Flags that give a path.
+# Flags whose value is a path.
 _PATH = re.compile("_(checkpoint|dir|file|handle)$|^--(teacher|word_vectors)$")
-# Of a folder, the files whose names say that they are a part of a data set.
+# The names of files of data sets.
 _DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parquet)")
 
 
 def of_training(
     shaping: Mapping[str, Any], init: Stored | None, data: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what a training run is made of, by name; another value of any makes another model.
+    """Returns the identity of a training run: by name, the values that shape the model.
 
     Args:
       shaping: The options that shape the model.
-      init: The weights that it starts from.
-      data: By name what it is trained on, with `sha256`.
+      init: The initial weights.
+      data: By name, descriptions of the data, with `sha256`.
     """
     options = {f"--{name}": value for name, value in in_order(shaping).items()}
     return {**options, "--init_checkpoint": describe_weights(init), **data}
@@ -51,7 +51,8 @@ def of_training(
 def describe(options: Mapping[str, Any], strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """Returns the environment of a training run: options, versions, devices and data files.
 
-    It is fit for JSON, is never compared and has no times: a run leaves the same when repeated.
+    The values are fit for JSON and never compared. They contain no times, so that a repeated run
+    records the same.
     """
     gpus = tf.config.list_physical_devices("GPU")
     names = [tf.config.experimental.get_device_details(each).get("device_name") for each in gpus]
@@ -74,7 +75,7 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         f"--{name}": value
         for name, value in in_order(options).items()
-        # A folder knows its own place, and may be moved.
+        # The folder may be moved.
         if name != "output_dir" and not is_of_model_folder(value)
     }
 
@@ -91,8 +92,7 @@ def _versions() -> dict[str, str | None]:
 def shared_by_workers(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns by name what workers must have in common before they read anything.
 
-    Files may be elsewhere on other machines, so their content counts instead of their names. It is
-    compared when they are read.
+    Paths may differ between machines. The content of files is compared when they have been read.
     """
     flags = {name: value for name, value in flags_of(options).items() if not _PATH.search(name)}
     versions = {f"the version of {name}": value for name, value in _versions().items()}
@@ -125,23 +125,23 @@ def shared_after_reading(
 
 @functools.cache
 def _digest_code() -> str:
-    """Returns a digest of the project's own modules that a training may run."""
+    """Returns a digest of the project's modules."""
     paths = [*_ROOT.glob("*.py"), *(_ROOT / "bert").rglob("*.py")]
     if not (_ROOT / "pyproject.toml").is_file():
-        # Beside installed modules lie those of others.
+        # The folder of installed packages holds other projects, too.
         paths = [path for path in paths if "bert" in path.relative_to(_ROOT).parts]
     return fingerprints.of_files([str(path) for path in sorted(paths)])[:12]
 
 
 def _data_files(options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yields the files of data as the user named them, with their bytes."""
+    """Yields the paths of data files as the user gave them, with their sizes."""
     for name, value in in_order(options).items():
         if value and name == "data_dir":
             paths = [os.path.join(value, each) for each in sorted(list_folder(value))]
             paths = [path for path in paths if _DATA.fullmatch(os.path.basename(path))]
         elif value and name.endswith("_file") and name not in ("vocab_file", "bert_config_file"):
             paths = []
-            # Of a model that is trained further, the file for predictions may be gone.
+            # A file that is not used by this run may be gone.
             with contextlib.suppress(ValueError):
                 paths = match_files(value, name)
         else:
@@ -150,7 +150,7 @@ def _data_files(options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _version() -> str | None:
-    """Returns that of the project, which need not be installed."""
+    """Returns the version of the project, which need not be installed."""
     project = _ROOT / "pyproject.toml"
     if project.is_file():
         match = re.search(r'^version = "(.*)"$', project.read_text(encoding="utf-8"), re.M)

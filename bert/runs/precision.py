@@ -1,4 +1,4 @@
-"""What `--precision=auto` stands for: the precision in which this machine trains faster."""
+"""The choice of `precision="auto"`: the precision in which this machine trains faster."""
 
 import functools
 import itertools
@@ -14,17 +14,17 @@ from bert.training.seeds import seeded_with
 from bert.weights import provenance
 
 FAST = "mixed_bfloat16"
-# In all; each precision has half of it, by turns, and some rounds at least.
+# The time of all measurements, shared by both precisions in turns, and the least number of rounds.
 _SECONDS = 0.2
 _LEAST_ROUNDS = 3
-# What is measured, tokens at once: a layer's activations no longer fit in a core's cache.
+# The tokens of a measurement: enough that a layer's activations do not fit in a core's cache.
 _ROWS, _LENGTH = 8, 128
-# So much less time it must take, for what is a little faster is not worth its rounding.
+# The least gain of bfloat16; a smaller one is not worth its rounding.
 _LEAST_GAIN = 0.1
 
 
 def choose(folders: Iterable[str], config: modeling.BertConfig) -> str:
-    """Returns the precision in which training in one of some folders began, or else the faster."""
+    """Returns the precision of a training run in one of the folders, or else the faster one."""
     for folder in folders:
         if begun := provenance.read(folder).get("made_of", {}).get("--precision"):
             logging.info("Precision: %s, in which the training in %s began.", begun, folder)
@@ -33,9 +33,9 @@ def choose(folders: Iterable[str], config: modeling.BertConfig) -> str:
 
 
 def measure(hidden_size: int, intermediate_size: int) -> str:
-    """Returns the precision in which a layer of these widths is trained faster on this machine.
+    """Returns the precision in which a layer of these widths trains faster on this machine.
 
-    Instructions for bfloat16 do not tell: some processors have them and are slower with them.
+    It is measured, since some processors have instructions for bfloat16 and are slower with them.
     """
     usual, fast = measure_times(hidden_size, intermediate_size)
     chosen = FAST if fast < (1 - _LEAST_GAIN) * usual else "float32"
@@ -48,12 +48,12 @@ def measure(hidden_size: int, intermediate_size: int) -> str:
 
 @functools.cache
 def measure_times(hidden_size: int, intermediate_size: int) -> tuple[float, float]:
-    """Returns the seconds of such a layer's training in float32 and in bfloat16, measured once."""
+    """Returns the seconds of a layer's training step in float32 and in bfloat16, measured once."""
     config = modeling.BertConfig(
         vocab_size=1,
         hidden_size=hidden_size,
         num_hidden_layers=1,
-        # The paper's heads have 64 numbers.
+        # The size of the paper's heads is 64.
         num_attention_heads=1 if hidden_size % 64 else hidden_size // 64,
         intermediate_size=intermediate_size,
     )
@@ -73,14 +73,14 @@ def _make_step(precision: str, config: modeling.BertConfig) -> Callable[[], None
     def step() -> None:
         with fused_chains(encoder), tf.GradientTape() as tape:
             outputs = encoder(inputs, input_mask)[-1]
-        # Read, since a GPU may still be at it.
+        # Reading the result waits for a GPU.
         tape.gradient(outputs, variables)[-1].numpy()
 
     return step
 
 
 def _measure(steps: Sequence[Callable[[], None]]) -> list[float]:
-    """Returns the seconds of each step, at best."""
+    """Returns the shortest time of each step, in seconds."""
     for step in steps:
         # The first call compiles.
         step()

@@ -1,4 +1,4 @@
-"""The parts that every plan has: devices, model, precision, output folder, memory and disk."""
+"""The parts of every plan: devices, model, precision, output folder, memory and disk."""
 
 import dataclasses
 import functools
@@ -26,13 +26,13 @@ from modeling import BertConfig
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What a training run needs memory and disk for.
+    """The sizes that decide how much memory and disk a training run needs.
 
     Attributes:
       num_sequences: Sequences of a batch.
       length: Tokens per sequence.
       num_predictions: Masked tokens per sequence.
-      num_weights_alone: Checkpoints without the optimizer's slots.
+      num_weights_alone: Number of checkpoints without the optimizer's slots.
     """
 
     num_sequences: int
@@ -52,11 +52,11 @@ def open_devices(
     """Adds the devices; returns their strategy and their number.
 
     Args:
-      parts: Of the plan.
-      compute: Which devices are asked for.
+      parts: Records what is found.
+      compute: The requested devices.
       options: All options of the run, in which workers must agree.
-      strategy: One that was made before, or None.
-      is_trial: Whether a worker is looked at alone.
+      strategy: A strategy that was opened before, if any.
+      is_trial: Whether one of several workers is checked alone.
     """
 
     def open_strategy() -> tf.distribute.Strategy:
@@ -184,10 +184,10 @@ def add_folder(
     """Adds the output folder and its lock.
 
     Args:
-      parts: Of the plan.
+      parts: Records what is found.
       output_dir: The folder.
-      check: Checks what is in it.
-      is_training: Whether something is trained there.
+      check: Checks the files in the folder.
+      is_training: Whether the run trains in the folder.
     """
 
     def check_all() -> None:
@@ -242,7 +242,7 @@ def add_needs(
 
 
 def describe_init(init: Any) -> str:
-    """Returns what a plan says of weights that a model starts from, if any."""
+    """Returns the line of a plan on the initial weights, if there are any."""
     return "of the shape that the configuration asks for" if init else ""
 
 
@@ -259,5 +259,5 @@ def no_weights(folder: str) -> OptionError:
 
 
 def list_files(folder: str) -> list[str]:
-    """Returns the paths of what runs have written in an output folder."""
+    """Returns the paths of the files that runs have written in an output folder."""
     return [os.path.join(folder, name) for name in sorted(owned.read_names(folder))]

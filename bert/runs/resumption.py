@@ -1,4 +1,4 @@
-"""How far a training run goes, and from where: the one in the output folder, or a new one."""
+"""Where a training run starts: it resumes the one in the output folder, or starts over."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ class Training:
 
     Attributes:
       num_train_steps: The last step; None where a clock ends the run.
-      made_of: What it is made of, by name; another value of any makes another model.
+      made_of: The identity of the run: by name, the values that shape the model.
       init: The weights to start from; None for random ones.
-      begins_anew: Whether checkpoints in the folder are those of another training run.
-      has_ended: Whether the folder has the finished weights of this run and no checkpoint any more,
-        so that nothing is left to train.
+      begins_anew: Whether checkpoints in the folder are of another training run.
+      has_ended: Whether nothing is left to train: the folder has the final weights of this run and
+        no checkpoint any more.
     """
 
     num_train_steps: int | None
@@ -42,25 +42,27 @@ class Training:
         return self.num_train_steps
 
     def describe(self) -> str:
-        """Returns how many steps there are."""
+        """Returns the number of steps."""
         steps = self.num_train_steps
         return "as many as there is time for" if steps is None else f"{steps:,} in all"
 
     def record(self, folder: str, environment: Mapping[str, Any]) -> None:
-        """Records in a folder that this is the training run there, and its environment."""
-        steps = self.num_train_steps
+        """Records the training run and its environment in `run.json`."""
         if self.begins_anew:
-            # Killed before it has its own, this run would resume from another's.
+            # If this run is killed before its first checkpoint, it must not resume another's.
             checkpoint.Checkpoints(folder).remove(0)
-        provenance.begin(folder, self.made_of, steps, environment, begins_anew=self.begins_anew)
+        provenance.begin(
+            *(folder, self.made_of, self.num_train_steps, environment),
+            begins_anew=self.begins_anew,
+        )
 
 
 def check_apart(output_dir: str, paths: Mapping[str, str | None]) -> None:
-    """Checks that no file that is read is one that a training run deletes or replaces.
+    """Checks that a training run reads none of the files that it deletes or replaces.
 
     Args:
       output_dir: The folder of the run.
-      paths: By option, what is read.
+      paths: By option, the path that is read.
 
     Raises:
       OptionError: naming the option.
@@ -72,8 +74,8 @@ def check_apart(output_dir: str, paths: Mapping[str, str | None]) -> None:
                 Message("not be of the run in %s, which replaces its files", _FOLDER),
                 path,
                 Message(
-                    "To go on with that run, give what it began with, or nothing; to begin "
-                    "another with it, give another %s.",
+                    "To resume that run, give the path that it started with, or none; to start "
+                    "another run from this path, give another %s.",
                     _FOLDER,
                 ),
             )
@@ -89,18 +91,18 @@ def plan_training(
     """Returns a training run, checked against the one in the output folder, if there is one.
 
     Args:
-      output: The folder, and whether what is in it is deleted or may be of another run.
+      output: The folder, and whether its files are deleted or may be of another run.
       num_train_steps: The last step; None where a clock ends the run.
       init: The weights to start from, or None.
-      made_of: As `identity.of_training` returns it.
+      made_of: The identity of the run, as `identity.of_training` returns it.
       paths: By option, other files that are read.
 
     Raises:
-      ValueError: where the run there is made of something else, naming it.
+      ValueError: naming the difference where the run in the folder is another one.
     """
     check_apart(output.output_dir, paths)
     if output.overwrite_output_dir and init:
-        # Damaged weights would be found when what is there is deleted already.
+        # Damaged weights must be found before anything is deleted.
         init.read()
     if output.overwrite_output_dir:
         return Training(num_train_steps, made_of, init, begins_anew=True)
@@ -112,42 +114,42 @@ def plan_training(
             folder, differences, Training(num_train_steps, made_of, init)
         )
     if differences and step_of(latest) == 0:
-        logging.info("Nothing is trained yet in %s, so training begins anew there.", folder)
+        logging.info("Nothing is trained yet in %s, so training starts over there.", folder)
         return Training(num_train_steps, made_of, init, begins_anew=True)
     if differences and not output.resume_with_changes:
         raise _describe_other(
             folder,
             differences,
             Message(
-                "Go on with what it was made of; or give another %s, or %s to delete what is "
-                "there; or %s to go on from its last checkpoint all the same.",
+                "Give the same values; or give another %s, or %s to delete what is there; or %s "
+                "to resume from its last checkpoint all the same.",
                 *(_FOLDER, Option("overwrite_output_dir"), Option("resume_with_changes")),
             ),
         )
     if differences:
-        logging.warning("Going on with changes: %s.", "; ".join(differences))
+        logging.warning("Resuming with changes: %s.", "; ".join(differences))
     return Training(num_train_steps, made_of, init)
 
 
 def _were_deleted(folder: str) -> bool:
-    """Returns whether the checkpoints of a training that has ended are gone, if listed still.
+    """Returns whether the checkpoints of a training run that has ended were deleted by its user.
 
-    The checkpoint of step 0 does not count: no training resumes from it.
+    They may still be listed. The checkpoint of step 0 does not count: no run resumes from it.
     """
     has_ended = bool(provenance.read(folder).get("ended"))
     return has_ended and not any(map(step_of, weight_files(folder)))
 
 
 def _plan_without_checkpoint(folder: str, differences: Sequence[str], plan: Training) -> Training:
-    """Returns the plan for a folder without checkpoints, whose finished weights are not replaced.
+    """Returns the training run for a folder without checkpoints; it replaces no final weights.
 
     Raises:
-      ValueError: where a training has ended there that is another one, or an unknown one.
+      ValueError: where another training run, or an unknown one, has ended there.
     """
     run, has_weights = provenance.read(folder), f"{WEIGHTS}.index" in weight_files(folder)
     if not has_weights and not run.get("ended"):
         return dataclasses.replace(plan, begins_anew=True)
-    # Another kind of training has other data; a folder without `run.json` does not say which.
+    # Pre-training and fine-tuning record different data; without `run.json`, nothing is recorded.
     unknown = [
         f"{name} is not known"
         for name, value in plan.made_of.items()
@@ -158,20 +160,20 @@ def _plan_without_checkpoint(folder: str, differences: Sequence[str], plan: Trai
             folder,
             differences,
             Message(
-                "It has ended, and has no checkpoint to go on from. Give another %s, or %s to "
+                "It has ended, and has no checkpoint to resume from. Give another %s, or %s to "
                 "delete what is there and start over.",
                 *(_FOLDER, Option("overwrite_output_dir")),
             ),
         )
     if has_weights:
-        logging.warning("Nothing to train: the training in %s has ended.", folder)
+        logging.warning("Nothing to train: the training run in %s has ended.", folder)
     return dataclasses.replace(plan, begins_anew=not has_weights, has_ended=has_weights)
 
 
 def _describe_other(folder: str, differences: Sequence[str], remedy: Message) -> OptionError:
     text = f"Of the one in {folder!r}, {'; '.join(differences)}."
     return OptionError(
-        "output_dir", "hold the same training, if any", remedy=joined([text, remedy], " ")
+        "output_dir", "hold the same training run, if any", remedy=joined([text, remedy], " ")
     )
 
 
@@ -180,11 +182,11 @@ def find_weights(output: Output, init: Stored | None) -> Stored | None:
 
     Args:
       output: The folder, and whether its weights may be of another run.
-      init: The weights that `init_checkpoint` names. Where they are in that folder, they are
-        used; else they must be what its weights were trained from.
+      init: The weights that `init_checkpoint` names. If they are in that folder, they are used;
+        else the weights in the folder must have been trained from them.
 
     Raises:
-      ValueError: where they are other weights.
+      ValueError: where the weights in the folder were trained from others.
     """
     folder = output.output_dir
     trained = checkpoint.find_trained(folder)
@@ -202,7 +204,7 @@ def find_weights(output: Output, init: Stored | None) -> Stored | None:
             "init_checkpoint",
             Message("name weights in %s, or what they were trained from", _FOLDER),
             remedy=Message(
-                "Of those in %r, %s. Leave %s out to use them, or give another %s.",
+                "In %r, %s. Leave %s out to use the weights there, or give another %s.",
                 *(folder, differences[0], Option("init_checkpoint"), _FOLDER),
             ),
         )

@@ -1,13 +1,15 @@
-"""A training, or several: with several seeds, and at each point of a grid of flags' values.
+"""A search: runs with several seeds, and at each point of a grid of options.
 
-Small sets make BERT's fine-tuning unstable: some seeds learn nothing (paper, section 4.1). Which
-learning rate, batch size and number of epochs suit a task is tried out (paper, appendix A.3).
+Fine-tuning on small sets is unstable: some seeds learn nothing (paper, section 4.1). The learning
+rate, the batch size and the number of epochs that suit a task are tried (paper, appendix A.3).
 """
 
 import dataclasses
 import gc
+import itertools
 import json
 import math
+import operator
 import os
 import statistics
 from collections.abc import Collection, Mapping, Sequence
@@ -38,7 +40,7 @@ from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES
 
-# What `--output_dir` holds in the end, for programs and for people.
+# The files of the results, for programs and for people.
 SUMMARY, TABLE = "runs.json", "runs.txt"
 
 _BASELINE = "baseline"
@@ -109,7 +111,7 @@ def plan(
 
 
 def has_ended(folder: str) -> bool:
-    """Returns whether a run is trained to its end."""
+    """Returns whether a training run has ended."""
     return bool(provenance.read(folder).get("ended"))
 
 
@@ -209,9 +211,9 @@ def _point_text(point: Mapping[str, float]) -> str:
 
 
 def may_keep_best(output: Output) -> bool:
-    """Returns whether `--output_dir` has room for the best model, and warns where it has not.
+    """Returns whether the best model may be copied to the output folder; warns where it may not.
 
-    There is none beside other weights: those that somebody put there, or of a training there.
+    It may not where the folder has other weights: of a single training run, or not of any run.
     """
     folder, overwrites = output.output_dir, output.overwrite_output_dir
     names = owned.read_names(folder)
@@ -233,7 +235,7 @@ def may_keep_best(output: Output) -> bool:
 
 
 def _is_of_one(folder: str) -> bool:
-    """Returns whether a training by itself has left what is in a folder, and not several runs."""
+    """Returns whether the files in a folder are of a single training run, not of a search."""
     flags = provenance.read(folder).get("ran_with", {}).get("flags")
     if flags is None:
         return False
@@ -243,11 +245,11 @@ def _is_of_one(folder: str) -> bool:
 
 
 def keep_model(source: str, folder: str) -> None:
-    """Copies the model that a training has left from its folder to another; weights come last."""
+    """Copies the model of a training run from its folder to another; the weights come last."""
     weights = os.path.join(folder, WEIGHTS)
     stored = ModelFolder(source).stored
     index = f"{weights}.index"
-    # It holds checksums of all tensors.
+    # The index has checksums of all tensors.
     if not tf.io.gfile.exists(index) or read_file(index) != read_file(f"{stored.prefix}.index"):
         saving.remove(weights)
     for name in MODEL_FILES:
@@ -261,7 +263,7 @@ def keep_model(source: str, folder: str) -> None:
 
 
 def _fill_scores(results: Sequence[dict[str, Any]]) -> None:
-    """Gives runs that have diverged the names of the others' scores, none of them a number."""
+    """Sets all scores of runs that have diverged to NaN."""
     numbers = {
         name: math.nan
         for each in results
@@ -275,13 +277,12 @@ def _fill_scores(results: Sequence[dict[str, Any]]) -> None:
 def _group(
     points: Sequence[Mapping[str, float]], results: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Returns the results at each point, summed up."""
-    grouped: list[tuple[Mapping[str, float], list[Mapping[str, Any]]]] = []
-    for point, result in zip(points, results, strict=True):
-        if not grouped or grouped[-1][0] != point:
-            grouped.append((point, []))
-        grouped[-1][1].append(result)
-    return [{"point": dict(point), **_average(runs)} for point, runs in grouped]
+    """Returns the runs of each point, with their mean scores."""
+    pairs = zip(points, results, strict=True)
+    return [
+        {"point": dict(point), **_average([result for _, result in group])}
+        for point, group in itertools.groupby(pairs, key=operator.itemgetter(0))
+    ]
 
 
 def _average(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -300,9 +301,9 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
-    """Returns what is told of all points: themselves, and the best one's best run.
+    """Returns the results of all points, and the best run.
 
-    Best is the highest mean, and there the highest score; of equals, the first.
+    The best point has the highest mean, its best run the highest score, the first of equals.
     """
     for each in points:
         scores = {run["seed"]: run["scores"] for run in each["runs"]}
@@ -310,14 +311,14 @@ def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
         each["failed"] = failed
     point = max(points, key=lambda each: _rank(each["mean"][metric]))
     best = max(point["runs"], key=lambda run: _rank(run["scores"][metric]))
-    told = {name: best[name] for name in ("folder", "seed")}
+    chosen = {name: best[name] for name in ("folder", "seed")}
     if not point["point"]:
-        return {**{name: point[name] for name in point if name != "point"}, "best": told}
-    return {"points": list(points), "best": {**point["point"], **told}}
+        return {**{name: point[name] for name in point if name != "point"}, "best": chosen}
+    return {"points": list(points), "best": {**point["point"], **chosen}}
 
 
 def _has_learned(scores: Mapping[str, Any], metric: str) -> bool:
-    """Returns whether a run is better than guessing, as far as there is a score of guessing."""
+    """Returns whether a run is better than the baseline, if there is one."""
     return not (math.isnan(scores[metric]) or scores[metric] <= scores[_BASELINE])
 
 
@@ -338,19 +339,19 @@ def _write_summary(
     logging.info("***** %s *****", title)
     for line in lines:
         logging.info("  %s", line)
-    said = _say_best(points, metric, summary["best"])
-    logging.info("%s", said)
+    sentence = _say_best(points, metric, summary["best"])
+    logging.info("%s", sentence)
     _warn_of_failed(points, metric)
     texts = {
         SUMMARY: json.dumps(finite(summary), indent=2, ensure_ascii=False),
-        TABLE: "\n".join([title, "", *lines, "", said]),
+        TABLE: "\n".join([title, "", *lines, "", sentence]),
     }
     for name, text in texts.items():
         write_text(owned.claim(folder, name), f"{text}\n")
 
 
 def _lines(point: Mapping[str, Any]) -> list[str]:
-    """Returns what came of several runs, a line for each score."""
+    """Returns a line for each score of several runs."""
     lines = []
     for name, mean in point["mean"].items():
         each = ", ".join(f"{run['scores'][name]:.4f}" for run in point["runs"])
@@ -359,7 +360,7 @@ def _lines(point: Mapping[str, Any]) -> list[str]:
 
 
 def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each point, below one of the columns' names; the best has a mark."""
+    """Returns a header and a line for each point; the best point has a mark."""
     names = [metric, *(name for name in points[0]["mean"] if name == f"test_{metric}")]
     rows = [["", *points[0]["point"], *names, "learned nothing"]]
     for each in points:
@@ -377,7 +378,7 @@ def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, 
 
 
 def _say_best(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, Any]) -> str:
-    """Returns which run is the best, and by what."""
+    """Returns a sentence on the best run."""
     means = [_rank(each["mean"][metric]) for each in points]
     chosen = points[means.index(max(means))]
     scores = [_rank(run["scores"][metric]) for run in chosen["runs"]]
@@ -399,7 +400,7 @@ def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
     if not failed:
         return
     runs = [run for each in points for run in each["runs"]]
-    # Of a run that has diverged, there is none.
+    # A run that has diverged has no baseline.
     baselines = list(filter(math.isfinite, (run["scores"][_BASELINE] for run in runs)))
     logging.warning(
         "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "

@@ -1,4 +1,4 @@
-"""Teachers: models that a student learns from, opened by name and handed to the student's task."""
+"""Opens the teacher of a run and gives it to the task of the student."""
 
 import functools
 import os
@@ -23,20 +23,19 @@ TaskType = TypeVar("TaskType", bound=Any)
 def teach(
     task: TaskType, options: Teacher, output_dir: str, batch_size: int, *, fetches: bool = True
 ) -> TaskType:
-    """Returns the task of a student with the teacher that the options name, if there is one.
+    """Returns the task of a student with the teacher that the options name.
 
     Args:
       task: The task of the student.
-      options: The teacher, and what is learned from it.
+      options: The options of the teacher.
       output_dir: The folder of the student.
-      batch_size: Examples that the teacher answers in one step.
+      batch_size: The number of examples in a prediction step of the teacher.
       fetches: Whether a teacher of the hub that is not in the local cache is fetched.
 
     Raises:
       ValueError: where the teacher has another task, or its layers cannot be learned.
     """
-    if options.teacher is None:
-        return task
+    assert options.teacher
     if os.path.realpath(options.teacher) == os.path.realpath(output_dir):
         raise MessageError(
             "%s must not be the %s, in which the student is trained. Received %r for both.",
@@ -46,7 +45,7 @@ def teach(
     described = describe_weights(folder.stored) or {}
     drawn = random.getstate()
     model = _load_teacher(folder.path, batch_size, described["sha256"])
-    # The student's random weights are those that it would have without a teacher.
+    # Loading the teacher must not change the initial weights of the student.
     random.setstate(drawn)
     if model.task.kind != task.kind:
         ours, theirs = (each.kind.replace("_", " ") for each in (task, model.task))
@@ -63,7 +62,7 @@ def teach(
 def _open_layers(
     options: Teacher, model: LoadedModel, task: Any, config: modeling.BertConfig
 ) -> Layers | None:
-    """Returns the layers of the teacher that the student learns, None for none."""
+    """Returns the layers of the teacher that the student learns; None for none."""
     if options.distill_layers is None:
         return None
     path = options.teacher or ""
@@ -81,7 +80,7 @@ def _open_layers(
 
 @functools.lru_cache(maxsize=1)
 def _load_teacher(path: str, batch_size: int, digest: str) -> LoadedModel:
-    """Returns a model, the same one to all of several runs, as long as its files are the same."""
+    """Returns the model in a folder; the runs of a search share it while its files are the same."""
     del digest
     folder = find_folder(path, "teacher", NO_OVERRIDES)
     return open_fine_tuned(folder, NO_OVERRIDES, batch_size=batch_size)

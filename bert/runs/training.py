@@ -1,7 +1,4 @@
-"""The training run in an output folder: how it starts, trains, logs its progress and ends.
-
-`TrainingRun` takes the group `Output`, a trainer and a plan.
-"""
+"""The training run in an output folder: it starts, trains, logs its progress and ends."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -27,15 +24,13 @@ class TrainingRun:
     """A training run in an output folder.
 
     Args:
-      output: The folder, and what is saved in it when.
-      trainer: Gets its initial values: those of the folder's latest checkpoint, or of the plan.
-      plan: What is to be done.
+      output: The output folder, and what is saved in it.
+      trainer: The trainer; its state is set to the latest checkpoint in the folder, or else to the
+        initial weights of the plan.
+      plan: How far training goes, and from where.
 
     Attributes:
-      output: As given.
-      trainer: As given.
-      plan: As given.
-      checkpoints: The checkpoints of the folder.
+      checkpoints: The checkpoints in the folder.
       first_step: The step that training starts after.
     """
 
@@ -58,7 +53,7 @@ class TrainingRun:
         observers: Sequence[Observer] = (),
         evaluation: Observer | None = None,
     ) -> None:
-        """Trains up to the plan's last step; the chief logs progress and writes `run.json`.
+        """Trains to the last step; the chief logs progress and writes `run.json`.
 
         Args:
           batches: As `batches.Batches`.
@@ -132,4 +127,4 @@ def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any])
         f"{model.count_params():,}",
         compute.precision,
     )
-    logging.info("Flags: %s; the others are as by default.", " ".join(typed_flags(changed)))
+    logging.info("Flags: %s; the others have their defaults.", " ".join(typed_flags(changed)))

@@ -1,4 +1,4 @@
-"""Fine-tuning of a model: its steps, its learning rates, and the weights that are saved."""
+"""Fine-tuning of a model: the number of steps, the learning rates, and the saved weights."""
 
 import os
 import re
@@ -35,16 +35,16 @@ def train(
     evaluation: EarlyStopping | None = None,
     observers: Sequence[Observer] = (),
 ) -> int:
-    """Trains the model, saves its weights, and returns the step that they are from.
+    """Trains the model, saves its weights, and returns their step.
 
-    With early stopping, the weights are the best; else they are the last.
+    With early stopping, the best weights are saved; else the last.
 
     Args:
       run: The training run, as `begin` returns it.
       schedule: How long the model is trained.
       batches: The batches to train on.
       environment: What `run.json` records as `ran_with`.
-      evaluation: Called every `save_checkpoints_steps` and at the end, or None.
+      evaluation: Is called every `save_checkpoints_steps` and at the end, if there is one.
       observers: The user's.
     """
     output, trainer, num_train_steps = run.output, run.trainer, run.plan.last_step
@@ -52,7 +52,7 @@ def train(
     observer: Observer | None = None
     if evaluation:
         evaluation.open(output.output_dir, trainer.model, run.first_step, writes=writes)
-        # What is evaluated there may be the best, which all read when the chief has saved it.
+        # A resumed run may evaluate here; all workers read the best weights once they are saved.
         with strategies.together(trainer.strategy):
             observer = evaluation.at_steps(output.save_checkpoints_steps, num_train_steps)
     if evaluation and evaluation.is_over:
@@ -65,7 +65,7 @@ def train(
             *(len(batches.records), schedule.train_batch_size),
         )
         if writes and run.first_step < num_train_steps:
-            # A prediction must not take weights of an earlier run for those of this one.
+            # A prediction must not use the weights of an earlier run.
             saving.remove(os.path.join(output.output_dir, WEIGHTS))
         run.train(batches, environment, observers, evaluation=observer)
     with deferred_stop():
@@ -75,10 +75,10 @@ def train(
 
 
 def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
-    """Returns the training run before its first step, its weights read.
+    """Returns the training run before its first step, with its initial weights.
 
     Raises:
-      OptionError: where the folder is further than `num_train_epochs` goes.
+      OptionError: where the checkpoint in the folder is beyond the last step.
     """
     run = TrainingRun(output, trainer, plan)
     if run.first_step > plan.last_step:
@@ -94,10 +94,10 @@ def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
 
 
 def count_steps(schedule: Schedule, num_examples: int) -> int:
-    """Returns the steps of the training run (original: run_classifier.py, main).
+    """Returns the number of steps of the training run (original: run_classifier.py, main).
 
     Raises:
-      OptionError: where there are none.
+      OptionError: where it is 0.
     """
     epochs, batch_size = schedule.num_train_epochs, schedule.train_batch_size
     steps = int(num_examples / batch_size * epochs)
@@ -144,7 +144,7 @@ def warn_of_patience(patience: int, every: int, steps: int, steps_per_epoch: int
 
 
 def freeze(model: keras.Model, num_layers: int | None) -> None:
-    """Makes embeddings and the first layers of the encoder constant; None for neither."""
+    """Freezes the embeddings and the first layers of the encoder; None freezes nothing."""
     if num_layers is None:
         return
     bert = model.get_layer("bert")
@@ -153,7 +153,7 @@ def freeze(model: keras.Model, num_layers: int | None) -> None:
 
 
 def learning_rate_scales(model: keras.Model, decay: float) -> dict[str, float]:
-    """Returns by path what multiplies the learning rate: `decay` once per layer from the top.
+    """Returns by path the factors of the learning rate: `decay` once per layer from the top.
 
     The head and the pooler have 1, the top layer `decay`, the one below its square, and so on down
     to the embeddings (Clark et al., ELECTRA, appendix B).
@@ -178,7 +178,7 @@ def make_trainer(
     num_train_steps: int,
     signature: Mapping[str, tf.TensorSpec] | None = None,
 ) -> Trainer:
-    """Returns a trainer of a model, some of whose layers may be frozen, on a schedule."""
+    """Returns a trainer of a model on a schedule, which may freeze some of its layers."""
     freeze(model, schedule.freeze_layers)
     optimizer = optimization.bert_optimizer(
         schedule.learning_rate,
@@ -193,7 +193,7 @@ def make_trainer(
 def _save_weights(
     output_dir: str, model: keras.Model, step: int, evaluation: EarlyStopping | None
 ) -> int:
-    """Writes the weights-only checkpoint, with early stopping of the best evaluation."""
+    """Writes the weights-only checkpoint; with early stopping, with the best weights."""
     weights = {variable.path: variable for variable in model.weights}
     if evaluation and evaluation.patience and evaluation.best_weights:
         step = checkpoint.Checkpoints(output_dir).restore(weights, evaluation.best_weights)
@@ -206,15 +206,15 @@ def _save_weights(
 
 
 def load(output: Output, source: ModelFolder, model: keras.Model, *, is_given: bool) -> int:
-    """Sets the model's weights without training, and returns the step that they are from.
+    """Sets the weights of a model that is not trained, and returns their step.
 
-    The weights come from the output folder, as `find_weights` finds them; or else from
-    `init_checkpoint`, which must hold the head, too.
+    The weights are those in the output folder, as `find_weights` finds them; or else those of
+    `init_checkpoint`, which must include the head.
 
     Args:
       output: The output folder.
       source: The folder of the model to start from.
-      model: Gets the weights.
+      model: The model.
       is_given: Whether `init_checkpoint` names weights.
     """
     named = source.stored if is_given else None

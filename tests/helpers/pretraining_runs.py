@@ -168,7 +168,7 @@ WRONG = {
     ),
     "output without its checkpoints": (
         trained(lambda f: [path.unlink() for path in (f / "output").glob("*.index")]),
-        "`output_dir` must hold the same training.*has no checkpoint to go on from",
+        "`output_dir` must hold the same training.*has no checkpoint to resume from",
     ),
     "output is a file": (write("output", b""), "output"),
     "output within a file": (
