@@ -26,11 +26,22 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from conftest import GOLDEN, eagerly, free_ports, make_examples, write_examples, write_model_files
-from helpers import paper_plans, served_models, squad_runs, swag_runs, tagging_runs, tfhub_runs
+from conftest import GOLDEN, eagerly, free_ports
+from helpers import paper_plans, served_models, squad_runs, tagging_runs, tfhub_runs
+from helpers.script_worlds import (
+    WORDS,
+    classifier_world,
+    module_world,
+    ner_world,
+    pretraining_world,
+    squad_world,
+    swag_world,
+    trained_weights,
+    with_dropout,
+    write_config,
+)
 
 import bert
-import modeling
 import run_ner
 from bert.commands.checks import start
 from bert.commands.settings import EvaluatedSettings, FineTuningSettings
@@ -175,26 +186,11 @@ def names_of_tensors(outcome: Outcome) -> list[str]:
 
 # The worlds in which scripts run: each writes its files and returns the settings of a run.
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "red", "green", "##s"]
 OTHER_WORDS = [*WORDS[:5], *reversed(WORDS[5:])]
-
-
-SMALL = {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 12}
-
-
-def write_config(folder: Path, name: str, **changes: Any) -> str:
-    values = json.loads((folder / "config.json").read_text())
-    (folder / name).write_text(json.dumps({**values, **changes}))
-    return str(folder / name)
 
 
 def smaller(folder: Path) -> str:
     return write_config(folder, "other.json", intermediate_size=20)
-
-
-def with_dropout(folder: Path) -> str:
-    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.2)
-    return write_config(folder, "dropout.json", **rates)
 
 
 def other_vocabulary(folder: Path) -> str:
@@ -206,44 +202,8 @@ def other_vocabulary(folder: Path) -> str:
     return str(folder / "other.txt")
 
 
-def trained_weights(folder: Path) -> str:
-    """Returns the path of weights, of an encoder alone, that are no random ones."""
-    config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
-    encoder = modeling.BertModel(config)
-    encoder.build(None)
-    rng = np.random.RandomState(3)
-    tensors = {v.path: rng.normal(0, 0.1, v.shape).astype(np.float32) for v in encoder.weights}
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
-    return str(folder / "bert_model.ckpt")
-
-
 def elsewhere(folder: Path) -> str:
     return str(folder / "elsewhere")
-
-
-def classifier_world(folder: Path) -> dict[str, Any]:
-    write_model_files(folder, WORDS, max_position_embeddings=16)
-    write_config(folder, "config.json", **SMALL)
-    rng = np.random.RandomState(0)
-    for name, count in (("train", 20), ("dev", 10), ("test", 10)):
-        lines = ["text\tlabel\tother\tkind\ttags\tid"]
-        for number in range(count):
-            letters = [str(each) for each in rng.choice(list("abcdefgh"), rng.randint(1, 9))]
-            label = "yes" if number % 4 else "no"
-            kind = "no" if number % 3 else "yes"
-            row = " ".join(["Red", *letters]), label, letters[0], kind, "yes;no,x", f"r{number}"
-            lines.append("\t".join(row))
-        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-    return {
-        **model_files(folder),
-        "data_dir": str(folder),
-        "task_name": "custom",
-        "max_seq_length": 8,
-        "train_batch_size": 8,
-        "num_train_epochs": 1.5,
-        "learning_rate": 0.01,
-        "do_train": True,
-    }
 
 
 def teacher(folder: Path) -> str:
@@ -316,14 +276,6 @@ def half_a_character(folder: Path) -> str:
     return str(folder / "half.jsonl")
 
 
-def model_files(folder: Path) -> dict[str, Any]:
-    return {
-        "bert_config_file": str(folder / "config.json"),
-        "vocab_file": str(folder / "vocab.txt"),
-        "output_dir": str(folder / "out"),
-    }
-
-
 def other_data(folder: Path) -> str:
     """Returns a folder with the same files, the first of the examples missing."""
     (folder / "other").mkdir()
@@ -371,24 +323,6 @@ def file_cases(train: str, dev: str, others: bool = True) -> dict[str, Case]:
     return {**split, **(files if others else {})}
 
 
-def squad_world(folder: Path) -> dict[str, Any]:
-    squad_runs.settings_in(folder)
-    write_config(folder, "config.json", **SMALL)
-    squad_runs.write_task(folder, count=16)
-    return {
-        **model_files(folder),
-        "train_file": str(folder / "train.json"),
-        "predict_file": str(folder / "dev.json"),
-        "max_seq_length": 16,
-        "doc_stride": 4,
-        "max_query_length": 4,
-        "train_batch_size": 8,
-        "num_train_epochs": 1.0,
-        "learning_rate": 0.003,
-        "do_train": True,
-    }
-
-
 def other_questions(folder: Path) -> str:
     rng = np.random.RandomState(5)
     paragraphs = [squad_runs.make_question(rng, f"dev-{i}") for i in range(16)]
@@ -419,34 +353,6 @@ def unlike_questions(folder: Path) -> str:
     ]
     squad_runs.write_squad(folder / "unlike.json", paragraphs)
     return str(folder / "unlike.json")
-
-
-def swag_world(folder: Path) -> dict[str, Any]:
-    swag_runs.settings_in(folder)
-    write_config(folder, "config.json", **SMALL)
-    swag_runs.write_task(folder, count=16)
-    return {
-        **model_files(folder),
-        "data_dir": str(folder),
-        "max_seq_length": 16,
-        "train_batch_size": 8,
-        "num_train_epochs": 1.0,
-        "do_train": True,
-    }
-
-
-def ner_world(folder: Path) -> dict[str, Any]:
-    tagging_runs.settings_in(folder)
-    write_config(folder, "config.json", **SMALL)
-    tagging_runs.write_task(folder, count=16)
-    return {
-        **model_files(folder),
-        "data_dir": str(folder),
-        "max_seq_length": 32,
-        "train_batch_size": 8,
-        "num_train_epochs": 1.0,
-        "do_train": True,
-    }
 
 
 def other_sentences(folder: Path) -> str:
@@ -486,31 +392,6 @@ def deeper(folder: Path) -> str:
 
 
 ON_FEATURES = {"feature_based": True, "feature_layers": "last"}
-
-
-def pretraining_world(folder: Path) -> dict[str, Any]:
-    write_model_files(folder, [str(number) for number in range(29)], max_position_embeddings=16)
-    write_config(folder, "config.json", **SMALL)
-    config = modeling.BertConfig.from_json_file(str(folder / "config.json"))
-    examples = make_examples(config, 20)
-    write_examples(folder / "train.tfrecord", examples)
-    write_examples(folder / "other.tfrecord", make_examples(config, 20, seed=3))
-    # In these, the order of examples makes no difference.
-    same = {name: np.repeat(values[:1], 20, axis=0) for name, values in examples.items()}
-    write_examples(folder / "same.tfrecord", same)
-    return {
-        "bert_config_file": str(folder / "config.json"),
-        "input_file": str(folder / "train.tfrecord"),
-        "output_dir": str(folder / "out"),
-        "do_train": True,
-        "max_seq_length": 12,
-        "max_predictions_per_seq": 3,
-        "train_batch_size": 4,
-        "eval_batch_size": 4,
-        "num_train_steps": 3,
-        "num_warmup_steps": 1,
-        "learning_rate": 0.01,
-    }
 
 
 def file_in(name: str) -> Callable[[Path], str]:
@@ -825,20 +706,6 @@ def untold(folder: Path) -> str:
     return str(output)
 
 
-def module_world(folder: Path) -> dict[str, Any]:
-    tfhub_runs.make_settings(folder)
-    for name in ("module", "other_module"):
-        (folder / name).mkdir()
-        config = tfhub_runs.CONFIG
-        (folder / name / "config.json").write_text(config.to_json_string())
-        write_config(folder / name, "bert_config.json")
-        words = tfhub_runs.WORDS
-        swapped = [*words[:4], *reversed(words[4:])] if name == "other_module" else words
-        (folder / name / "vocab.txt").write_text("\n".join(swapped) + "\n")
-        trained_weights(folder / name)
-    return {"bert_hub_module_handle": str(folder / "module")}
-
-
 # Of predict.py, where it is to answer questions.
 QUESTIONS = {"model_dir": answerer, "input_file": file_in("table.tsv"), "columns": "text_a,other"}
 
@@ -889,7 +756,7 @@ FINE_TUNING = {
         Case("bfloat16", error, fails=True, do_export=True, output_dir=with_their_exports),
         Case("bfloat16", names, is_slow=True, do_export=True),
     ),
-    # tests/test_training_exports.py shows what is refused.
+    # tests/test_runs_exports.py shows what is refused.
     "max_score_loss": Case(
         0.5, content("out/saved_model/parity.json"), is_slow=True, do_export=True, do_eval=True
     ),

@@ -11,7 +11,7 @@ import tensorflow as tf
 from conftest import eagerly
 from helpers import tfhub_runs
 from helpers.forks import fork_python
-from test_every_flag import WORLDS, with_dropout
+from helpers.script_worlds import TRAINED, with_dropout
 
 from bert.commands.flags import changed_flags
 
@@ -61,7 +61,7 @@ def move_output(folder, name):
 @pytest.mark.parametrize(("script", "given"), CASES)
 def test_two_calls_and_the_command_leave_the_same_files(tmp_path, script, given):
     module = importlib.import_module(script)
-    world = WORLDS[script](tmp_path)
+    world = TRAINED[script](tmp_path)
     if script == "run_classifier_with_tfhub":
         settings = tfhub_runs.make_settings(tmp_path)
         others = world.values()

@@ -187,7 +187,7 @@ def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, k
 def test_vocabulary_may_be_remote(tmp_path, kind):
     write_task(kind, tmp_path)
     settings = make_settings(kind, tmp_path, num_train_epochs=1.0)
-    remote = f"ram://test_training_task/{kind}/vocab.txt"
+    remote = f"ram://test_runs_tasks/{kind}/vocab.txt"
     tf.io.gfile.makedirs(remote.removesuffix("/vocab.txt"))
     tf.io.gfile.copy(settings.vocab_file, remote, overwrite=True)
     RUNNERS[kind][0].run(dataclasses.replace(settings, vocab_file=remote))
