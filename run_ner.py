@@ -21,14 +21,9 @@ from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
 from bert.options import Message, Option, option, read_grid, several
 from bert.runs.recipes import CasedTextModel, FineTuning, Search
-from bert.tasks.options import Teacher
+from bert.tasks.options import LEARNING_RATE, LSTM_LEARNING_RATE, Teacher
 from bert.tasks.tagging.options import FeatureOptions, TaggingData, TaggingLengths, TagOptions
 from bert.weights.options import LOWERS
-
-# That of all scripts that fine-tune.
-_LEARNING_RATE = 5e-5
-# What a BiLSTM that begins at random wants; the paper names no rate.
-_LSTM_LEARNING_RATE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +41,7 @@ class Settings(FeatureOptions, TagOptions, TaggingData, TaggingLengths, Distille
         option(
             None,
             Message(
-                f"Peak learning rate. Default: {_LEARNING_RATE:g}, or {_LSTM_LEARNING_RATE:g} with "
+                f"Peak learning rate. Default: {LEARNING_RATE:g}, or {LSTM_LEARNING_RATE:g} with "
                 "%s.",
                 Option("feature_based"),
             ),
@@ -60,7 +55,7 @@ class Settings(FeatureOptions, TagOptions, TaggingData, TaggingLengths, Distille
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.learning_rate is None:
-            rate = _LSTM_LEARNING_RATE if self.feature_based else _LEARNING_RATE
+            rate = LSTM_LEARNING_RATE if self.feature_based else LEARNING_RATE
             object.__setattr__(self, "learning_rate", rate)
 
 

@@ -3,14 +3,16 @@ import logging
 
 import pytest
 from conftest import run_python
-from helpers import classifier_runs
+from helpers import classifier_runs, tagging_runs
 
 import run_classifier
+import run_ner
 from bert.commands import run_pretraining
 from bert.options import Option
 from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
 from bert.runs.plan import plan
 from bert.runs.run import run
+from bert.tasks.options import Schedule
 from bert.training.loop import Observer
 
 
@@ -55,6 +57,45 @@ def test_a_plan_writes_nothing_and_a_run_does_what_the_command_does(make_recipe,
     )
     assert run_classifier.run(settings) == result.scores
     assert weights_in(tmp_path / "command") == weights_in(tmp_path / "out") != {}
+
+
+QUIET_PLAN = """
+import sys
+from bert.parts import PlanError
+from bert.runs.plan import plan
+from bert.runs.recipes import EvaluatedSteps, FineTuning, TextModel
+from bert.runs.run import run
+from bert.tasks.classification.options import ClassificationData
+from bert.training.loop import Observer
+from bert.training.options import Output
+assert "tensorflow" not in sys.modules
+recipe = FineTuning(
+    steps=EvaluatedSteps(do_train=True),
+    model=TextModel(init_checkpoint="nowhere"),
+    data=ClassificationData(task_name="custom", data_dir="nowhere"),
+    output=Output(output_dir="nowhere"),
+)
+try:
+    plan(recipe)
+except PlanError as error:
+    print(error.faults[0].option)
+"""
+
+
+def test_a_plan_imports_tensorflow_without_its_messages():
+    result = run_python("-c", QUIET_PLAN)
+    assert (result.stdout, result.stderr) == ("init_checkpoint\n", "")
+
+
+@pytest.mark.parametrize("is_feature_based", [False, True])
+def test_a_plan_has_the_learning_rate_of_the_command(tmp_path, is_feature_based):
+    given = {"do_train": True, "feature_based": is_feature_based or None}
+    make_settings = tagging_runs.settings_in(tmp_path)
+    tagging_runs.write_task(tmp_path, count=4)
+    default = run_ner.Settings(output_dir="out", **given).learning_rate
+    recipe = run_ner.make_recipe(make_settings(**given))
+    recipe = dataclasses.replace(recipe, schedule=Schedule(num_train_epochs=8.0))
+    assert plan(recipe).recipe.schedule.learning_rate == default
 
 
 def test_a_plan_of_some_examples_cannot_be_run(make_recipe, tmp_path):

@@ -567,7 +567,7 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
         tuning.make_trainer(
             model,
             run_pretraining.OBJECTIVE,
-            *(Schedule(), compute),
+            *(Schedule(learning_rate=0.1), compute),
             seed=1,
             num_train_steps=10,
             signature=signature,

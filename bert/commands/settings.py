@@ -4,9 +4,10 @@ import dataclasses
 
 from bert.export.formats import ExportOptions
 from bert.files import paths
-from bert.options import Message, Option, option
+from bert.options import Message, Option, option, several
 from bert.runs.recipes import EvaluatedSteps, Steps
 from bert.tasks.options import (
+    LEARNING_RATE,
     DataFiles,
     Encoder,
     Evaluation,
@@ -72,6 +73,9 @@ class FineTuningSettings(
 
     GROUP = "training"
 
+    learning_rate: float = several(
+        option(LEARNING_RATE, "Peak learning rate.", low=0.0, shapes_training=True)
+    )
     num_runs: int = option(
         1,
         Message(

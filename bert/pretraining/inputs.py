@@ -299,12 +299,22 @@ def open_evaluation(
     features: Mapping[str, Feature],
     made: RecordDescription,
     batch_size: int,
+    is_training: bool = False,
 ) -> Batches:
-    """Returns the batches to evaluate on; arguments as `open_training`."""
+    """Returns the batches to evaluate on; arguments as `open_training`.
+
+    Where the run trains, too, it warns if the records to evaluate on are those to train on.
+    """
     pattern, name = files.eval_input_file, "eval_input_file"
     if not pattern:
         pattern, name = files.input_file, "input_file"
     paths = match_files(pattern, name)
+    if is_training and paths == match_files(files.input_file, "input_file"):
+        logging.warning(
+            "Evaluation reads %s, as the original's did; %s with text that was not trained on "
+            "shows how good the model is.",
+            *(Option("input_file"), Option("eval_input_file")),
+        )
     masker = _find_masker(paths, made)
     if masker and not OBJECTIVES[objective].directions:
         _log_held_out_masks(masker.masking, {made.late[path].random_seed for path in paths})
@@ -316,19 +326,6 @@ def open_evaluation(
         shuffle_block=files.shuffle_block,
         masker=masker,
     )
-
-
-def warn_of_trained_records(files: RecordFiles) -> None:
-    """Warns where the records to evaluate on are those to train on."""
-    pattern = files.eval_input_file or files.input_file
-    train_paths = match_files(files.input_file, "input_file")
-    if match_files(pattern, "eval_input_file") == train_paths:
-        logging.warning(
-            "Evaluation reads %s, as the original's did; %s with text that was not trained on "
-            "tells how good the model is.",
-            Option("input_file"),
-            Option("eval_input_file"),
-        )
 
 
 def _find_masker(paths: Sequence[str], made: RecordDescription) -> Masker | None:

@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from bert.export.formats import ExportOptions, check_exports, read_exports
 from bert.files import fingerprints, owned
-from bert.files.outputs import check_saved_model
 from bert.options import MessageError, Option, joined
 from bert.parts import FAILED, Parts, recorded_messages
 from bert.runs import identity, resources, trial, tuning
@@ -76,18 +75,18 @@ class FineTuningPlan(Plan):
       recipe: The recipe, with the precision.
       source: The folder of the model to start from.
       task: The task.
-      made: The inputs of each part of the data.
+      data: The inputs of each part of the data.
     """
 
     recipe: FineTuning
     source: ModelFolder
     task: Task
-    made: Sequence[PlannedInputs]
+    data: Sequence[PlannedInputs]
 
     @property
     def inputs(self) -> list[Inputs]:
         """The inputs of each part of the data."""
-        return [planned.inputs for planned in self.made]
+        return [planned.inputs for planned in self.data]
 
     @property
     def obstacle(self) -> str:
@@ -206,10 +205,9 @@ def plan(
     )
     source, config = resources.open_model(parts, model, output.output_dir, fetches=not is_trial)
     tokenizer = resources.open_vocabulary(parts, model, source, config)
-    folders = [output.output_dir, *(run.output.output_dir for run in runs)]
-    starts_over = steps.do_train and output.overwrite_output_dir
+    outputs = [run.output for run in runs]
     compute = resources.choose_precision(
-        parts, shared.compute, [] if starts_over else folders, config, strategy
+        *(parts, shared.compute, [output, *outputs], config, strategy), is_training=steps.do_train
     )
     runs = [dataclasses.replace(run, compute=compute) for run in runs]
     length, schedule = lengths.max_seq_length, runs[0].schedule
@@ -220,7 +218,7 @@ def plan(
         parts("frozen layers", check_frozen_layers, schedule.freeze_layers, config)
     parts(
         "weights",
-        *(_check_weights, source, config, runs[0].output.output_dir, model, steps),
+        *(_check_weights, source, config, outputs[0].output_dir, model, steps),
         shows=lambda _: resources.describe_init(model.init_checkpoint),
     )
     if not is_trial:
@@ -233,8 +231,7 @@ def plan(
         *(config, tokenizer, files),
         shows=_describe_task,
     )
-    made = _make_all_inputs(parts, task, steps, strategy, limit)
-    outputs = [run.output for run in runs]
+    data = _make_all_inputs(parts, task, steps, strategy, limit)
     _check_folder(parts, steps, outputs, model.init_checkpoint, shared.export, source, task)
     trainings: Any = [None] * len(runs)
     has_memory = True
@@ -242,20 +239,16 @@ def plan(
         # Schedule and identity.
         trainings = parts(
             "steps",
-            lambda source, made, _: _plan_trainings(
+            lambda source, data, _: _plan_trainings(
                 [(run.schedule, run.output, run.shaping_options()) for run in runs],
                 *(patience, shared.teacher, shared.read_paths()),
                 source.stored if model.init_checkpoint else None,
-                made,
+                data,
             ),
-            *(source, made, flags),
+            *(source, data, flags),
             shows=_describe_trainings,
         )
-        rows = (
-            1
-            if made is FAILED
-            else count_rows(find_inputs([planned.inputs for planned in made], "train"))
-        )
+        rows = 1 if data is FAILED else count_rows(data[0].inputs)
         num_saved = 1 + 2 * steps.evaluates(patience)
         batch = resources.Batch(max(sizes) * rows, length, num_weights_alone=num_saved)
         has_memory = resources.add_needs(
@@ -267,7 +260,7 @@ def plan(
         values = identity.shared_after_reading(
             config, source.vocabulary, trainings[0], find_weights
         )
-        for inputs in (planned.inputs for planned in made):
+        for inputs in (planned.inputs for planned in data):
             name = f"the {inputs.part.split} set{inputs.part.suffix}"
             values[name] = _describe(inputs.arrays)
         strategies.agree(strategy, values)
@@ -281,7 +274,7 @@ def plan(
             has_memory=has_memory,
             source=source,
             task=task,
-            made=made,
+            data=data,
             training=training,
         )
         for run, training in zip(runs, trainings, strict=True)
@@ -365,10 +358,10 @@ def _make_all_inputs(
                 if part.split == split
             ]
 
-    made = [
+    data = [
         parts(f"{split} set", make, task, split, examples, shows=_describe_made) for split in splits
     ]
-    return FAILED if FAILED in made else [planned for found in made for planned in found]
+    return FAILED if FAILED in data else [planned for found in data for planned in found]
 
 
 def _count(examples: Mapping[Part, Sequence[Any]]) -> str:
@@ -377,9 +370,9 @@ def _count(examples: Mapping[Part, Sequence[Any]]) -> str:
     )
 
 
-def _describe_made(made: Sequence[PlannedInputs]) -> str:
+def _describe_made(data: Sequence[PlannedInputs]) -> str:
     texts = []
-    for planned in made:
+    for planned in data:
         suffix = planned.inputs.part.suffix.replace("_", " ")
         text = f"{planned.num_examples:,} examples{suffix}"
         count = len(planned.inputs.examples)
@@ -397,14 +390,8 @@ def _check_folder(
     task: Any,
 ) -> None:
     """Adds the output folder, and the model in it."""
-    output = outputs[0]
-
-    def check_fillable() -> None:
-        if steps.do_train:
-            overwrites = output.overwrite_output_dir
-            ModelFolder(output.output_dir).check_fillable(overwrites=overwrites)
-        for each in read_exports(export) if steps.do_export else ():
-            check_saved_model(os.path.join(output.output_dir, each.name), each.file)
+    exports = read_exports(export) if steps.do_export else []
+    resources.add_folder(parts, outputs[0], is_training=steps.do_train, exports=exports)
 
     def check_same(source: ModelFolder, task: Task) -> None:
         fixed = fixed_options(task, is_training=steps.do_train)
@@ -417,7 +404,6 @@ def _check_folder(
             if labels := fixed.get("task", {}).get("labels"):
                 source.check_labels(labels)
 
-    resources.add_folder(parts, output.output_dir, check_fillable, is_training=steps.do_train)
     same = "of the same task, if there is any"
     parts("model there", check_same, source, task, shows=lambda _: same)
 
@@ -439,7 +425,7 @@ def _plan_trainings(
     teacher: Teacher | None,
     paths: Mapping[str, str | None],
     init: Stored | None,
-    made: Sequence[PlannedInputs],
+    data: Sequence[PlannedInputs],
 ) -> list[Training]:
     """Returns the training run of each recipe, checked against the one in its folder.
 
@@ -449,27 +435,27 @@ def _plan_trainings(
       teacher: The options of the teacher, if the task has any.
       paths: By option, other files that are read.
       init: The weights to start from, or None.
-      made: The inputs of all parts.
+      data: The inputs of all parts.
     """
-    [train] = (planned for planned in made if planned.inputs.part == Part("train"))
+    [train] = (planned for planned in data if planned.inputs.part == Part("train"))
     num_examples = int((train.inputs.num_examples or train.inputs.num_rows) / train.share)
-    data: dict[str, Any] = {}
-    inputs = [planned.inputs for planned in made]
+    described: dict[str, Any] = {}
+    inputs = [planned.inputs for planned in data]
     # A data set that is read in part is not compared.
-    if all(planned.share == 1 for planned in made):
+    if all(planned.share == 1 for planned in data):
         # The choice of the best weights depends on the dev set.
         for split in ("train", "dev") if patience else ("train",):
-            data[f"the {split} set"] = _describe(find_inputs(inputs, split).arrays)
+            described[f"the {split} set"] = _describe(find_inputs(inputs, split).arrays)
         if teacher:
             path = teacher.teacher
             taught = describe_weights(Stored.open(path, "teacher")) if path else None
-            data["--teacher"] = taught
+            described["--teacher"] = taught
     trainings = []
     for schedule, output, shaping in runs:
         num_steps = tuning.count_steps(schedule, num_examples)
         every, per_epoch = output.save_checkpoints_steps, num_examples // schedule.train_batch_size
         tuning.warn_of_patience(patience, every, num_steps, per_epoch)
-        made_of = identity.of_training(shaping, init, data)
+        made_of = identity.of_training(shaping, init, described)
         trainings.append(plan_training(output, num_steps, init, made_of, paths))
     return trainings
 

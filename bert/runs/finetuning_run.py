@@ -63,7 +63,7 @@ def run(
         else tempfile.TemporaryDirectory(prefix="bert-examples-") as record_folder,
     ):
         with plan.strategy.scope():
-            # Variables are made with the others.
+            # All workers make the variables together.
             with strategies.together(plan.strategy):
                 model = task.make_model(recipe.compute.precision)
             if training and output.overwrite_output_dir and is_chief:

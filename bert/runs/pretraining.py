@@ -33,7 +33,6 @@ from bert.training.validation import check_length
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.options import ModelSource
 from modeling import BertConfig
 
 
@@ -45,7 +44,7 @@ class PreTrainingPlan(Plan):
       recipe: The recipe, with the lengths of the records, the schedule and the precision.
       source: The folder of the model to start from.
       config: The shape of the model.
-      made: The description of the records.
+      description: The description of the records.
       init: The weights to start from, if any.
       train_batches: The batches to train on, if any.
       eval_batches: The batches to evaluate on, if any.
@@ -54,7 +53,7 @@ class PreTrainingPlan(Plan):
     recipe: PreTraining
     source: ModelFolder
     config: BertConfig
-    made: RecordDescription
+    description: RecordDescription
     init: Stored | None
     train_batches: Batches | None
     eval_batches: Batches | None
@@ -121,7 +120,7 @@ def plan(
     strategy, num_replicas = resources.open_devices(
         parts, recipe.compute, recipe.options(), strategy, is_trial=limit is not None
     )
-    made = parts(
+    description = parts(
         "made with",
         inputs.find_description,
         recipe.data,
@@ -131,19 +130,30 @@ def plan(
     source, config = resources.open_model(
         parts, recipe.model, output.output_dir, fetches=limit is None
     )
-    starts_over = steps.do_train and output.overwrite_output_dir
-    folders = [] if starts_over else [output.output_dir]
-    compute = resources.choose_precision(parts, recipe.compute, folders, config, strategy)
-    known = RecordDescription({}, "") if made is FAILED else made
+    compute = resources.choose_precision(
+        *(parts, recipe.compute, [output], config, strategy), is_training=steps.do_train
+    )
+    known = RecordDescription({}, "") if description is FAILED else description
     data = inputs.complete_files(recipe.data, known)
     schedule = inputs.complete_schedule(schedule)
     recipe = dataclasses.replace(recipe, data=data, schedule=schedule, compute=compute)
-    config, init = _check_model(parts, recipe.model, schedule.objective, made, source, config)
+    name = schedule.objective
+    config = parts("objective", OBJECTIVES[name].fit, config, shows=lambda _: name)
+    parts(
+        "vocabulary",
+        *(inputs.check_description, description, source, config),
+        shows=lambda _: "can be the model's",
+    )
+    init = parts(
+        "weights",
+        *(inputs.find_init, recipe.model.init_checkpoint, source, config),
+        shows=resources.describe_init,
+    )
     parts(
         "lengths",
         # A wrong index beside the records does not say how long they are.
         lambda length, config, _: check_length(length, config),
-        *(data.max_seq_length, config, made),
+        *(data.max_seq_length, config, description),
         shows=lambda _: f"up to {data.max_seq_length} tokens",
     )
     sizes = (
@@ -161,31 +171,30 @@ def plan(
         # What reads all records comes last.
         parts.check()
     features = FAILED if config is FAILED else inputs.features_of(data, config)
-    held_out = (recipe.evaluation.eval_batch_size, features, made)
     train_batches = eval_batches = None
     if steps.do_train:
         train_batches = parts(
             "records",
             inputs.open_training,
-            *(data, schedule, features, made, recipe.seed),
+            *(data, schedule, features, description, recipe.seed),
             shows=_describe_records,
         )
     if steps.do_eval:
         eval_batches = parts(
             "held-out records",
-            _open_evaluation,
-            *(data, schedule.objective, *held_out),
+            inputs.open_evaluation,
+            *(data, name, features, description, recipe.evaluation.eval_batch_size),
             steps.do_train,
             shows=_describe_records,
         )
-    _check_folder(parts, output, steps, config, made)
+    _check_folder(parts, output, steps, config, description)
     state = FolderState.of(output.output_dir)
     training, has_memory = None, True
     if steps.do_train:
         training = parts(
             "steps",
             _plan_training,
-            *(output, schedule, data, recipe.shaping_options(), init, made),
+            *(output, schedule, data, recipe.shaping_options(), init, description),
             shows=Training.describe,
         )
         has_memory = resources.add_needs(
@@ -201,7 +210,7 @@ def plan(
     parts.check(later="time" if steps.do_train else "model")
     if limit is None and compute.strategy == "multi_worker":
         values = identity.shared_after_reading(
-            *(config, made.vocabulary or b"", training),
+            *(config, description.vocabulary or b"", training),
             checkpoint.Checkpoints(output.output_dir).latest,
         )
         for name in ("input_file", "eval_input_file"):
@@ -218,7 +227,7 @@ def plan(
         has_memory=has_memory,
         source=source,
         config=config,
-        made=made,
+        description=description,
         init=init,
         training=training,
         train_batches=train_batches,
@@ -235,60 +244,23 @@ def _check_steps(steps: PreTrainingSteps, schedule: PretrainingSchedule, compute
     inputs.check_schedule(schedule, compute.strategy)
 
 
-def _check_model(
-    parts: Parts, model: ModelSource, name: str, made: Any, source: Any, config: Any
-) -> tuple[Any, Any]:
-    """Adds objective, vocabulary and weights; returns the shape of the model and its weights."""
-    config = parts("objective", OBJECTIVES[name].fit, config, shows=lambda _: name)
-    can_be = "can be the model's"
-    parts("vocabulary", inputs.check_description, made, source, config, shows=lambda _: can_be)
-    init = parts(
-        "weights",
-        inputs.find_init,
-        *(model.init_checkpoint, source, config),
-        shows=resources.describe_init,
-    )
-    return config, init
-
-
-def _open_evaluation(
-    data: RecordFiles,
-    objective: str,
-    batch_size: int,
-    features: Any,
-    made: RecordDescription,
-    is_training: bool,
-) -> Batches:
-    batches = inputs.open_evaluation(data, objective, features, made, batch_size)
-    if is_training:
-        inputs.warn_of_trained_records(data)
-    return batches
-
-
 def _describe_records(batches: Batches) -> str:
     return f"{len(batches.records):,}, of which the first of each file is as it should be"
 
 
 def _check_folder(
-    parts: Parts, output: Output, steps: PreTrainingSteps, config: Any, made: Any
+    parts: Parts, output: Output, steps: PreTrainingSteps, config: Any, description: Any
 ) -> None:
     """Adds the output folder, and what is in it."""
-    there = ModelFolder(output.output_dir)
-    overwrites = output.overwrite_output_dir and steps.do_train
-    resources.add_folder(
-        parts,
-        output.output_dir,
-        lambda: there.check_fillable(overwrites=overwrites) if steps.do_train else None,
-        is_training=steps.do_train,
-    )
+    resources.add_folder(parts, output, is_training=steps.do_train)
 
-    def check_same(config: BertConfig, made: RecordDescription) -> None:
-        if not overwrites:
-            there.check_same(config)
-            inputs.check_vocabulary_there(output.output_dir, made)
+    def check_same(config: BertConfig, description: RecordDescription) -> None:
+        if not (output.overwrite_output_dir and steps.do_train):
+            ModelFolder(output.output_dir).check_same(config)
+            inputs.check_vocabulary_there(output.output_dir, description)
 
     same = "of the same shape, if there is any"
-    parts("model there", check_same, config, made, shows=lambda _: same)
+    parts("model there", check_same, config, description, shows=lambda _: same)
 
 
 def _plan_training(
@@ -297,7 +269,7 @@ def _plan_training(
     data: RecordFiles,
     shaping: Mapping[str, Any],
     init: Stored | None,
-    made: RecordDescription,
+    description: RecordDescription,
 ) -> Training:
     """Returns the training run, checked against the one in the folder."""
     if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
@@ -315,7 +287,7 @@ def _plan_training(
     described: dict[str, Any] = {
         "--input_file": {"files": data.input_file, "sha256": fingerprints.of_files(paths)}
     }
-    if masking := inputs.find_masking(data, made):
+    if masking := inputs.find_masking(data, description):
         described["the masking of the records"] = str(masking)
     # However it is typed.
     described["--time_budget"] = schedule.seconds and duration_text(schedule.seconds)

@@ -39,7 +39,7 @@ KIND = "pre-training"
 
 def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
     """Trains and evaluates as planned; as `bert.runs.run.run`."""
-    recipe, training, made = plan.recipe, plan.training, plan.made
+    recipe, training, description = plan.recipe, plan.training, plan.description
     schedule, folder = recipe.schedule, recipe.output.output_dir
     changed = recipe.changed_options()
     writes = strategies.is_chief(plan.strategy)
@@ -47,19 +47,19 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
     for each in filter(None, (plan.train_batches, plan.eval_batches)):
         each.records.leave_indexes()
     with plan.locked(folder), plan.strategy.scope():
-        # Variables are made with the others.
+        # All workers make the variables together.
         with strategies.together(plan.strategy):
             model = plan.make_model()
         log_set_up(model, recipe.compute, changed)
         if training is not None and plan.train_batches is not None:
             if recipe.output.overwrite_output_dir and writes:
                 # The configuration and the vocabulary may be files that this run has read.
-                owned.clear(folder, but=make_files(plan.config, made.vocabulary))
+                owned.clear(folder, but=make_files(plan.config, description.vocabulary))
             with strategies.together(plan.strategy):
                 started = plan.start(model)
             if writes:
-                options = {**plan.source.tokenizer_options, **made.cutting}
-                _save_model_files(ModelFolder(folder), plan.config, made, options)
+                options = {**plan.source.tokenizer_options, **description.cutting}
+                _save_model_files(ModelFolder(folder), plan.config, description, options)
             environment = identity.describe(recipe.options(), plan.strategy)
             step = _train(started, schedule, plan.train_batches, environment, observers)
             if writes:
@@ -154,10 +154,13 @@ def _explain(
 
 
 def _save_model_files(
-    folder: ModelFolder, config: BertConfig, made: RecordDescription, options: Mapping[str, Any]
+    folder: ModelFolder,
+    config: BertConfig,
+    description: RecordDescription,
+    options: Mapping[str, Any],
 ) -> None:
     """Saves the files of the model beside the weights, and those of TensorBoard's projector."""
-    casing = made.do_lower_case if made.vocabulary else None
-    folder.save(config, made.vocabulary, do_lower_case=casing, options=options)
-    if made.vocabulary is not None:
-        folder.write(projector_files(made.vocabulary, config.vocab_size))
+    casing = description.do_lower_case if description.vocabulary else None
+    folder.save(config, description.vocabulary, do_lower_case=casing, options=options)
+    if description.vocabulary is not None:
+        folder.write(projector_files(description.vocabulary, config.vocab_size))

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bert.export.formats import ExportOptions, read_exports
@@ -299,6 +299,11 @@ class FineTuning(Recipe):
         """Whether the options request a feature-based tagger."""
         return bool(self.features and self.features.feature_based)
 
+    def completed(self) -> "FineTuning":
+        """Returns the recipe with its learning rate."""
+        schedule = self.schedule.completed(is_feature_based=self.is_feature_based)
+        return dataclasses.replace(self, schedule=schedule)
+
     def check_questions(self) -> None:
         """Checks the files and the windows of question answering."""
         assert isinstance(self.data, SquadData) and self.decoding
@@ -473,14 +478,10 @@ class Search:
             command=best.command.with_values(num_runs=1),
         )
 
-    def with_compute(self, compute: Compute) -> "Search":
-        """Returns the search with other options of computing."""
-        trials = tuple(
-            Trial(trial.point, dataclasses.replace(trial.recipe, compute=compute))
-            for trial in self.trials
-        )
-        shared = dataclasses.replace(self.shared, compute=compute)
-        return dataclasses.replace(self, shared=shared, trials=trials)
+    def map(self, change: Callable[[FineTuning], FineTuning]) -> "Search":
+        """Returns the search with a change of all its recipes."""
+        trials = tuple(Trial(trial.point, change(trial.recipe)) for trial in self.trials)
+        return dataclasses.replace(self, shared=change(self.shared), trials=trials)
 
 
 def value_text(value: float) -> str:

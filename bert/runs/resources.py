@@ -3,14 +3,15 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from bert.export.formats import Export
 from bert.files import owned
-from bert.files.outputs import check_folder
+from bert.files.outputs import check_folder, check_saved_model
 from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.runs import identity, precision
@@ -156,19 +157,28 @@ def _describe_config(config: BertConfig) -> str:
 
 
 def choose_precision(
-    parts: Parts, compute: Compute, folders: Sequence[str], config: Any, strategy: Any
+    parts: Parts,
+    compute: Compute,
+    outputs: Sequence[Output],
+    config: Any,
+    strategy: Any,
+    *,
+    is_training: bool,
 ) -> Compute:
     """Adds the precision that `auto` stands for; returns the options of computing with it.
 
     Args:
       parts: Records what is found.
       compute: The options of computing.
-      folders: The output folders of the runs, any of which may have begun.
+      outputs: The output folders; a run that resumes in one of them has its precision.
       config: The shape of the model.
       strategy: The devices, whose chief chooses.
+      is_training: Whether the run trains.
     """
     if compute.precision != AUTO:
         return compute
+    starts_over = is_training and outputs[0].overwrite_output_dir
+    folders = [] if starts_over else [output.output_dir for output in outputs]
 
     def choose(config: BertConfig, strategy: tf.distribute.Strategy) -> str:
         chosen = precision.choose(folders, config) if strategies.is_chief(strategy) else ""
@@ -179,23 +189,27 @@ def choose_precision(
 
 
 def add_folder(
-    parts: Parts, output_dir: str, check: Callable[[], None], *, is_training: bool
+    parts: Parts, output: Output, *, is_training: bool, exports: Iterable[Export] = ()
 ) -> None:
     """Adds the output folder and its lock.
 
     Args:
       parts: Records what is found.
-      output_dir: The folder.
-      check: Checks the files in the folder.
+      output: The folder, and whether files of runs in it are deleted.
       is_training: Whether the run trains in the folder.
+      exports: The exports that the run writes there.
     """
+    output_dir = output.output_dir
 
-    def check_all() -> None:
+    def check() -> None:
         check_folder(output_dir)
-        check()
+        if is_training:
+            ModelFolder(output_dir).check_fillable(overwrites=output.overwrite_output_dir)
+        for export in exports:
+            check_saved_model(os.path.join(output_dir, export.name), export.file)
 
     there = "is there" if tf.io.gfile.isdir(output_dir) else "is new"
-    parts("output folder", check_all, shows=lambda _: f"{output_dir!r} {there}")
+    parts("output folder", check, shows=lambda _: f"{output_dir!r} {there}")
     if is_training:
         nothing = "nothing else trains there"
         parts("lock", owned.check_lock, output_dir, shows=lambda _: nothing)

@@ -5,6 +5,7 @@ rate, the batch size and the number of epochs that suit a task are tried (paper,
 """
 
 import dataclasses
+import functools
 import gc
 import itertools
 import json
@@ -99,7 +100,7 @@ def plan(
         tried = dataclasses.replace(recipe, trials=tuple(left))
     plans = finetuning.plan(tried, limit, strategy, parts)
     return SearchPlan(
-        recipe=recipe.with_compute(plans[0].recipe.compute),
+        recipe=recipe.map(functools.partial(dataclasses.replace, compute=plans[0].recipe.compute)),
         lines=plans[0].lines,
         strategy=plans[0].strategy,
         limit=limit,

@@ -13,6 +13,9 @@ from bert.options import (
     several,
 )
 
+LEARNING_RATE = 5e-5
+# The default of a feature-based tagger, whose LSTMs are random at first; the paper names no rate.
+LSTM_LEARNING_RATE = 1e-3
 MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
 
 
@@ -43,8 +46,15 @@ class Schedule:
 
     GROUP = "training"
 
+    # None until the run is planned.
     learning_rate: float = several(
-        option(5e-5, "Peak learning rate.", low=0.0, shapes_training=True)
+        option(
+            None,
+            f"Peak learning rate. Default: {LEARNING_RATE:g}, or {LSTM_LEARNING_RATE:g} for a "
+            "feature-based tagger.",
+            low=0.0,
+            shapes_training=True,
+        )
     )
     train_batch_size: int = several(
         option(32, "Examples per training step, across all devices.", low=1, shapes_training=True)
@@ -79,6 +89,13 @@ class Schedule:
                 check_several(values)
             except ValueError as error:
                 raise MessageError("%s: %s.", Option(name), error) from None
+
+    def completed(self, *, is_feature_based: bool) -> "Schedule":
+        """Returns the schedule with its learning rate."""
+        if self.learning_rate is not None:
+            return self
+        rate = LSTM_LEARNING_RATE if is_feature_based else LEARNING_RATE
+        return dataclasses.replace(self, learning_rate=rate)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
