@@ -138,7 +138,7 @@ def test_the_same_training_goes_on(command, tmp_path, log, changes):
     assert (tmp_path / "out/bert_model.ckpt.index").read_bytes() == weights
 
 
-def test_where_nothing_is_trained_yet_it_begins_anew(command, tmp_path, log):
+def test_where_nothing_is_trained_yet_it_starts_over(command, tmp_path, log):
     out = tmp_path / "out"
     for path in (out / "checkpoint", *out.glob("model.ckpt-2.*"), *out.glob("bert_model.ckpt*")):
         path.unlink()
@@ -162,22 +162,22 @@ def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_pa
         plan.record(folder, {})
         return plan
 
-    assert begin(seed=1).begins_anew
+    assert begin(seed=1).starts_over
     checkpoints.save(weights, 0)
-    assert not begin(seed=1).begins_anew
+    assert not begin(seed=1).starts_over
     (tmp_path / "model.ckpt-0.mine").write_text("mine")
-    assert begin(seed=2).begins_anew
-    assert begin(seed=2).begins_anew
+    assert begin(seed=2).starts_over
+    assert begin(seed=2).starts_over
     assert {path.name for path in tmp_path.iterdir()} == {
         *("run.json", "model.ckpt-0.mine", owned.LIST_FILE)
     }
     checkpoints.save(weights, 0)
-    assert not begin(seed=2).begins_anew
+    assert not begin(seed=2).starts_over
     # One step is a training, which is neither begun anew nor taken for another one.
     checkpoints.save(weights, 1)
     with pytest.raises(ValueError, match="--seed is 2 there and 3 now"):
         begin(seed=3)
-    assert not begin(seed=2).begins_anew
+    assert not begin(seed=2).starts_over
 
 
 def delete_checkpoints(out, *, with_list=True):

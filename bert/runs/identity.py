@@ -114,7 +114,7 @@ def shared_after_reading(
       find_weights: Returns the prefix of the weights in the output folder, if there are any.
     """
     # A folder that starts over may list files of another training run that were deleted.
-    starts_over = training is not None and training.begins_anew
+    starts_over = training is not None and training.starts_over
     return {
         "the configuration": config.to_dict(),
         "the vocabulary": fingerprints.of_bytes(vocabulary),

@@ -24,7 +24,7 @@ class Training:
       num_train_steps: The last step; None where a clock ends the run.
       made_of: The identity of the run: by name, the values that shape the model.
       init: The weights to start from; None for random ones.
-      begins_anew: Whether checkpoints in the folder are of another training run.
+      starts_over: Whether checkpoints in the folder are of another training run.
       has_ended: Whether nothing is left to train: the folder has the final weights of this run and
         no checkpoint any more.
     """
@@ -32,7 +32,7 @@ class Training:
     num_train_steps: int | None
     made_of: Mapping[str, Any]
     init: Stored | None
-    begins_anew: bool = False
+    starts_over: bool = False
     has_ended: bool = False
 
     @property
@@ -48,12 +48,12 @@ class Training:
 
     def record(self, folder: str, environment: Mapping[str, Any]) -> None:
         """Records the training run and its environment in `run.json`."""
-        if self.begins_anew:
+        if self.starts_over:
             # If this run is killed before its first checkpoint, it must not resume another's.
             checkpoint.Checkpoints(folder).remove(0)
         provenance.begin(
             *(folder, self.made_of, self.num_train_steps, environment),
-            begins_anew=self.begins_anew,
+            begins_anew=self.starts_over,
         )
 
 
@@ -105,7 +105,7 @@ def plan_training(
         # Damaged weights must be found before anything is deleted.
         init.read()
     if output.overwrite_output_dir:
-        return Training(num_train_steps, made_of, init, begins_anew=True)
+        return Training(num_train_steps, made_of, init, starts_over=True)
     folder = output.output_dir
     latest = None if _were_deleted(folder) else checkpoint.Checkpoints(folder).latest()
     differences = provenance.differences(folder, made_of)
@@ -115,7 +115,7 @@ def plan_training(
         )
     if differences and step_of(latest) == 0:
         logging.info("Nothing is trained yet in %s, so training starts over there.", folder)
-        return Training(num_train_steps, made_of, init, begins_anew=True)
+        return Training(num_train_steps, made_of, init, starts_over=True)
     if differences and not output.resume_with_changes:
         raise _describe_other(
             folder,
@@ -148,7 +148,7 @@ def _plan_without_checkpoint(folder: str, differences: Sequence[str], plan: Trai
     """
     run, has_weights = provenance.read(folder), f"{WEIGHTS}.index" in weight_files(folder)
     if not has_weights and not run.get("ended"):
-        return dataclasses.replace(plan, begins_anew=True)
+        return dataclasses.replace(plan, starts_over=True)
     # Pre-training and fine-tuning record different data; without `run.json`, nothing is recorded.
     unknown = [
         f"{name} is not known"
@@ -167,11 +167,11 @@ def _plan_without_checkpoint(folder: str, differences: Sequence[str], plan: Trai
         )
     if has_weights:
         logging.warning("Nothing to train: the training run in %s has ended.", folder)
-    return dataclasses.replace(plan, begins_anew=not has_weights, has_ended=has_weights)
+    return dataclasses.replace(plan, starts_over=not has_weights, has_ended=has_weights)
 
 
 def _describe_other(folder: str, differences: Sequence[str], remedy: Message) -> OptionError:
-    text = f"Of the one in {folder!r}, {'; '.join(differences)}."
+    text = f"In {folder!r}, {'; '.join(differences)}."
     return OptionError(
         "output_dir", "hold the same training run, if any", remedy=joined([text, remedy], " ")
     )

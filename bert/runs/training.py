@@ -42,7 +42,7 @@ class TrainingRun:
         self.first_step = initialize(
             trainer.model,
             trainer.state(),
-            None if plan.begins_anew else self.checkpoints,
+            None if plan.starts_over else self.checkpoints,
             plan.init,
         )
 
