@@ -89,7 +89,9 @@ def test_a_plan_imports_tensorflow_without_its_messages():
 
 @pytest.mark.parametrize("is_feature_based", [False, True])
 def test_a_plan_has_the_learning_rate_of_the_command(tmp_path, is_feature_based):
-    given = {"do_train": True, "feature_based": is_feature_based or None}
+    given = {"do_train": True}
+    if is_feature_based:
+        given |= {"feature_based": True, "feature_layers": "last"}
     make_settings = tagging_runs.settings_in(tmp_path)
     tagging_runs.write_task(tmp_path, count=4)
     default = run_ner.Settings(output_dir="out", **given).learning_rate
