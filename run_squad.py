@@ -92,8 +92,7 @@ def validate_flags_or_throw(
     recipe = make_recipe(settings)
     scored = recipe.scored_options() if isinstance(recipe, Search) else []
     shared = recipe.shared if isinstance(recipe, Search) else recipe
-    patience = shared.evaluation.early_stopping_patience
-    check_steps(shared.steps, shared.export, patience, scored)
+    check_steps(shared.steps, shared.export, shared.evaluation.early_stopping_patience, scored)
     shared.check_questions()
     check_length(settings.max_seq_length, bert_config)
 

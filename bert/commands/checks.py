@@ -4,7 +4,6 @@ Each thing is checked by the very function that the run calls, so that nothing i
 and what is wrong is told in the same words.
 """
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 from bert.commands.console import explain
 from bert.files.visible import visible
 from bert.options import Option, take
-from bert.parts import FAILED, GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
+from bert.parts import GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
 from bert.weights.options import ModelSource, VocabularySource
 
 SettingsType = TypeVar("SettingsType")
@@ -77,31 +76,17 @@ def call(
 def check_model(checks: Callable[..., Any], settings: Any) -> tuple[Any, Any]:
     """Shows weights and configuration; returns the folder of the model and the configuration.
 
-    Each is `FAILED` where it is wrong. A check fetches no model of the hub.
+    Both are `FAILED` where they are wrong. A check fetches no model of the hub.
 
     Args:
       checks: `Checks`, or `call`.
       settings: The settings of a script that loads a model.
     """
-    from bert.weights import variables  # noqa: PLC0415
-    from bert.weights.folder import ModelFolder  # noqa: PLC0415
+    from bert.weights.opening import open_model  # noqa: PLC0415
 
-    def describe_checkpoint(folder: Any) -> str:
-        return folder.stored.prefix if folder.option == "init_checkpoint" else "none is given"
-
-    def describe_config(config: Any) -> str:
-        return (
-            f"{config.num_hidden_layers} layers of {config.hidden_size}, "
-            f"{variables.count_parameters(config):,} parameters"
-        )
-
-    named_by = functools.partial(ModelFolder.named_by, fetches=not settings.check)
     vocabulary = settings if isinstance(settings, VocabularySource) else None
-    arguments = (take(ModelSource, settings), vocabulary, getattr(settings, "output_dir", ""))
-    source = checks("checkpoint", named_by, *arguments, shows=describe_checkpoint)
-    folder = _folder_of("bert_config_file", settings, source)
-    config = checks("configuration", lambda found: found.config, folder, shows=describe_config)
-    return source, config
+    model, output_dir = take(ModelSource, settings), getattr(settings, "output_dir", "")
+    return open_model(checks, model, vocabulary, output_dir, fetches=not settings.check)
 
 
 def check_vocabulary(checks: Callable[..., Any], settings: Any, source: Any, config: Any) -> Any:
@@ -113,32 +98,9 @@ def check_vocabulary(checks: Callable[..., Any], settings: Any, source: Any, con
       source: The folder of the model.
       config: The configuration of the model.
     """
+    from bert.weights.opening import open_vocabulary  # noqa: PLC0415
 
-    def describe_casing(_: Any) -> str:
-        return "cased" if source.do_lower_case is False else "texts are lower-cased"
-
-    def describe(tokenizer: Any) -> str:
-        return f"{len(tokenizer.vocab):,} entries: {folder.vocab_file}"
-
-    checks("casing", lambda found: found.check_casing(), source, shows=describe_casing)
-    folder = _folder_of("vocab_file", settings, source)
-    return checks(
-        "vocabulary", lambda found, _: found.load_tokenizer(), folder, config, shows=describe
-    )
-
-
-def _folder_of(name: str, settings: Any, source: Any) -> Any:
-    """Returns the folder that has a file; without weights, the file must have been given."""
-    if source is not FAILED or not getattr(settings, name):
-        return source
-    from bert.weights.folder import ModelFolder  # noqa: PLC0415
-
-    return ModelFolder(
-        ".",
-        bert_config_file=settings.bert_config_file,
-        vocab_file=getattr(settings, "vocab_file", None),
-        do_lower_case=getattr(settings, "do_lower_case", None),
-    )
+    return open_vocabulary(checks, take(ModelSource, settings), settings, source, config)
 
 
 def start(

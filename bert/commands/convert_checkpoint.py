@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 
-from bert.commands.checks import FAILED, Checks
+from bert.commands.checks import Checks
 from bert.commands.settings import CheckSettings
 from bert.files.process import import_tensorflow
 from bert.models.options import ConversionOutput, ConversionSource
+from bert.parts import FAILED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from bert.commands import flags
-from bert.commands.checks import FAILED, Checks, call, check_model, check_vocabulary
+from bert.commands.checks import Checks, call, check_model, check_vocabulary
 from bert.commands.settings import OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import describe_files
 from bert.files.vectors import is_features
 from bert.options import option, take
+from bert.parts import FAILED
 from bert.scale.options import BeamOptions, Extraction, PartOptions
 from bert.weights.options import ModelSource
 

@@ -4,10 +4,11 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import FAILED, Checks, call
+from bert.commands.checks import Checks, call
 from bert.commands.settings import OutputSettings
 from bert.files.process import import_tensorflow
 from bert.options import take
+from bert.parts import FAILED
 from bert.scale.options import Answering, AnswerOutput, BeamOptions, PartOptions
 
 if TYPE_CHECKING:

@@ -42,6 +42,7 @@ from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored, describe_weights
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TOKENIZER
+from bert.weights.opening import open_model, open_vocabulary
 from bert.weights.options import ModelSource
 from bert.weights.tokenizers import options_of
 
@@ -203,8 +204,10 @@ def plan(
     strategy, num_replicas = resources.open_devices(
         parts, shared.compute, shared.options(), strategy, is_trial=is_trial
     )
-    source, config = resources.open_model(parts, model, output.output_dir, fetches=not is_trial)
-    tokenizer = resources.open_vocabulary(parts, model, source, config)
+    source, config = open_model(parts, model, model, output.output_dir, fetches=not is_trial)
+    tokenizer = open_vocabulary(parts, model, model, source, config)
+    if not is_trial and source is not FAILED:
+        source.log_found(filter(source.find, ("bert_config_file", "vocab_file")))
     outputs = [run.output for run in runs]
     compute = resources.choose_precision(
         *(parts, shared.compute, [output, *outputs], config, strategy), is_training=steps.do_train

@@ -33,6 +33,7 @@ from bert.training.validation import check_length
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.opening import open_model
 from modeling import BertConfig
 
 
@@ -127,9 +128,9 @@ def plan(
         schedule.objective,
         shows=RecordDescription.summary,
     )
-    source, config = resources.open_model(
-        parts, recipe.model, output.output_dir, fetches=limit is None
-    )
+    source, config = open_model(parts, recipe.model, None, output.output_dir, fetches=limit is None)
+    if limit is None and source is not FAILED:
+        source.log_found(filter(source.find, ["bert_config_file"]))
     compute = resources.choose_precision(
         *(parts, recipe.compute, [output], config, strategy), is_training=steps.do_train
     )

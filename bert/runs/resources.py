@@ -1,7 +1,6 @@
 """The parts of every plan: devices, model, precision, output folder, memory and disk."""
 
 import dataclasses
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -20,8 +19,6 @@ from bert.training import memory, strategies
 from bert.training.cluster import find_cluster
 from bert.training.options import AUTO, Compute, Output
 from bert.weights.folder import ModelFolder
-from bert.weights.options import ModelSource, VocabularySource
-from bert.weights.variables import count_parameters
 from modeling import BertConfig
 
 
@@ -85,75 +82,6 @@ def _describe_devices(strategy: tf.distribute.Strategy) -> str:
     gpus = len(tf.config.list_physical_devices("GPU"))
     used = strategy.num_replicas_in_sync
     return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
-
-
-def open_model(
-    parts: Parts, model: ModelSource, output_dir: str, *, fetches: bool
-) -> tuple[Any, Any]:
-    """Adds weights and configuration; returns the folder of the model, and the configuration.
-
-    Both are `FAILED` where they are wrong.
-
-    Args:
-      parts: Records what is found.
-      model: The options of the model.
-      output_dir: The folder of the model where no weights are named.
-      fetches: Whether a model of the hub that is not in the local cache is fetched, and the files
-        that are found beside the weights are logged.
-    """
-    find = functools.partial(ModelFolder.named_by, fetches=fetches)
-    source = parts(
-        "checkpoint",
-        *(find, model, _vocabulary_of(model), output_dir),
-        shows=_describe_checkpoint,
-    )
-    folder = _folder_with("bert_config_file", model, source)
-    config = parts("configuration", lambda found: found.config, folder, shows=_describe_config)
-    if fetches and source is not FAILED:
-        names = [name for name in ("bert_config_file", "vocab_file") if hasattr(model, name)]
-        lacking = [name for name in names if not getattr(model, name)]
-        if found := [*filter(None, map(source.find, lacking))]:
-            logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
-    return source, config
-
-
-def _vocabulary_of(model: ModelSource) -> VocabularySource | None:
-    return model if isinstance(model, VocabularySource) else None
-
-
-def _folder_with(name: str, model: ModelSource, source: Any) -> Any:
-    """Returns the folder of a file; a file that was given can be read without the weights."""
-    if source is not FAILED or not getattr(model, name):
-        return source
-    model = dataclasses.replace(model, init_checkpoint=None)
-    return ModelFolder.named_by(model, _vocabulary_of(model), ".")
-
-
-def open_vocabulary(parts: Parts, model: ModelSource, source: Any, config: Any) -> Any:
-    """Adds casing and vocabulary; returns the tokenizer."""
-
-    def describe_casing(_: None) -> str:
-        return "cased" if source.do_lower_case is False else "texts are lower-cased"
-
-    parts("casing", ModelFolder.check_casing, source, shows=describe_casing)
-    folder = _folder_with("vocab_file", model, source)
-    return parts(
-        "vocabulary",
-        lambda found, _: found.load_tokenizer(),
-        *(folder, config),
-        shows=lambda tokenizer: f"{len(tokenizer.vocab):,} entries: {folder.vocab_file}",
-    )
-
-
-def _describe_checkpoint(source: ModelFolder) -> str:
-    return source.stored.prefix if source.option == "init_checkpoint" else "none is given"
-
-
-def _describe_config(config: BertConfig) -> str:
-    return (
-        f"{config.num_hidden_layers} layers of {config.hidden_size}, "
-        f"{count_parameters(config):,} parameters"
-    )
 
 
 def choose_precision(
