@@ -488,6 +488,11 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ({"early_stopping_patience": 1, "do_eval": True}, "`early_stopping_patience` needs"),
         ({"do_eval": True}, "`output_dir` must hold a trained model"),
         ({"do_train": True, "max_seq_length": 17}, "`max_seq_length` must be at most 16"),
+        ({"do_train": True, "freeze_layers": 9}, "`freeze_layers` must be at most"),
+        (
+            {"do_train": True, "train_batch_size": 5, "gradient_accumulation_steps": 2},
+            "must be a multiple of the 1",
+        ),
         ({"do_train": True, "text_a_column": "txt"}, r"txt.*text.*label"),
         ({"do_train": True, "labels": "red,blue"}, r"train\.tsv:\d+.*green|black"),
         (

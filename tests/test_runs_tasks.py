@@ -1,4 +1,4 @@
-"""The four tasks on the one story: what holds for each of them."""
+"""Laws that hold for each of the four tasks."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ def open_task(kind, settings):
     return opened_tasks.open_task(RUNNERS[kind][0], settings, config, tokenizer)
 
 
-# What exports have in common does it.
+# Exports of all kinds share the code.
 ALSO = [pytest.param(kind, marks=pytest.mark.exhaustive) for kind in [*RUNNERS][1:]]
 
 
@@ -120,17 +120,6 @@ def test_what_cannot_be_trained_leaves_the_old_results(tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == before
 
 
-@pytest.mark.parametrize("place", ["out", "out/best"])
-def test_weights_to_begin_with_are_not_overwritten(tmp_path, place):
-    write_task("classification", tmp_path)
-    settings = make_settings("classification", tmp_path, num_train_epochs=1.0, do_eval=True)
-    run_classifier.run(settings)
-    changes = {"overwrite_output_dir": True, "init_checkpoint": str(tmp_path / place)}
-    with pytest.raises(ValueError, match="`init_checkpoint` must not be of the run in"):
-        run_classifier.run(dataclasses.replace(settings, **changes))
-    assert (tmp_path / "out/bert_model.ckpt.index").exists()
-
-
 def test_a_damaged_task_is_overwritten(tmp_path):
     write_task("tagging", tmp_path)
     (tmp_path / "out").mkdir()
@@ -181,7 +170,7 @@ def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, k
 
 @pytest.mark.parametrize(
     "kind",
-    # It is read and kept by what all kinds share.
+    # All kinds share the code that reads and saves it.
     ["classification", *ALSO],
 )
 def test_vocabulary_may_be_remote(tmp_path, kind):

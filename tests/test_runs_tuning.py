@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from conftest import change, exhaustive
 
-import run_classifier
 from bert.commands.settings import FineTuningSettings
 from bert.files.outputs import make_folder
 from bert.network import heads
@@ -376,22 +375,6 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
     other.write_text(Path(vocab_file).read_text().replace("w9", "nine"))
     with pytest.raises(ValueError, match=r"its vocab\.txt differs from `vocab_file`"):
         open_folder(vocab_file=str(other))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_seq_length": 17}, "`max_seq_length` must be at most 16"),
-        ({"train_batch_size": 5, "gradient_accumulation_steps": 2}, "must be a multiple of the 1"),
-        ({"freeze_layers": 3}, "`freeze_layers` must be at most 2"),
-        ({"init_checkpoint": "nothing"}, "init_checkpoint` must name a checkpoint"),
-        ({"do_train": False}, "`output_dir` must hold a trained model"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(make_settings, changes, message):
-    settings = {**vars(make_settings(**changes)), "do_eval": True, "task_name": "cola"}
-    with pytest.raises(ValueError, match=message):
-        run_classifier.run(run_classifier.Settings(**settings, data_dir="unread"))
 
 
 def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_config, tmp_path):

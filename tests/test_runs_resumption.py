@@ -1,4 +1,4 @@
-"""What is trained in a folder is one training, and what it writes replaces nothing but its own."""
+"""A folder holds one training run, which replaces none but its own files."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from bert.weights import checkpoint
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder with data, weights to begin with, and a training in `out`."""
+    """A folder with data, initial weights, and a training run in `out`."""
     folder = tmp_path_factory.mktemp("trained")
     classifier_runs.write_task(folder, lambda color: color, count=16)
     make = classifier_runs.settings_in(folder)
@@ -46,7 +46,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def command(trained, tmp_path):
-    """A function that makes settings: those of the training, in a copy of its folder."""
+    """Returns a function that makes the settings of the run, in a copy of its folder."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     make = classifier_runs.settings_in(tmp_path)
 
@@ -89,7 +89,7 @@ def drop_an_example(folder):
         (drop_an_example, "the train set is 16 records there and 15 records now"),
     ],
 )
-def test_another_training_is_not_taken_for_the_one_in_the_folder(
+def test_another_training_run_does_not_resume_the_one_in_the_folder(
     command, tmp_path, changes, difference
 ):
     if callable(changes):
@@ -102,16 +102,16 @@ def test_another_training_is_not_taken_for_the_one_in_the_folder(
         run_classifier.run(command(**changes))
     assert content_of(tmp_path) == before
     if "learning_rate" in changes:
-        # A prediction needs no training to be the same.
+        # A prediction does not depend on the options of training.
         run_classifier.run(command(do_train=False, do_predict=True, **changes))
 
 
-def test_who_means_it_goes_on_with_changes(command, tmp_path, log):
+def test_a_run_resumes_with_changes_on_request(command, tmp_path, log):
     changes = {"num_train_epochs": 2.0, "resume_with_changes": True}
     run_classifier.run(command(**changes))
     assert "Resuming with changes: --num_train_epochs is 1.0 there and 2.0 now." in log.text
     assert "Resuming from step 2" in log.text
-    # From then on, it is that training.
+    # Now the folder holds the changed run.
     run_classifier.run(command(num_train_epochs=2.0))
     with pytest.raises(ValueError, match=r"is 2\.0 there and 1\.0 now"):
         run_classifier.run(command())
@@ -121,13 +121,13 @@ def test_who_means_it_goes_on_with_changes(command, tmp_path, log):
     "changes",
     [
         {},
-        # What it began with need not be named again, and may lie elsewhere.
+        # The initial weights need not be named again, and may have been moved.
         {"init_checkpoint": None},
         {"init_checkpoint": "copy"},
         {"predict_batch_size": 3, "save_checkpoints_steps": 1, "pad_to_max_length": True},
     ],
 )
-def test_the_same_training_goes_on(command, tmp_path, log, changes):
+def test_the_same_training_run_resumes(command, tmp_path, log, changes):
     if changes.get("init_checkpoint"):
         for path in tmp_path.glob("init_1.ckpt*"):
             shutil.copy(path, tmp_path / path.name.replace("init_1", "copy"))
@@ -138,7 +138,7 @@ def test_the_same_training_goes_on(command, tmp_path, log, changes):
     assert (tmp_path / "out/bert_model.ckpt.index").read_bytes() == weights
 
 
-def test_where_nothing_is_trained_yet_it_starts_over(command, tmp_path, log):
+def test_a_run_starts_over_where_nothing_is_trained_yet(command, tmp_path, log):
     out = tmp_path / "out"
     for path in (out / "checkpoint", *out.glob("model.ckpt-2.*"), *out.glob("bert_model.ckpt*")):
         path.unlink()
@@ -151,7 +151,7 @@ def test_where_nothing_is_trained_yet_it_starts_over(command, tmp_path, log):
     assert json.loads((out / "run.json").read_text())["made_of"]["--learning_rate"] == 0.0
 
 
-def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_resumes_no_other_run(tmp_path):
     folder = str(tmp_path)
     weights = {"w": keras.Variable(np.ones(2), name="w")}
     checkpoints = checkpoint.Checkpoints(folder)
@@ -173,7 +173,7 @@ def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_pa
     }
     checkpoints.save(weights, 0)
     assert not begin(seed=2).starts_over
-    # One step is a training, which is neither begun anew nor taken for another one.
+    # A run with a step does not start over, and is not resumed by another.
     checkpoints.save(weights, 1)
     with pytest.raises(ValueError, match="--seed is 2 there and 3 now"):
         begin(seed=3)
@@ -181,7 +181,7 @@ def test_who_is_killed_before_a_checkpoint_goes_on_from_no_other_training(tmp_pa
 
 
 def delete_checkpoints(out, *, with_list=True):
-    """As whoever saves disk space does, the file that lists them included or not."""
+    """Deletes checkpoints, as users do to save disk space, with or without their list."""
     for path in (*out.glob("model.ckpt-*"), *[out / "checkpoint"] * with_list):
         path.unlink()
 
@@ -203,7 +203,7 @@ def test_finished_weights_whose_checkpoints_were_deleted_answer_the_same_command
 
 @pytest.mark.parametrize("has_weights", [True, False])
 @pytest.mark.parametrize("change", ["learning_rate", "example", "unknown", "resume"])
-def test_what_has_ended_is_replaced_by_no_other_training(command, tmp_path, change, has_weights):
+def test_no_other_run_replaces_one_that_has_ended(command, tmp_path, change, has_weights):
     out = tmp_path / "out"
     delete_checkpoints(out, with_list=has_weights or change == "unknown")
     changes = {"learning_rate": 0.5} if change in ("learning_rate", "resume") else {}
@@ -217,7 +217,7 @@ def test_what_has_ended_is_replaced_by_no_other_training(command, tmp_path, chan
             path.unlink()
     before = content_of(out)
     if change == "unknown" and not has_weights:
-        # Nothing is there that tells of a training.
+        # Nothing in the folder is of a training run.
         run_classifier.run(command(**changes))
         return
     with pytest.raises(ValueError, match=r"must hold the same training.*`.*overwrite_output_dir`"):
@@ -230,7 +230,7 @@ def test_what_has_ended_is_replaced_by_no_other_training(command, tmp_path, chan
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "multi_worker"])
-def test_a_folder_trains_anew_what_ended_there_and_was_deleted(command, tmp_path, strategy):
+def test_a_run_whose_results_were_deleted_is_trained_again(command, tmp_path, strategy):
     out = tmp_path / "out"
     delete_checkpoints(out, with_list=False)
     for path in out.glob("bert_model.ckpt*"):
@@ -239,7 +239,7 @@ def test_a_folder_trains_anew_what_ended_there_and_was_deleted(command, tmp_path
     assert (out / "model.ckpt-0.index").exists() and (out / "bert_model.ckpt.index").exists()
 
 
-def test_weights_of_the_folder_are_used_as_they_are_named(command, tmp_path):
+def test_weights_in_the_folder_are_used_as_named(command, tmp_path):
     out = tmp_path / "out"
 
     def score(init=None):
@@ -247,7 +247,7 @@ def test_weights_of_the_folder_are_used_as_they_are_named(command, tmp_path):
             command(do_train=False, do_eval=True, init_checkpoint=init and str(tmp_path / init))
         )["loss"]
 
-    # One that is neither of the folder nor what it was trained from is not passed over.
+    # Weights that are neither in the folder nor what it was trained from are refused.
     before = content_of(out)
     with pytest.raises(ValueError, match=r"init_checkpoint` must name weights in `.*output_dir`"):
         score("init_2.ckpt")
@@ -257,13 +257,13 @@ def test_weights_of_the_folder_are_used_as_they_are_named(command, tmp_path):
     first = score("out/model.ckpt-0")
     assert first != last
     assert json.loads((out / "eval_results.json").read_text())["global_step"] == 0
-    # Of a folder that does not tell what it was trained from, its own weights are.
+    # Without `run.json`, the weights in the folder are used.
     (out / "run.json").unlink()
     assert score("init_2.ckpt") == last
     assert score("out/model.ckpt-0") == first
 
 
-def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_path):
+def test_overwriting_deletes_the_files_of_runs_alone(command, tmp_path):
     out = tmp_path / "out"
     mine = {"predictions.csv", "predictions_of_my_boss.xlsx", "run_1/a", "eval/b", "notes.partial"}
     for name in mine:
@@ -297,7 +297,7 @@ def test_overwriting_leaves_the_users_files_and_none_of_the_runs(command, tmp_pa
         ),
     ],
 )
-def test_what_cannot_be_done_deletes_nothing(command, tmp_path, changes, message):
+def test_a_run_that_is_refused_deletes_nothing(command, tmp_path, changes, message):
     if "num_train_epochs" not in changes:
         files = {"bert_config_file": "config.json", "vocab_file": "vocab.txt"}
         changes = {name: str(tmp_path / value) for name, value in {**changes, **files}.items()}
@@ -309,7 +309,7 @@ def test_what_cannot_be_done_deletes_nothing(command, tmp_path, changes, message
 
 
 def test_the_vocabulary_of_the_folder_itself_may_be_given(command, tmp_path):
-    """It is read before anything is deleted, and is never absent."""
+    """The vocabulary is read before anything is deleted."""
     files = {"bert_config_file": "bert_config.json", "vocab_file": "vocab.txt"}
     given = {name: str(tmp_path / "out" / value) for name, value in files.items()}
     before = {path: (tmp_path / "out" / path).read_bytes() for path in files.values()}
@@ -323,7 +323,7 @@ def flip_a_bit(path):
     path.write_bytes(content)
 
 
-def test_damaged_weights_to_begin_with_delete_nothing(command, tmp_path):
+def test_damaged_initial_weights_delete_nothing(command, tmp_path):
     flip_a_bit(tmp_path / "init_1.ckpt.data-00000-of-00001")
     before = content_of(tmp_path)
     with pytest.raises(ValueError, match=r"init_1\.ckpt"):
@@ -331,7 +331,7 @@ def test_damaged_weights_to_begin_with_delete_nothing(command, tmp_path):
     assert content_of(tmp_path) == before
 
 
-def test_of_several_runs_none_is_deleted_while_one_is_trained_from_it(command, tmp_path):
+def test_a_search_does_not_delete_the_weights_that_it_starts_from(command, tmp_path):
     several = {"num_runs": 2, "do_eval": True, "output_dir": str(tmp_path / "several")}
     run_classifier.run(command(**several))
     before = content_of(tmp_path / "several")
@@ -346,7 +346,7 @@ def test_of_several_runs_none_is_deleted_while_one_is_trained_from_it(command, t
         assert content_of(tmp_path / "several") == before
 
 
-def test_a_folder_whose_list_is_lost_loses_nothing_and_goes_on(command, tmp_path, log):
+def test_a_folder_without_its_list_of_files_resumes_and_loses_nothing(command, tmp_path, log):
     out = tmp_path / "out"
     (out / owned.LIST_FILE).unlink()
     run_classifier.run(command())
@@ -358,7 +358,7 @@ def test_a_folder_whose_list_is_lost_loses_nothing_and_goes_on(command, tmp_path
 
 
 @pytest.mark.parametrize("overwrites", [False, True])
-def test_a_released_model_is_no_place_for_a_training(command, tmp_path, overwrites):
+def test_nothing_is_trained_in_the_folder_of_a_released_model(command, tmp_path, overwrites):
     released = tmp_path / "released"
     released.mkdir()
     for path in tmp_path.glob("init_1.ckpt*"):
@@ -375,19 +375,19 @@ def test_a_released_model_is_no_place_for_a_training(command, tmp_path, overwrit
     assert content_of(released) == before
 
 
-def test_one_training_at_a_time_is_in_a_folder(command, tmp_path):
+def test_one_run_at_a_time_trains_in_a_folder(command, tmp_path):
     settings = command(overwrite_output_dir=True)
     with owned.lock(settings.output_dir):
         before = content_of(tmp_path)
         with pytest.raises(ValueError, match="must be a folder in which nothing else trains"):
             run_classifier.run(settings)
         assert content_of(tmp_path) == before
-        # Others may look at what it has reached.
+        # Another process may evaluate meanwhile.
         run_classifier.run(dataclasses.replace(settings, do_train=False, do_predict=True))
     run_classifier.run(settings)
 
 
-def test_a_training_that_has_not_ended_says_so(command, tmp_path, log):
+def test_weights_of_a_run_that_has_not_ended_are_reported(command, tmp_path, log):
     out = tmp_path / "out"
     for path in out.glob("bert_model.ckpt*"):
         path.unlink()
