@@ -20,11 +20,11 @@ from bert.export.formats import ExportOptions, check_exports, read_exports
 from bert.files import fingerprints, owned
 from bert.options import MessageError, Option, joined
 from bert.parts import FAILED, Parts, recorded_messages
-from bert.runs import identity, resources, trial, tuning
+from bert.runs import identity, resources, tuning
 from bert.runs.plans import FolderState, Plan
 from bert.runs.recipes import FineTuning, Search, Steps
 from bert.runs.resumption import Training, find_weights, plan_training
-from bert.runs.training import TrainingRun
+from bert.runs.training import TRIED_STEPS, TrainingRun, count_tried_examples
 from bert.tasks.options import Evaluation, Schedule, Teacher
 from bert.tasks.squad.options import SquadData
 from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
@@ -123,10 +123,10 @@ class FineTuningPlan(Plan):
             return "the training there has ended: nothing to train"
         size, train = recipe.schedule.train_batch_size, find_inputs(self.inputs, "train")
         num_tokens = recipe.lengths.max_seq_length * count_rows(train)
-        tried = trial.count_examples(recipe.compute, size, num_tokens, self.source.config)
+        tried = count_tried_examples(recipe.compute, size, num_tokens, self.source.config)
         # The messages about these examples have been recorded already.
         with recorded_messages():
-            few = self.task.make_inputs(train.part, train.examples[: trial.STEPS * tried])
+            few = self.task.make_inputs(train.part, train.examples[: TRIED_STEPS * tried])
         with tempfile.TemporaryDirectory(prefix="bert-check-") as folder:
             path = os.path.join(folder, "train.tf_record")
             trim = not recipe.lengths.pad_to_max_length
@@ -135,7 +135,7 @@ class FineTuningPlan(Plan):
             batches = self.task.open_inputs(few, file).batches
             assert batches is not None
             run = self.begin_training(model, self.task.objective(train), batches)
-            return trial.time_steps(run, size, batches, all_steps)
+            return run.time_steps(size, batches, all_steps)
 
     def begin_training(
         self, model: keras.Model, objective: Objective, batches: Batches

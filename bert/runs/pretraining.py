@@ -12,25 +12,27 @@ import optimization
 from bert.files import fingerprints
 from bert.files.durations import duration_text
 from bert.files.paths import match_files
+from bert.files.weight_names import step_of
 from bert.options import Message, MessageError, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.pretraining import inputs
+from bert.pretraining.goals import find_learned
 from bert.pretraining.masked_batches import MaskedBatches
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import PretrainingSchedule, RecordFiles, count_predictions
 from bert.pretraining.record_description import RecordDescription
-from bert.runs import identity, pretraining_model, resources, trial
+from bert.runs import identity, resources
 from bert.runs.plans import FolderState, Plan
 from bert.runs.recipes import PreTraining, PreTrainingSteps
-from bert.runs.resumption import Training, plan_training
-from bert.runs.training import TrainingRun
+from bert.runs.resumption import Training, find_weights, plan_training
+from bert.runs.training import TrainingRun, count_tried_examples
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.options import Compute, Output
-from bert.training.trainer import Trainer
+from bert.training.trainer import Trainer, initialize
 from bert.training.validation import check_length
-from bert.weights import checkpoint
+from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.opening import open_model
@@ -91,10 +93,28 @@ class PreTrainingPlan(Plan):
         return self.load(self.make_model())
 
     def load(self, model: keras.Model) -> int:
-        """Sets the weights of a model that is not trained; returns their step."""
-        return pretraining_model.load(
-            self.recipe.output, self.recipe.schedule.objective, model, self.init
-        )
+        """Sets the weights of a model that is not trained; returns their step.
+
+        Raises:
+          ValueError: where there are no weights, or they were not trained for the objective.
+        """
+        folder, init = self.recipe.output.output_dir, self.init
+        objective = self.recipe.schedule.objective
+        weights = {variable.path: variable for variable in model.weights}
+        checkpoints = checkpoint.Checkpoints(folder)
+        trained = find_weights(self.recipe.output, init)
+        if trained and init and trained.prefix == init.prefix:
+            _check_learned(objective, folder)
+            return checkpoints.restore(weights, trained.prefix)
+        if latest := checkpoints.latest():
+            provenance.check_trained(folder, step_of(latest), "output_dir")
+            _check_learned(objective, folder)
+        elif init is not None:
+            _check_learned(objective, init.folder)
+            _check_heads(model, init)
+        else:
+            raise resources.no_weights(folder)
+        return initialize(model, weights, checkpoints, init)
 
     def try_steps(self) -> str:
         """Takes a few steps of training; returns an estimate of the time that training takes."""
@@ -104,11 +124,11 @@ class PreTrainingPlan(Plan):
         few = OBJECTIVES[recipe.schedule.objective].make_batches(
             batches.records,
             batches.features,
-            trial.count_examples(recipe.compute, size, length, self.config),
+            count_tried_examples(recipe.compute, size, length, self.config),
             recipe.seed,
             masker=batches.masker if isinstance(batches, MaskedBatches) else None,
         )
-        return trial.time_steps(self.start(self.make_model()), size, few)
+        return self.start(self.make_model()).time_steps(size, few)
 
 
 def plan(
@@ -300,3 +320,34 @@ def _plan_training(
         identity.of_training(shaping, init, described),
         {"input_file": data.input_file},
     )
+
+
+def _check_heads(model: keras.Model, init: Stored) -> None:
+    """Checks that the weights to evaluate include the heads, on which the scores depend."""
+    lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
+    if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
+        raise OptionError(
+            init.option,
+            Message(
+                "hold the heads of pre-training, cls/*, to be evaluated without %s",
+                Option("do_train"),
+            ),
+            remedy=Message(
+                "%r lacks weights of %s; was it fine-tuned, or stripped of its heads? Without a "
+                "next-sentence head, %s can be evaluated.",
+                *(init.prefix, heads, Option("objective", "masked_lm")),
+            ),
+        )
+
+
+def _check_learned(objective: str, folder: str) -> None:
+    """Checks that the training run in a folder has trained each head that is evaluated."""
+    learned = find_learned(folder)
+    if OBJECTIVES[objective].has_next_sentence and learned != objective:
+        raise OptionError(
+            "objective",
+            f"be {learned} to evaluate the model in {folder!r}, which was trained with that and "
+            "has learned nothing of next sentences",
+            objective,
+            Message("Give %s.", Option("objective", learned)),
+        )

@@ -1,6 +1,8 @@
 """The training run in an output folder: it starts, trains, logs its progress and ends."""
 
 import os
+import statistics
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,9 +10,11 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from bert.files.progress import clock as time_of
 from bert.options import Option, typed_flags
 from bert.runs.resumption import Training
 from bert.training import strategies
+from bert.training.batches import Batches
 from bert.training.loop import Observer
 from bert.training.observers import UserObservers, train_and_save
 from bert.training.options import Compute, Output
@@ -18,6 +22,14 @@ from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.train_log import TrainLog
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, provenance
+from bert.weights.variables import count_parameters
+from modeling import BertConfig
+
+# The number of steps to try, the first of which builds the graph, and the most seconds for them.
+TRIED_STEPS = 6
+_SECONDS = 8.0
+# The operations of a step that is tried without a GPU, on a part of a batch.
+_OPERATIONS = 4e11
 
 
 class TrainingRun:
@@ -46,9 +58,45 @@ class TrainingRun:
             plan.init,
         )
 
+    def time_steps(self, batch_size: int, batches: Batches, all_steps: float = 0.0) -> str:
+        """Takes a few steps, and saves nothing; returns how long training may take.
+
+        Args:
+          batch_size: Examples of a batch of the run.
+          batches: The batches to try.
+          all_steps: The steps of all training runs of a search; 0 for a single run.
+        """
+        clock = self.trainer.clock
+        if self.trainer.is_last(self.first_step, self.plan.num_train_steps):
+            return f"step {self.first_step:,} is reached already: nothing to train"
+        seconds: list[float] = []
+        for batch in batches.iterate(0, TRIED_STEPS, self.trainer.strategy):
+            start = time.monotonic()
+            self.trainer.train_step(batch)
+            seconds.append(time.monotonic() - start)
+            if len(seconds) > 1 and sum(seconds) > _SECONDS:
+                break
+        scale = batch_size / batches.batch_size
+        each = scale * statistics.median(seconds[1:])
+        count = len(seconds) - 1
+        steps = "1 step" if count == 1 else f"{count} steps"
+        part = f" on {batches.batch_size} of {batch_size} examples" if scale > 1 else ""
+        total = f"about {time_of(each * all_steps)} for all runs, " if all_steps else ""
+        if clock:
+            left = clock.budget - clock.spent
+            will_be = (
+                f"{time_of(left)} from step {self.first_step:,} on, about {left / each:,.0f} steps"
+            )
+        else:
+            left = each * (self.plan.last_step - self.first_step)
+            will_be = f"about {time_of(left)} from step {self.first_step:,} on"
+        return (
+            f"{total}{will_be}, evaluations apart: {each:.3g} s a step, estimated by {steps}{part}"
+        )
+
     def train(
         self,
-        batches: Any,
+        batches: Batches,
         environment: Mapping[str, Any],
         observers: Sequence[Observer] = (),
         evaluation: Observer | None = None,
@@ -93,6 +141,25 @@ class TrainingRun:
         """Records that training has ended, once all its results are written."""
         if strategies.is_chief(self.trainer.strategy):
             provenance.end(self.output.output_dir)
+
+
+def count_tried_examples(
+    compute: Compute, batch_size: int, num_tokens: int, config: BertConfig
+) -> int:
+    """Returns the number of examples of a batch to try a step on, so that it takes some seconds.
+
+    Args:
+      compute: The devices.
+      batch_size: Examples of a batch.
+      num_tokens: Tokens of an example.
+      config: The shape of the model.
+    """
+    if compute.use_tpu or tf.config.list_physical_devices("GPU"):
+        return batch_size
+    # A multiplication and an addition, forward and twice as many backward.
+    each = 6 * count_parameters(config) * num_tokens
+    parts = tf.distribute.get_strategy().num_replicas_in_sync * compute.gradient_accumulation_steps
+    return min(batch_size, max(int(_OPERATIONS / each) // parts, 1) * parts)
 
 
 def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any]) -> None:
