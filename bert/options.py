@@ -17,10 +17,10 @@ import shlex
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
-# In place of a default.
+# The default of an option that must be given.
 REQUIRED = dataclasses.MISSING
 
-# What the help of an option ends with that takes several values.
+# The end of the help of an option that may have several values.
 _SEVERAL = (
     "Several values, comma-separated, are all tried, in all combinations with those of other "
     "flags, and the best is kept."
@@ -80,7 +80,7 @@ class Message:
 
 
 def spell(value: Any, spelling: Spelling) -> Any:
-    """Returns an argument of a message, as text if it is or holds an option."""
+    """Returns an argument of a message; an option or a message becomes text."""
     if isinstance(value, Option):
         return spelling(value)
     if isinstance(value, Message | MessageError):
@@ -177,7 +177,7 @@ def several(field: Any) -> Any:
 
 
 def check_several(values: Collection[Any]) -> None:
-    """Checks the values of an option that takes several."""
+    """Checks the values of an option that has several."""
     if not values or len({*values}) < len(values):
         raise ValueError(f"there must be at least one value, each once. Received {[*values]}")
 
@@ -186,7 +186,7 @@ Group = TypeVar("Group")
 
 
 def take(kind: type[Group], options: Any) -> Group:
-    """Returns the group of a kind out of flat options, which have its fields among others."""
+    """Returns a group of options, taken from flat options that have its fields."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: getattr(options, name) for name in names})
 
@@ -198,7 +198,7 @@ def fields_by_class(kind: type) -> list[tuple[type, Mapping[str, dataclasses.Fie
 
 
 def find_metadata(kind: type, name: str) -> Mapping[str, Any]:
-    """Returns what `option` recorded of a field, in the nearest class."""
+    """Returns the metadata of a field, from the nearest class that has any."""
     fields = [fields.get(name) for _, fields in fields_by_class(kind)]
     return next(field.metadata for field in fields if field and field.metadata)
 
@@ -216,7 +216,7 @@ def find_group(kind: type, name: str) -> str:
 
 
 def read_grid(options: Any) -> dict[str, tuple[Any, ...]]:
-    """Returns the options that have several values, by name, with these."""
+    """Returns by name the values of the options that have several."""
     values = {
         field.name: getattr(options, field.name)
         for field in dataclasses.fields(options)
@@ -246,10 +246,10 @@ def changed_options(options: Any) -> dict[str, Any]:
 
 
 def _is_default(options: Any, name: str, value: Any) -> bool:
-    """Returns whether a value is what an option need not be given for.
+    """Returns whether a value is the default of an option.
 
-    Where a class overrides the base class's default with None, that one is the default, if it is
-    what the class completes None to beside the other options.
+    A class may override the default of its base class with None and complete it later. Then the
+    value of the base class is the default, if None is completed to it.
     """
     fields = [each[name] for _, each in fields_by_class(type(options)) if name in each]
     if value != next((field.default for field in fields if field.default is not None), None):

@@ -1,4 +1,4 @@
-"""Named parts of what is to be done: each is opened, and a line records it or what is wrong."""
+"""The named parts of a plan: a line records what was opened, or what is wrong."""
 
 import contextlib
 import dataclasses
@@ -15,18 +15,18 @@ GOOD, WARNED, WRONG, UNCHECKED = "✓", "!", "✗", "–"  # noqa: RUF001
 
 _NEEDS_OTHERS = "not checked, for it needs what is wrong above"
 
-# What a user can cause, beside the errors of TensorFlow; all else is a bug.
+# The errors that a user can cause, besides those of TensorFlow; any other is a bug.
 _FAULTS = (ValueError, ArithmeticError, OSError, MemoryError, RecursionError)
 
 
 def is_fault(error: Exception) -> bool:
-    """Returns whether a user can cause an error, so that it is no bug."""
+    """Returns whether an error may be caused by a user; otherwise it is a bug."""
     tf = sys.modules.get("tensorflow")
     return isinstance(error, _FAULTS) or bool(tf and isinstance(error, tf.errors.OpError))
 
 
 class _Failed:
-    """The value of a part that could not be opened, or was not looked at."""
+    """The value of a part that could not be opened, or was not checked."""
 
 
 FAILED: Any = _Failed()
@@ -34,13 +34,13 @@ FAILED: Any = _Failed()
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """What a plan says of a part.
+    """A line of a plan about one of its parts.
 
     Attributes:
-      mark: Whether the part is as it must be: `GOOD`, `WARNED`, `WRONG` or `UNCHECKED`.
+      mark: The state of the part: `GOOD`, `WARNED`, `WRONG` or `UNCHECKED`.
       name: The name of the part.
-      text: What it is, or the exception that says what is wrong.
-      warnings: What else there is to know.
+      text: A description, or the exception that says what is wrong.
+      warnings: The warnings that were logged.
     """
 
     mark: str
@@ -64,11 +64,11 @@ class Line:
 class PlanError(MessageError):
     """A run cannot be done as it is described.
 
-    Its text is that of the fault, or of all faults, one a line.
+    The text has a line for each fault.
 
     Attributes:
-      faults: All that is wrong, in the order in which it was found.
-      lines: What was found of each part of the run.
+      faults: The faults, in the order in which they were found.
+      lines: The lines of all parts.
     """
 
     def __init__(self, faults: Sequence[Exception], lines: Sequence[Line]) -> None:
@@ -78,7 +78,7 @@ class PlanError(MessageError):
 
 
 class _Messages(standard_logging.Filter):
-    """Records what is logged, and lets it through unless it is muted."""
+    """Records log messages, and lets them through unless they are muted."""
 
     def __init__(self, level: int, *, is_muted: bool) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class _Messages(standard_logging.Filter):
         self.warnings: list[Message] = []
 
     def filter(self, record: standard_logging.LogRecord) -> bool:
-        """Records a message; returns whether it is shown in the log, too."""
+        """Records a message; returns whether it is logged, too."""
         if record.levelno >= standard_logging.INFO:
             arguments = record.args if isinstance(record.args, tuple) else ()
             is_warning = record.levelno >= standard_logging.WARNING
@@ -99,7 +99,7 @@ class _Messages(standard_logging.Filter):
 
 @contextlib.contextmanager
 def recorded_messages(*, is_muted: bool = True) -> Iterator[_Messages]:
-    """Records what is logged within a block."""
+    """Records the log messages of a block."""
     logger = logging.get_absl_logger()
     level = logger.level
     messages = _Messages(logger.getEffectiveLevel(), is_muted=is_muted)
@@ -116,11 +116,11 @@ class Parts:
     """Opens parts by name.
 
     Args:
-      is_muted: Whether the lines alone show what is logged meanwhile.
+      is_muted: Whether log messages are only shown in lines.
 
     Attributes:
       lines: A line for each part so far.
-      faults: All that is wrong so far.
+      faults: The faults so far.
     """
 
     def __init__(self, *, is_muted: bool) -> None:
@@ -135,13 +135,13 @@ class Parts:
         *arguments: Any,
         shows: Callable[[Any], str | Message] | None = None,
     ) -> Any:
-        """Calls a function, records a line of what came of it, and returns its value.
+        """Calls a function, records a line about it, and returns its value.
 
         Args:
           name: The name of the part.
-          function: Raises where something is wrong; what it warns of is part of the line.
-          *arguments: For the function. Where one is `FAILED`, the part is not looked at.
-          shows: From the value, the text of the line; absent, what the function logs.
+          function: Raises where something is wrong; its warnings are part of the line.
+          *arguments: The arguments of the function. If one is `FAILED`, it is not called.
+          shows: Returns the text of the line for the value; absent, the text is what is logged.
 
         Returns:
           `FAILED` where there is no value.
@@ -154,7 +154,7 @@ class Parts:
                 value = function(*arguments)
             text = shows(value) if shows else joined(messages.infos, " ")
         except Exception as error:
-            # Where other workers are lost, nothing is wrong here.
+            # The loss of another worker is not a fault of this part.
             if hasattr(error, "exit_status") or not is_fault(error):
                 raise
             self.faults.append(error)
@@ -165,7 +165,7 @@ class Parts:
         return value
 
     def add(self, mark: str, name: str, text: str) -> None:
-        """Records a line that no function is called for."""
+        """Records a line about a part without calling a function."""
         self.record(Line(mark, name, text))
 
     def record(self, line: Line) -> None:
@@ -176,7 +176,7 @@ class Parts:
         """Raises `PlanError` if anything is wrong.
 
         Args:
-          later: The name of a part that would have been looked at then.
+          later: The name of a part that would have been checked next.
         """
         if self.faults and later:
             self.add(UNCHECKED, later, _NEEDS_OTHERS)

@@ -42,6 +42,23 @@ FILES = {
     """,
     "bert/original/__init__.py": "",
     "bert/original/modeling.py": "import modeling",
+    "bert/runs/__init__.py": "",
+    "bert/runs/recipes.py": """
+        class FineTuning:
+            model: Model
+            data: Data
+            steps: Steps
+        class Search:
+            runs: tuple[FineTuning, ...]
+        def expand(search: Search):
+            pass
+    """,
+    "bert/runs/space.py": """
+        class Search:
+            pass
+        def find(space: Search):
+            pass
+    """,
     "bert/tasks/__init__.py": "",
     "bert/tasks/swag/__init__.py": "",
     "bert/tasks/swag/words.py": """
@@ -61,11 +78,11 @@ FILES = {
 }
 
 TABLES = """\
-lines of code                31
-statements                   31
+lines of code                43
+statements                   43
 modules at the root          3
-modules in packages          5
-packages                     3
+modules in packages          7
+packages                     4
 layers                       3
 imports between modules      11
 imports through strings      3
@@ -73,8 +90,8 @@ imports through strings      3
   modeling loads             bert.original.modeling
 circles                      1
   of                         bert.original.modeling, modeling
-functions with all options   1
-  below the commands         1
+functions with all options   2
+  below the commands         2
 strings that spell a flag    2
   in errors                  1
 members of a protocol         1 bert.tasks.swag.words.Words
@@ -86,6 +103,7 @@ package          modules  lines  statements  longest file                 longes
 bert                   1      4           4     4 bert.__main__              2 bert.__main__.main
 bert.files             2      8           8     6 bert.files.paths           3 bert.files.paths.read
 bert.original          1      1           1     1 bert.original.modeling     0
+bert.runs              2     12          12     8 bert.runs.recipes          2 bert.runs.space.find
 bert.tasks             0      0           0     0 bert.tasks                 0
 bert.tasks.swag        1      7           7     7 bert.tasks.swag.words      2 bert.tasks.swag.words.read
 

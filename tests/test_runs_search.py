@@ -36,7 +36,7 @@ def make_settings(tmp_path):
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
-    """A folder in which a grid was searched, what makes settings there, and the summary."""
+    """The folder of a search over a grid, a function that makes settings there, and the summary."""
     folder = tmp_path_factory.mktemp("searched")
     make = settings_in(folder)
     return folder, make, run_classifier.run(make(**GRID, do_predict=True))
@@ -66,7 +66,7 @@ def test_runs_are_ordered_by_point_and_seed(make_settings):
     assert [each.recipe.schedule.learning_rate for each in runs] == [2e-5, 2e-5, 3e-5, 3e-5]
     assert [each.recipe.seed for each in runs] == [7, 8, 7, 8]
     assert {each.recipe.schedule.train_batch_size for each in runs} == {16}
-    # Their scores are of the same examples.
+    # All runs are scored on the same examples.
     assert {each.recipe.data.split_seed for each in runs} == {7}
 
 
@@ -83,7 +83,7 @@ def test_values_of_a_grid_differ(make_settings, values):
 
 @pytest.fixture(scope="module")
 def alone(searched, tmp_path_factory):
-    """The folder of the run that one point of the grid is."""
+    """The folder of a run that is a point of the grid."""
     _, make, _ = searched
     out = tmp_path_factory.mktemp("alone") / "out"
     settings = make(learning_rate=0.02, do_predict=True, output_dir=str(out))
@@ -93,18 +93,18 @@ def alone(searched, tmp_path_factory):
     return out
 
 
-def test_a_point_is_what_its_flags_make_alone(searched, alone):
+def test_a_point_equals_a_run_of_its_own(searched, alone):
     folder, _, _ = searched
     ours, theirs = content(folder / "out" / FOLDERS[1]), content(alone)
     assert ours.keys() == theirs.keys()
-    # These may tell of the folder.
-    told = {"run.json", "README.md", "report.html"}
-    assert {name: ours[name] for name in ours.keys() - told} == {
-        name: theirs[name] for name in theirs.keys() - told
+    # These may contain the name of the folder.
+    others = {"run.json", "README.md", "report.html"}
+    assert {name: ours[name] for name in ours.keys() - others} == {
+        name: theirs[name] for name in theirs.keys() - others
     }
 
 
-def test_the_best_is_kept_and_answers(searched):
+def test_the_best_model_is_copied_and_answers(searched):
     folder, _, summary = searched
     out = folder / "out"
     accuracies = [each["mean"]["accuracy"] for each in summary["points"]]
@@ -119,8 +119,8 @@ def test_the_best_is_kept_and_answers(searched):
     assert answers == load(str(out / FOLDERS[best])).predict(texts)
 
 
-def test_an_older_best_does_not_answer_with_the_files_of_the_next(searched, alone, tmp_path):
-    """Where the files of a better model have begun to replace those there, no weights answer."""
+def test_an_older_model_does_not_answer_with_files_of_the_next(searched, alone, tmp_path):
+    """No weights are left once the files of a better model have begun to replace others."""
     out, better = tmp_path / "out", tmp_path / "better"
     shutil.copytree(searched[0] / "out" / FOLDERS[0], out)
     shutil.copytree(alone, better)
@@ -131,8 +131,8 @@ def test_an_older_best_does_not_answer_with_the_files_of_the_next(searched, alon
     assert not (out / "bert_model.ckpt.index").exists()
 
 
-def test_an_export_that_is_refused_ends_no_search(tmp_path):
-    """Run 1 answers all as it is asked, run 2 does not; an export in bfloat16 differs a little."""
+def test_a_refused_export_does_not_end_a_search(tmp_path):
+    """Run 1 has a perfect score, run 2 has not; an export in bfloat16 differs a little."""
     make = classifier_runs.settings_in(tmp_path)
     rows = [
         (text, number) for number, (text, _) in enumerate(classifier_runs.make_rows(30, 5, str))
@@ -155,7 +155,7 @@ def test_an_export_that_is_refused_ends_no_search(tmp_path):
 
 
 @pytest.mark.parametrize("rates", [(1e38, 0.02), (1e38, 2e38)])
-def test_a_point_that_diverges_ends_no_search(make_settings, tmp_path, log, rates):
+def test_a_point_that_diverges_does_not_end_a_search(make_settings, tmp_path, log, rates):
     settings = make_settings(learning_rate=rates, num_train_epochs=2.0)
     if rates[1] > 1:
         with pytest.raises(ArithmeticError, match="`learning_rate`"):
@@ -166,14 +166,14 @@ def test_a_point_that_diverges_ends_no_search(make_settings, tmp_path, log, rate
     assert summary["points"][0]["failed"] == [settings.seed]
     assert "This run has no score, and the others go on without it" in log.text
     assert "is no better than guessing (0." in log.text
-    told = json.loads((tmp_path / "out/runs.json").read_text())
-    assert told["points"][0]["mean"]["accuracy"] is None
-    assert told["points"][1]["mean"]["accuracy"] == summary["points"][1]["mean"]["accuracy"]
+    stored = json.loads((tmp_path / "out/runs.json").read_text())
+    assert stored["points"][0]["mean"]["accuracy"] is None
+    assert stored["points"][1]["mean"]["accuracy"] == summary["points"][1]["mean"]["accuracy"]
     assert read_report(tmp_path / "out")
 
 
-def test_a_search_that_replaces_another_goes_on_with_its_own_runs(searched, monkeypatch, tmp_path):
-    """Killed in its first run, it is resumed without the flag that replaces."""
+def test_a_search_that_replaces_another_resumes_its_own_runs(searched, monkeypatch, tmp_path):
+    """The search is killed in its first run, and resumed without the flag to overwrite."""
     folder, make, _ = searched
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)
@@ -191,11 +191,11 @@ def test_a_search_that_replaces_another_goes_on_with_its_own_runs(searched, monk
     assert len(summary["points"]) == 2
 
 
-def test_the_folder_of_the_best_model_tells_what_made_it(searched):
+def test_the_folder_of_the_best_model_records_its_run(searched):
     folder, _, summary = searched
     out, best = folder / "out", folder / "out" / summary["best"]["folder"]
     ours, theirs = (json.loads((each / "run.json").read_text()) for each in (out, best))
-    # The command is that of the grid, and all else that of the run.
+    # Only the flags are those of the search.
     assert ours["ran_with"]["flags"]["--learning_rate"] == [*GRID["learning_rate"]]
     for values in (ours, theirs):
         del values["ran_with"]["flags"]
@@ -206,7 +206,7 @@ def test_the_folder_of_the_best_model_tells_what_made_it(searched):
     assert titles[-1] == "Examples of the dev set"
 
 
-def test_the_start_names_what_was_given_and_nothing_else(searched, tmp_path, log):
+def test_the_log_names_the_given_flags_alone(searched, tmp_path, log):
     folder, make, _ = searched
     shutil.copytree(folder / "out" / FOLDERS[0], tmp_path / "out")
     files = {"vocab_file": None, "bert_config_file": None, "do_train": False}
@@ -217,19 +217,19 @@ def test_the_start_names_what_was_given_and_nothing_else(searched, tmp_path, log
 
 def test_the_table_marks_the_best(searched):
     folder, _, summary = searched
-    title, _, header, *rows, _, said, _ = (folder / "out/runs.txt").read_text().split("\n")
+    title, _, header, *rows, _, sentence, _ = (folder / "out/runs.txt").read_text().split("\n")
     assert title == "2 points"
     assert header.split()[:2] == ["learning_rate", "accuracy"]
     (marked,) = (row for row in rows if row.startswith("*"))
     assert rows.index(marked) == FOLDERS.index(summary["best"]["folder"])
     for row, point in zip(rows, summary["points"], strict=True):
         assert f"{point['mean']['accuracy']:.4f}" in row
-    assert summary["best"]["folder"] in said
+    assert summary["best"]["folder"] in sentence
     assert json.loads((folder / "out/runs.json").read_text()) == summary
 
 
 @pytest.mark.exhaustive
-def test_a_search_goes_on_where_it_was_killed(searched, monkeypatch, tmp_path, log):
+def test_a_killed_search_resumes(searched, monkeypatch, tmp_path, log):
     folder, make, _ = searched
     settings = make(**GRID, do_predict=True, output_dir=str(tmp_path / "out"))
     evaluate = EarlyStopping.__call__
@@ -250,7 +250,7 @@ def test_a_search_goes_on_where_it_was_killed(searched, monkeypatch, tmp_path, l
     assert content(tmp_path / "out") == content(folder / "out")
 
 
-def test_what_cannot_run_is_told_before_the_first_begins(make_settings, alone, tmp_path):
+def test_faults_of_all_points_are_raised_before_the_first_run(make_settings, alone, tmp_path):
     with pytest.raises(ValueError, match="must give at least one step"):
         run_classifier.run(make_settings(num_train_epochs=(1.0, 0.001)))
     with pytest.raises(ValueError, match="must be a multiple of"):
@@ -264,7 +264,7 @@ def test_what_cannot_run_is_told_before_the_first_begins(make_settings, alone, t
 
 
 @pytest.mark.exhaustive
-def test_a_training_beside_the_runs_keeps_its_weights(make_settings, searched, alone, log):
+def test_a_search_replaces_no_weights_of_another_run(make_settings, searched, alone, log):
     folder, _, _ = searched
     assert search.may_keep_best(make_settings(output_dir=str(folder / "out")))
     assert not search.may_keep_best(make_settings(output_dir=str(alone)))
@@ -282,7 +282,7 @@ def test_a_training_by_itself_does_not_replace_the_best_of_several(searched, tmp
     with pytest.raises(ValueError, match=r"must hold the same training.*--learning_rate is"):
         run_classifier.run(make(learning_rate=best + 0.5, output_dir=str(out)))
     assert content(out) == before
-    # What the best one is may be asked for; what it is made of is what is there.
+    # The run that is the best one may be repeated.
     run_classifier.run(make(learning_rate=best, output_dir=str(out)))
     name = "bert_model.ckpt.data-00000-of-00001"
     assert content(out)[name] == before[name]
@@ -291,7 +291,7 @@ def test_a_training_by_itself_does_not_replace_the_best_of_several(searched, tmp
     assert not {"runs.json", "runs.txt", FOLDERS[0] + "/run.json"} & {*content(out)}
 
 
-def test_several_runs_leave_the_weights_of_one_training_beside_them(make_settings, alone, tmp_path):
+def test_several_runs_leave_the_weights_of_a_single_run(make_settings, alone, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(alone, out)
     for path in (out / "checkpoint", *out.glob("model.ckpt-*")):
@@ -302,7 +302,7 @@ def test_several_runs_leave_the_weights_of_one_training_beside_them(make_setting
     assert (out / summary["best"]["folder"] / "bert_model.ckpt.index").exists()
 
 
-def test_overwriting_deletes_what_runs_have_left_and_nothing_else(searched, monkeypatch, tmp_path):
+def test_overwriting_deletes_the_files_of_a_search_alone(searched, monkeypatch, tmp_path):
     folder, make, _ = searched
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)
@@ -339,7 +339,7 @@ def test_of_equals_the_first_is_the_best():
     assert "0.8000 ± 0.1414" in lines[2]
 
 
-def test_check_tells_of_the_whole_grid(make_settings):
+def test_check_covers_the_whole_grid(make_settings):
     lines = check(run_classifier, make_settings(**GRID, train_batch_size=(4, 8), num_runs=2))
     texts = {line.name: line.text for line in lines}
     assert "8 in all, 0 of them ended" in texts["runs"]
