@@ -231,7 +231,7 @@ class Exporter:
         largest = 0.0
         for (numbers, own), (_, other) in zip(self._outputs, outputs, strict=True):
             rows = {name: each[numbers] for name, each in self._inputs.arrays.items()}
-            one, two = (self._task.probabilities(rows, each) for each in (own, other))
+            one, two = (self._task.probabilities(rows, found) for found in (own, other))
             # `maximum` returns a NaN if there is one.
             largest = float(np.maximum(largest, np.abs(one - two).max(initial=0.0)))
         return float(f"{largest:.6g}")
@@ -288,19 +288,19 @@ def run(
 
 def make_sections(parities: Sequence[Parity]) -> list[Section]:
     """Returns the section of a page that compares the exports with the model."""
-    compared = [each for each in parities if each.examples]
+    compared = [parity for parity in parities if parity.examples]
     if not compared:
         return []
     rows = [
         [
-            each.export.name,
-            each.score,
-            each.float32_score,
-            each.largest_difference,
-            each.bytes / 1e6,
-            "refused" if each.is_refused else "",
+            parity.export.name,
+            parity.score,
+            parity.float32_score,
+            parity.largest_difference,
+            parity.bytes / 1e6,
+            "refused" if parity.is_refused else "",
         ]
-        for each in compared
+        for parity in compared
     ]
     metric = compared[0].metric.replace("_", " ")
     columns = ["", metric, "of float32", "largest difference of probabilities", "MB", ""]

@@ -200,10 +200,11 @@ def plan(
         *(check_steps, steps, shared.export, patience, scored),
         shows=lambda _: steps.describe(),
     )
-    # Devices and model.
+    # Devices.
     strategy, num_replicas = resources.open_devices(
         parts, shared.compute, shared.options(), strategy, is_trial=is_trial
     )
+    # Model.
     source, config = open_model(parts, model, model, output.output_dir, fetches=not is_trial)
     tokenizer = open_vocabulary(parts, model, model, source, config)
     if not is_trial and source is not FAILED:
@@ -227,7 +228,7 @@ def plan(
     if not is_trial:
         # Reading the data takes long, so all faults so far are raised before.
         parts.check()
-    # Data, labels and head.
+    # Task and data.
     task = parts(
         "task",
         lambda config, tokenizer, _: runs[0].open_task(config, tokenizer, scored, not is_trial),
@@ -235,6 +236,7 @@ def plan(
         shows=_describe_task,
     )
     data = _make_all_inputs(parts, task, steps, strategy, limit)
+    # Output folder.
     _check_folder(parts, steps, outputs, model.init_checkpoint, shared.export, source, task)
     trainings: Any = [None] * len(runs)
     has_memory = True

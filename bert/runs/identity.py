@@ -55,7 +55,7 @@ def describe(options: Mapping[str, Any], strategy: tf.distribute.Strategy) -> di
     records the same.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    names = [tf.config.experimental.get_device_details(each).get("device_name") for each in gpus]
+    names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
     return {
         "flags": flags_of(options),
         "data": dict(_data_files(options)),
@@ -137,7 +137,7 @@ def _data_files(options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yields the paths of data files as the user gave them, with their sizes."""
     for name, value in in_order(options).items():
         if value and name == "data_dir":
-            paths = [os.path.join(value, each) for each in sorted(list_folder(value))]
+            paths = [os.path.join(value, file) for file in sorted(list_folder(value))]
             paths = [path for path in paths if _DATA.fullmatch(os.path.basename(path))]
         elif value and name.endswith("_file") and name not in ("vocab_file", "bert_config_file"):
             paths = []

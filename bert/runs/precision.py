@@ -58,7 +58,7 @@ def measure_times(hidden_size: int, intermediate_size: int) -> tuple[float, floa
         intermediate_size=intermediate_size,
     )
     with seeded_with(0):
-        usual, fast = _measure([_make_step(each, config) for each in ("float32", FAST)])
+        usual, fast = _measure([_make_step(dtype, config) for dtype in ("float32", FAST)])
     return usual, fast
 
 
@@ -91,4 +91,4 @@ def _measure(steps: Sequence[Callable[[], None]]) -> list[float]:
             step()
             times.append(time.perf_counter())
         rounds.append([after - before for before, after in itertools.pairwise(times)])
-    return [min(each) for each in zip(*rounds, strict=True)]
+    return [min(times) for times in zip(*rounds, strict=True)]

@@ -324,7 +324,7 @@ def _plan_training(
 
 def _check_heads(model: keras.Model, init: Stored) -> None:
     """Checks that the weights to evaluate include the heads, on which the scores depend."""
-    lacking = [each.path for each in model.trainable_weights if each.path not in init.shapes]
+    lacking = [weight.path for weight in model.trainable_weights if weight.path not in init.shapes]
     if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
         raise OptionError(
             init.option,

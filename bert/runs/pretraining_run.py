@@ -44,8 +44,8 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
     changed = recipe.changed_options()
     writes = strategies.is_chief(plan.strategy)
     make_folder(folder)
-    for each in filter(None, (plan.train_batches, plan.eval_batches)):
-        each.records.leave_indexes()
+    for opened in filter(None, (plan.train_batches, plan.eval_batches)):
+        opened.records.leave_indexes()
     with plan.locked(folder), plan.strategy.scope():
         # All workers make the variables together.
         with strategies.together(plan.strategy):

@@ -267,12 +267,12 @@ def _fill_scores(results: Sequence[dict[str, Any]]) -> None:
     """Sets all scores of runs that have diverged to NaN."""
     numbers = {
         name: math.nan
-        for each in results
-        for name, value in each["scores"].items()
+        for run in results
+        for name, value in run["scores"].items()
         if isinstance(value, int | float)
     }
-    for each in results:
-        each["scores"] = each["scores"] or dict(numbers)
+    for run in results:
+        run["scores"] = run["scores"] or dict(numbers)
 
 
 def _group(
@@ -289,10 +289,10 @@ def _group(
 def _average(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = [name for name, value in runs[0]["scores"].items() if isinstance(value, int | float)]
     values = {name: [run["scores"][name] for run in runs] for name in names}
-    several = {name: _deviation(each) for name, each in values.items() if len(each) > 1}
+    several = {name: _deviation(scores) for name, scores in values.items() if len(scores) > 1}
     return {
         "runs": [dict(run) for run in runs],
-        "mean": {name: statistics.fmean(each) for name, each in values.items()},
+        "mean": {name: statistics.fmean(scores) for name, scores in values.items()},
         "standard_deviation": several,
     }
 
@@ -306,11 +306,11 @@ def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
 
     The best point has the highest mean, its best run the highest score, the first of equals.
     """
-    for each in points:
-        scores = {run["seed"]: run["scores"] for run in each["runs"]}
+    for point in points:
+        scores = {run["seed"]: run["scores"] for run in point["runs"]}
         failed = [seed for seed, of in scores.items() if not _has_learned(of, metric)]
-        each["failed"] = failed
-    point = max(points, key=lambda each: _rank(each["mean"][metric]))
+        point["failed"] = failed
+    point = max(points, key=lambda point: _rank(point["mean"][metric]))
     best = max(point["runs"], key=lambda run: _rank(run["scores"][metric]))
     chosen = {name: best[name] for name in ("folder", "seed")}
     if not point["point"]:
@@ -355,8 +355,8 @@ def _lines(point: Mapping[str, Any]) -> list[str]:
     """Returns a line for each score of several runs."""
     lines = []
     for name, mean in point["mean"].items():
-        each = ", ".join(f"{run['scores'][name]:.4f}" for run in point["runs"])
-        lines.append(f"{name} = {mean:.4f} ± {point['standard_deviation'][name]:.4f}  ({each})")
+        scores = ", ".join(f"{run['scores'][name]:.4f}" for run in point["runs"])
+        lines.append(f"{name} = {mean:.4f} ± {point['standard_deviation'][name]:.4f}  ({scores})")
     return lines
 
 
@@ -364,11 +364,11 @@ def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, 
     """Returns a header and a line for each point; the best point has a mark."""
     names = [metric, *(name for name in points[0]["mean"] if name == f"test_{metric}")]
     rows = [["", *points[0]["point"], *names, "learned nothing"]]
-    for each in points:
-        mark = "*" if each["point"].items() <= best.items() else ""
-        failed = f"{len(each['failed'])} of {len(each['runs'])}" if each["failed"] else ""
-        values = map(value_text, each["point"].values())
-        rows.append([mark, *values, *(mean_text(each, name) for name in names), failed])
+    for point in points:
+        mark = "*" if point["point"].items() <= best.items() else ""
+        failed = f"{len(point['failed'])} of {len(point['runs'])}" if point["failed"] else ""
+        values = map(value_text, point["point"].values())
+        rows.append([mark, *values, *(mean_text(point, name) for name in names), failed])
     if not any(row[-1] for row in rows[1:]):
         rows = [row[:-1] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -380,7 +380,7 @@ def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, 
 
 def _say_best(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, Any]) -> str:
     """Returns a sentence on the best run."""
-    means = [_rank(each["mean"][metric]) for each in points]
+    means = [_rank(point["mean"][metric]) for point in points]
     chosen = points[means.index(max(means))]
     scores = [_rank(run["scores"][metric]) for run in chosen["runs"]]
     parts = []
@@ -397,16 +397,16 @@ def _first_of(scores: Collection[float]) -> str:
 
 
 def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
-    failed = sorted({seed for each in points for seed in each["failed"]})
+    failed = sorted({seed for point in points for seed in point["failed"]})
     if not failed:
         return
-    runs = [run for each in points for run in each["runs"]]
+    runs = [run for point in points for run in point["runs"]]
     # A run that has diverged has no baseline.
     baselines = list(filter(math.isfinite, (run["scores"][_BASELINE] for run in runs)))
     logging.warning(
         "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "
         "A smaller %s or more %s may help.",
-        sum(len(each["failed"]) for each in points),
+        sum(len(point["failed"]) for point in points),
         len(runs),
         metric,
         statistics.fmean(baselines) if baselines else math.nan,

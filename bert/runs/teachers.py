@@ -48,7 +48,7 @@ def teach(
     # Loading the teacher must not change the initial weights of the student.
     random.setstate(drawn)
     if model.task.kind != task.kind:
-        ours, theirs = (each.kind.replace("_", " ") for each in (task, model.task))
+        ours, theirs = (kind.replace("_", " ") for kind in (task.kind, model.task.kind))
         raise OptionError(
             "teacher",
             f"be a model of {ours}",
