@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ from bert.files import owned
 from bert.files.outputs import make_folder
 from bert.options import OptionError
 from bert.reports.figures import make_figures
+from bert.reports.page import Figure
 from bert.reports.parts import names_of, report_part
 from bert.reports.run import title_of, write_report
 from bert.reports.sections import Section
@@ -92,26 +93,22 @@ def run(
                 )
             else:
                 step = plan.load(model)
-            # LSTMs on a frozen model learn at rates of their own.
+            # The usual rates are not those of LSTMs on a frozen model.
             rate = None if recipe.is_feature_based else recipe.schedule.learning_rate
-            attempt = Attempt(folder, init, rate, step, source.config.hidden_size)
             scores, sections = _score(
                 predictions,
                 *(inputs, step, folder if is_chief else None, title),
-                attempt if training else None,
+                Attempt(folder, init, rate, step, source.config.hidden_size) if training else None,
             )
         if is_chief:
-            baselines = {task.metric: scores["baseline"]} if scores.get("baseline") else {}
-            figures = make_figures(scores, task.metric, names_of(task), baselines)
+            shown = recipe.options() if training else {}
             write_page = functools.partial(
-                write_report,
-                *(folder, title, recipe.options() if training else {}, step, figures),
+                write_report, folder, title, shown, step, _make_figures(task, scores)
             )
             # What only predicts a test set does not replace the page of an evaluation.
             has_page = training or any(each.part.split == "dev" for each in inputs)
-            sections = [*first, *sections]
             if has_page:
-                write_page(sections)
+                write_page([*first, *sections])
             if training:
                 counts = {each.part.name: len(each.examples) for each in inputs}
                 vectors = recipe.features.word_vectors if recipe.features else None
@@ -130,8 +127,14 @@ def run(
                 exported = exports.run(recipe.export, folder, task, model, plan.inputs, files)
                 refusal = exports.find_refusal(exported)
                 if has_page and (more := exports.make_sections(exported)):
-                    write_page([*sections, *more])
+                    write_page([*first, *sections, *more])
     return Result(scores, step, resources.list_files(folder)), refusal
+
+
+def _make_figures(task: Task, scores: Mapping[str, Any]) -> list[Figure]:
+    """Returns the scores at the head of a page, with the baseline of the main one."""
+    baselines = {task.metric: scores["baseline"]} if scores.get("baseline") else {}
+    return make_figures(scores, task.metric, names_of(task), baselines)
 
 
 def _title(kind: str, data: Any) -> str:
