@@ -76,10 +76,9 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             metric = OBJECTIVES[objective].accuracy
             results = _evaluate(objective, limits.max_eval_steps, model, batches)
             if writes:
-                vocabulary = ModelFolder(folder).find("vocab_file") or plan.source.find(
-                    "vocab_file"
-                )
-                guesses = outcome.guess_first_records(objective, limits, vocabulary, model, batches)
+                own = ModelFolder(folder)
+                vocab_file = own.find("vocab_file") or plan.source.find("vocab_file")
+                guesses = outcome.guess_first_records(objective, limits, vocab_file, model, batches)
                 sections = make_sections(*guesses)
                 save_results(folder, step, results)
                 perplexity = outcome.perplexity_of(objective, results)
