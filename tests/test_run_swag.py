@@ -279,6 +279,7 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, rows, mes
         write_rows(tmp_path / "train.jsonl", rows)
     settings = make_settings(**{"do_train": True, **changes})
     assert_refused(run_swag, settings, tmp_path, message)
+    assert not (tmp_path / "out/task.json").exists()
 
 
 def test_a_model_of_one_segment_type_is_refused(make_settings, tmp_path):

@@ -43,7 +43,7 @@ def test_weights_of_others_are_shown_whatever_else_is_wrong(make_settings, tmp_p
     assert mark_of(lines, "output folder") == WRONG
 
 
-def test_check_passes_what_runs_and_tells_its_steps(make_settings, tmp_path):
+def test_check_passes_a_run_and_shows_its_steps(make_settings, tmp_path):
     settings = make_settings(do_train=True, do_eval=True, num_train_epochs=1.0)
     before = content(tmp_path)
     lines = check(run_classifier, settings)
@@ -71,7 +71,7 @@ def test_check_passes_what_runs_and_tells_its_steps(make_settings, tmp_path):
     assert mark_of(check(run_classifier, other), "steps") == WRONG
 
 
-def test_a_folder_in_which_another_trains_is_shown(make_settings, tmp_path):
+def test_a_folder_in_which_another_process_trains_is_shown(make_settings, tmp_path):
     (tmp_path / "out").mkdir()
     with owned.lock(str(tmp_path / "out")):
         before = content(tmp_path)
@@ -87,7 +87,7 @@ def test_steps_are_not_tried_where_memory_is_short(make_settings, monkeypatch):
     assert mark_of(lines, "time") == UNCHECKED
 
 
-def test_of_several_workers_this_one_is_checked_or_none_is_found(make_settings, monkeypatch):
+def test_one_of_several_workers_is_checked_alone(make_settings, monkeypatch):
     settings = make_settings(strategy="multi_worker")
     [text] = (line.text for line in check(run_classifier, settings) if line.name == "devices")
     assert "THIS PROCESS TRAINS ALONE" in text

@@ -72,13 +72,13 @@ def test_other_runtimes_give_the_numbers_of_the_saved_model(exported):
         np.testing.assert_array_equal(outputs[0], outputs[2])
 
 
-def test_eight_bits_take_less_room(exported):
+def test_eight_bits_are_smaller(exported):
     for form, file in (("onnx", "model.onnx"), ("tflite", "model.tflite")):
         large, small = (exported / name / file for name in (form, f"{form}_int8"))
         assert small.stat().st_size < large.stat().st_size, file
 
 
-def test_a_report_tells_what_was_compared(exported):
+def test_a_report_shows_the_comparison(exported):
     scores = json.loads((exported / "eval_results.json").read_text())
     for name in ("saved_model", "onnx", "onnx_int8", "tflite", "tflite_int8"):
         parity = json.loads((exported / name / "parity.json").read_text())
@@ -111,7 +111,7 @@ def rows_of_exports(folder) -> dict[str, list]:
 
 
 @pytest.mark.exhaustive
-def test_what_loses_too_much_is_refused(tmp_path, monkeypatch):
+def test_an_export_that_loses_too_much_is_refused(tmp_path, monkeypatch):
     pytest.importorskip("ai_edge_litert")
     # What the model says itself is right, so that any difference is a loss.
     rows = [(text, number) for number, (text, _) in enumerate(make_rows(30, 5, str))]
@@ -234,7 +234,7 @@ def test_formats_and_precisions_are_combined():
         ),
     ],
 )
-def test_what_cannot_be_written_is_refused_at_once(changes, message):
+def test_impossible_exports_are_refused_at_once(changes, message):
     with pytest.raises(ValueError, match=message):
         run_classifier.run(settings(**changes))
 
@@ -245,13 +245,13 @@ def test_formats_need_an_export():
         run_classifier.run(changed)
 
 
-def test_missing_packages_are_told_before_anything_else(monkeypatch):
+def test_missing_packages_are_reported_first(monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     with pytest.raises(ValueError, match=r"pip install tf2onnx`.*pip install '.\[onnx\]'"):
         run_classifier.run(settings(export_format="onnx"))
 
 
-def test_scores_that_are_no_number_are_lost():
+def test_a_score_of_nan_is_refused():
     parity = Parity(Export("onnx", "int8"), "f1", 3, float("nan"), 0.5, 0.1, 9, 0.01)
     assert parity.is_refused
     assert not dataclasses.replace(parity, score=0.5).is_refused

@@ -16,7 +16,7 @@ def describe(settings):
     return values
 
 
-def test_all_flags_are_told_and_what_they_run_with(tmp_path):
+def test_the_environment_has_all_flags_versions_and_devices(tmp_path):
     settings = run_classifier.Settings(
         task_name="custom", data_dir="nowhere", output_dir="out", learning_rate=1e-3
     )
@@ -31,7 +31,7 @@ def test_all_flags_are_told_and_what_they_run_with(tmp_path):
     assert values["data"] == {}
 
 
-def test_data_have_the_paths_that_were_given_and_their_sizes(tmp_path, monkeypatch):
+def test_data_files_have_the_given_paths_and_their_sizes(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     for name, text in [("train.csv", "abc"), ("Dev.csv", "ab"), ("run.log", "a")]:
         (tmp_path / "data" / name).write_text(text)
@@ -45,7 +45,7 @@ def test_data_have_the_paths_that_were_given_and_their_sizes(tmp_path, monkeypat
     assert data == {"data/Dev.csv": 2, "data/train.csv": 3, "data/run.log": 1}
 
 
-def test_two_runs_of_a_command_tell_the_same(tmp_path):
+def test_two_runs_of_a_command_record_the_same(tmp_path):
     one, other = (
         run_classifier.Settings(task_name="custom", data_dir=str(tmp_path), output_dir=name)
         for name in ("one", os.path.join(tmp_path, "other"))

@@ -1,4 +1,4 @@
-"""`--precision=auto` is one of two precisions, which a training keeps."""
+"""`--precision=auto` is one of two precisions, and a resumed run has the same."""
 
 import json
 import time
@@ -22,7 +22,7 @@ def precision_in(folder):
     return flags["--precision"]
 
 
-def test_auto_is_the_faster_precision_and_its_measuring_changes_nothing_else(
+def test_auto_is_the_faster_precision_and_measuring_changes_nothing(
     pretraining_run, tmp_path, tiny_config
 ):
     settings = pretraining_run(precision="auto", num_train_steps=1)
@@ -43,9 +43,7 @@ def test_auto_is_the_faster_precision_and_its_measuring_changes_nothing_else(
 @pytest.mark.parametrize(
     ("seconds", "chosen"), [(0.89, "mixed_bfloat16"), (0.91, "float32"), (2.0, "float32")]
 )
-def test_auto_is_bfloat16_where_it_takes_a_tenth_less_time_than_float32(
-    monkeypatch, seconds, chosen
-):
+def test_auto_is_bfloat16_where_it_saves_a_tenth_of_the_time(monkeypatch, seconds, chosen):
     """The call that compiles and a slow one after it count for nothing."""
     now = 1000.0
 
@@ -65,13 +63,13 @@ def test_auto_is_bfloat16_where_it_takes_a_tenth_less_time_than_float32(
     assert measure(64, 256) == chosen
 
 
-def test_a_training_keeps_the_precision_in_which_it_began(pretraining_run, tmp_path):
-    """One that is never chosen."""
+def test_a_resumed_run_has_the_precision_that_it_started_in(pretraining_run, tmp_path):
+    """mixed_float16 is never chosen by itself."""
     with eagerly():
         run_pretraining.run(pretraining_run(precision="mixed_float16", num_train_steps=1))
         run_pretraining.run(pretraining_run(precision="auto", num_train_steps=1))
         assert precision_in(tmp_path / "output") == "mixed_float16"
-        # Of several runs that are killed, the first has begun.
+        # A search was killed after its first run.
         write_task(tmp_path, lambda color: color, count=8)
         make = settings_in(tmp_path)
         verbs = {"do_train": True, "do_eval": True, "num_train_epochs": 1.0}

@@ -72,7 +72,7 @@ def test_an_export_in_half_precision_answers_as_the_model_does(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", RUNNERS)
-def test_a_task_is_what_its_json_says(tmp_path, kind):
+def test_a_task_is_opened_from_its_json(tmp_path, kind):
     write_task(kind, tmp_path)
     task = open_task(kind, make_settings(kind, tmp_path))
     stored = json.loads(json.dumps(task.stored()))
@@ -84,19 +84,16 @@ def test_a_task_is_what_its_json_says(tmp_path, kind):
     assert {"kind", "do_lower_case"} <= fixed < set(task.fixed(is_training=True)) <= set(stored)
 
 
-@pytest.mark.parametrize("kind", RUNNERS)
+@pytest.mark.parametrize("kind", ["classification", "question_answering"])
 def test_a_failure_before_training_leaves_no_task_behind(tmp_path, kind):
-    """A folder with a task is taken for that of a model by the next run."""
+    """The next run would take a folder with a task for that of a model."""
     write_task(kind, tmp_path)
     changes = {"max_seq_length": 4}
     if kind == "question_answering":
         blank = {"context": " \n", "qas": [{"id": "a", "question": "Which?", "answers": []}]}
         squad_runs.write_squad(tmp_path / "train.json", [blank])
         changes = {"version_2_with_negative": True}
-    if kind == "tagging":
-        (tmp_path / "dev.txt").write_text("Ada NN B-FISH\n")
-        changes = {"do_eval": True}
-    if kind == "classification":
+    else:
         header = ("text", "label", "other")
         rows = [("red a", "red", "b"), ("blue b", "blue", "a")]
         classifier_runs.write_tsv(tmp_path / "train.tsv", rows, header)
@@ -104,20 +101,6 @@ def test_a_failure_before_training_leaves_no_task_behind(tmp_path, kind):
     with pytest.raises(ValueError, match="must"):
         RUNNERS[kind][0].run(make_settings(kind, tmp_path, **changes))
     assert not (tmp_path / "out/task.json").exists()
-
-
-def test_what_cannot_be_trained_leaves_the_old_results(tmp_path):
-    write_task("classification", tmp_path)
-    settings = make_settings("classification", tmp_path, num_train_epochs=1.0)
-    run_classifier.run(settings)
-    before = {path.name for path in (tmp_path / "out").iterdir()}
-    header = ("text", "label", "other")
-    rows = [("red", "red", "a"), ("blue", "blue", "b")]
-    classifier_runs.write_tsv(tmp_path / "train.tsv", rows, header)
-    changes = {"overwrite_output_dir": True, "max_seq_length": 4, "text_b_column": "other"}
-    with pytest.raises(ValueError, match="`max_seq_length` must be at least 5"):
-        run_classifier.run(dataclasses.replace(settings, **changes))
-    assert {path.name for path in (tmp_path / "out").iterdir()} == before
 
 
 def test_a_damaged_task_is_overwritten(tmp_path):
@@ -185,7 +168,7 @@ def test_vocabulary_may_be_remote(tmp_path, kind):
     assert load(str(tmp_path / "out")).tokenizer.vocab == tokenization.load_vocab(remote)
 
 
-def test_outputs_are_put_in_order():
+def test_outputs_are_sorted():
     batches = [
         (np.array([2, 0]), {"logits": np.array([[2.0], [0.0]])}),
         (np.array([1]), {"logits": np.array([[1.0]])}),

@@ -144,7 +144,7 @@ def read_checkpoint(prefix):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def test_examples_are_read_as_they_were_written(make_settings, tiny_config):
+def test_examples_are_read_as_written(make_settings, tiny_config):
     arrays = make_arrays(tiny_config, count=1203)
     batches = open_batches(make_settings(), tiny_config, arrays, batch_size=2000)
     (batch,) = batches.iterate(0, 1)
@@ -192,13 +192,13 @@ def test_number_of_steps_is_the_originals(make_settings):
         (342, 1, "Give a smaller `early_stopping_patience` or more `num_train_epochs`."),
     ],
 )
-def test_patience_that_outlasts_the_training_is_warned_of(log, patience, every, remedy):
+def test_patience_that_cannot_end_training_is_warned_of(log, patience, every, remedy):
     """Of MRPC, an epoch has 114 steps."""
     tuning.warn_of_patience(patience, every, 343, 114)
     assert [each.partition(" in all. ")[2] for each in log.messages] == [remedy] * bool(remedy)
 
 
-def test_training_learns_and_leaves_what_a_prediction_needs(make_settings, tiny_config, tmp_path):
+def test_training_learns_and_saves_the_model(make_settings, tiny_config, tmp_path):
     settings = make_settings(num_train_epochs=60.0, learning_rate=0.005)
     arrays = make_arrays(tiny_config, count=32)
     model, step = run(settings, tiny_config, arrays=arrays)
@@ -249,7 +249,7 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
     assert resumed.best == {"step": 6, "f1": 0.7}
 
 
-def test_weights_of_an_earlier_training_do_not_outlive_the_next(make_settings, tiny_config):
+def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config):
     class InterruptionError(Exception):
         pass
 
