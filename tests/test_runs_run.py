@@ -1,5 +1,7 @@
 import dataclasses
+import json
 import logging
+import re
 
 import pytest
 from conftest import run_python
@@ -98,6 +100,47 @@ def test_a_plan_has_the_learning_rate_of_the_command(tmp_path, is_feature_based)
     recipe = run_ner.make_recipe(make_settings(**given))
     recipe = dataclasses.replace(recipe, schedule=Schedule(num_train_epochs=8.0))
     assert plan(recipe).recipe.schedule.learning_rate == default
+
+
+class Frame:
+    """Rows as a DataFrame of pandas returns them."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def to_dict(self, orient):
+        assert orient == "records"
+        return self.rows
+
+
+def test_rows_of_a_program_train_as_a_file_does(make_recipe, tmp_path):
+    def rows(split):
+        lines = (tmp_path / f"{split}.tsv").read_text().splitlines()
+        header, *cells = (line.split("\t") for line in lines)
+        return [dict(zip(header, row, strict=True)) for row in cells]
+
+    recipe = make_recipe()
+    files = {"train_file": rows("train"), "dev_file": Frame(rows("dev"))}
+    data = dataclasses.replace(recipe.data, data_dir=None, **files)
+    output = dataclasses.replace(recipe.output, output_dir=str(tmp_path / "rows"))
+    recipe = dataclasses.replace(recipe, data=data, output=output)
+    scores = run(plan(recipe)).scores
+    assert scores == run(plan(make_recipe())).scores
+    assert weights_in(tmp_path / "rows") == weights_in(tmp_path / "out")
+    flags = json.loads((tmp_path / "rows/run.json").read_text())["ran_with"]["flags"]
+    assert re.search("/[0-9a-f]{64}/", flags["--train_file"])
+    assert plan(recipe).training.num_train_steps
+    other = dataclasses.replace(data, train_file=rows("train")[1:])
+    with pytest.raises(ValueError, match="the train set is"):
+        plan(dataclasses.replace(recipe, data=other))
+
+
+@pytest.mark.parametrize("rows", [7, ["a"], [{"text": object()}]])
+def test_rows_that_are_none_are_refused(make_recipe, rows):
+    recipe = make_recipe()
+    data = dataclasses.replace(recipe.data, train_file=rows)
+    with pytest.raises(ValueError, match="`train_file` must be a path, a DataFrame, or a list"):
+        plan(dataclasses.replace(recipe, data=data))
 
 
 def test_a_plan_of_some_examples_cannot_be_run(make_recipe, tmp_path):

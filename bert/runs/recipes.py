@@ -300,9 +300,10 @@ class FineTuning(Recipe):
         return bool(self.features and self.features.feature_based)
 
     def completed(self) -> "FineTuning":
-        """Returns the recipe with its learning rate."""
-        schedule = self.schedule.completed(is_feature_based=self.is_feature_based)
-        return dataclasses.replace(self, schedule=schedule)
+        """Returns the recipe with its learning rate, and with files for rows in memory."""
+        data = self.data.with_files() if isinstance(self.data, ClassificationData) else self.data
+        schedule = self.schedule.with_learning_rate(is_feature_based=self.is_feature_based)
+        return dataclasses.replace(self, data=data, schedule=schedule)
 
     def check_questions(self) -> None:
         """Checks the files and the windows of question answering."""

@@ -90,7 +90,7 @@ class Schedule:
             except ValueError as error:
                 raise MessageError("%s: %s.", Option(name), error) from None
 
-    def completed(self, *, is_feature_based: bool) -> "Schedule":
+    def with_learning_rate(self, *, is_feature_based: bool) -> "Schedule":
         """Returns the schedule with its learning rate."""
         if self.learning_rate is not None:
             return self

@@ -1,7 +1,10 @@
 """Options of classification: the data set, what is predicted, and which columns hold it."""
 
 import dataclasses
+import os
+from typing import Any
 
+from bert.files.memory_files import save_rows
 from bert.files.rows import SEPARATORS, find_separator
 from bert.files.tables import is_number
 from bert.options import Message, MessageError, Option, OptionError, option
@@ -77,6 +80,16 @@ class ClassificationData(DataFiles):
         "Whether the first line of TSV and CSV files names the columns. Default: true, unless the "
         "columns are given as numbers.",
     )
+
+    def with_files(self) -> "ClassificationData":
+        """Returns the options with the paths of files in memory for rows that a program gives."""
+        given = {name: getattr(self, name) for name in ("train_file", "dev_file", "test_file")}
+        paths: dict[str, Any] = {
+            name: save_rows(value, name)
+            for name, value in given.items()
+            if value is not None and not isinstance(value, str | os.PathLike)
+        }
+        return dataclasses.replace(self, **paths)
 
     @property
     def files(self) -> dict[str, str]:
