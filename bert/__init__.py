@@ -10,7 +10,14 @@ a folder `bert` or for the package bert-tensorflow:
 `import bert` takes no time.
 """
 
+from typing import TYPE_CHECKING
+
 from bert import names
+
+if TYPE_CHECKING:
+    from bert.models.open import load as load
+
+__version__ = "0.1.0"
 
 LIBRARY = ("modeling", "optimization", "tokenization")
 

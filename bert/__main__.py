@@ -10,7 +10,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from bert import LIBRARY, SCRIPTS
+from bert import LIBRARY, SCRIPTS, __version__
 
 # What is no script of its own, for nobody types it without `bert`; and a script that must not be
 # called what it does, which is the name of a module of Python.
@@ -24,6 +24,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _USAGE = """\
 usage: bert <script> [--flag=value ...]
        bert <script> --help
+       bert --version
 
 """
 
@@ -34,6 +35,8 @@ def main() -> None:
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("help", "--help", "-h"):
         print(_USAGE + "\n".join(_lines()))
+    elif arguments[0] == "--version":
+        print(f"bert {__version__}")
     elif arguments[0] in _OF_A_CLONE and importlib.util.find_spec(arguments[0]) is None:
         sys.exit(
             f"`bert {arguments[0]}` is a command of a clone, which has {_OF_A_CLONE[arguments[0]]}."

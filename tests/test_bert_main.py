@@ -37,7 +37,7 @@ def test_script_speaks_as_it_does_by_itself(script, flag, status):
 def test_scripts_are_listed_with_what_they_say_of_themselves(arguments):
     result = run("-m", "bert", *arguments)
     assert (result.returncode, result.stderr) == (0, "")
-    lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[3:])
+    lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[4:])
     scripts = [script for script in bert.SCRIPTS if script != "inspect_text"]
     assert tuple(lines) == (*scripts, "launch", "inspect")
     assert lines["run_swag"] == (

@@ -38,12 +38,12 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 733,
+    "bert": 743,
     "bert.commands": 3092,
     "bert.export": 1459,
     "bert.files": 4873,
     "bert.inspection": 509,
-    "bert.models": 3259,
+    "bert.models": 3331,
     "bert.network": 929,
     "bert.original": 2443,
     "bert.pretraining": 4810,

@@ -345,7 +345,7 @@ def test_an_export_answers_as_its_model(model_dir, tmp_path, kind):
         # The graph of questions has the best answer alone.
         kept = {name: theirs[name] for name in exported.answer_names}
         assert json.dumps(round_all(mine)) == json.dumps(round_all(kept))
-    for wrong in ("red", {exported.fields[0]: "red"}, [inputs[0], 7], [{}], [("a", 7)]):
+    for wrong in (b"red", 3, [inputs[0], 7], [{}], [("a", 7)]):
         refusals = []
         for each in (model, exported):
             with pytest.raises(ValueError, match="must") as caught:

@@ -140,6 +140,7 @@ class Table:
         (lambda model: model.encode([("a", "b", "c")]), "Text 0, "),
         (lambda model: model.encode({"text": ["a"]}), "`texts` must be a list"),
         (lambda model: model.encode(Table()), "`texts` must be a list"),
+        (lambda model: model.encode(3), "`texts` must be a list of texts, or one text. Received 3"),
         (lambda model: model.fill_mask(Table()), "`texts` must be a list"),
         (lambda model: model.fill_mask(["[MASK]"], top_k=0), "`top_k` must be at least 1"),
         (lambda model: model.encode(["a"], "third"), "`layer` must list numbers"),

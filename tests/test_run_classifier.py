@@ -592,9 +592,8 @@ def test_loaded_model_answers_as_the_script_does(trained):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ("red", "`inputs` must be a list"),
         ([("red", "blue")], "Input 0, counted from 0, must have 'text_a'"),
-        (["red", {"text": "blue"}], "Input 1, counted from 0, must have 'text_a'"),
+        (["red", {"other": "blue"}], "Input 1, counted from 0, must have 'text_a'"),
         (["red", 5], "Input 1"),
         ([{"text_a": 5}], "must have text as 'text_a'"),
     ],

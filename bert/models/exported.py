@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert.export.operations import read_graph
 from bert.models.frozen_weights import assume_frozen_weights
+from bert.models.model import Between, Inputs, Model, as_list
 from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.tagging.entities import OUTSIDE
@@ -35,7 +36,7 @@ _REFUSED = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 Answers = list[dict[str, Any]]
 
 
-class ExportedModel:
+class ExportedModel(Model):
     """A SavedModel of a fine-tuned model, as `--do_export` writes it.
 
     Args:
@@ -73,6 +74,8 @@ class ExportedModel:
         self.columns: Mapping[str, Any] = {}
         self.derive = swag_examples.derive if self.kind == "multiple_choice" else None
         self.answer_names: tuple[str, ...] = ()
+        self.labels = []
+        self.methods = ("predict",)
         if not runs:
             with _reporting_damage(path, option):
                 _read_weights(path)
@@ -102,19 +105,9 @@ class ExportedModel:
             return []
         return [text.decode() for text in self._model.signatures[name]()[name].numpy()]
 
-    def predict(
-        self, inputs: Sequence[Any], *, between: Callable[[], None] = lambda: None
-    ) -> Answers:
-        """Returns an answer for each input, as `bert.models.fine_tuned.LoadedModel.predict` does.
-
-        Args:
-          inputs: As for that method, except that blank endings count as absent.
-          between: Called after each batch; an exception of it ends the work.
-
-        Raises:
-          ValueError: where an input is malformed, naming its place.
-        """
-        rows = read_rows(inputs, self.fields)
+    def predict(self, inputs: Inputs, *, between: Between = lambda: None) -> Answers:
+        # Blank endings count as absent, other than with a model that is not exported.
+        rows = read_rows(as_list(inputs), self.fields)
         _check_endings(rows)
         answers: Answers = []
         for batch in _split(rows, self._batch_size):

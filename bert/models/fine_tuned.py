@@ -1,17 +1,20 @@
 """Loads a fine-tuned model into memory and predicts with it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert.files.inputs import Columns
 from bert.files.weight_names import TASK_FILE
 from bert.models.kinds import KINDS, read_task
+from bert.models.model import Between, as_list
+from bert.models.model import Inputs as ModelInputs
 from bert.models.options import Overrides
-from bert.models.vectors import Encoding
+from bert.models.vectors import Encoding, find_encoder
 from bert.network.inference import infer
 from bert.tasks.task import (
     ASKED,
@@ -20,6 +23,7 @@ from bert.tasks.task import (
     Outputs,
     Task,
     collect,
+    is_list,
     read_rows,
     stored_field,
 )
@@ -56,6 +60,9 @@ class LoadedModel(Encoding):
         self.model = model
         self.tokenizer = task.tokenizer
         self.batch_size = batch_size
+        self.kind = task.kind
+        self.labels = list(task.stored().get("task", {}).get("labels", []))
+        self.methods = ("predict", *(("encode", "inputs") if find_encoder(model) else ()))
         self._rank = len(next(iter(model.input.values())).shape)
         signature = {
             name: tf.TensorSpec([None] * self._rank, tf.int32, name=name) for name in model.input
@@ -70,26 +77,17 @@ class LoadedModel(Encoding):
         return self.task.fields
 
     def predict(
-        self, inputs: Sequence[Any], *, between: Callable[[], None] = lambda: None
+        self, inputs: ModelInputs, *, between: Between = lambda: None
     ) -> list[dict[str, Any]]:
-        """Returns an answer for each input, in their order.
-
-        Args:
-          inputs: Each a dictionary of `fields`; or a tuple of their values, in that order; or, for
-            a task of one field, its value.
-          between: Called after each batch; an exception of it ends the work.
-
-        Raises:
-          ValueError: where an input is none of these, naming its place.
-        """
-        rows = read_rows(inputs, self.fields)
+        columns = Columns(fields=self.fields, known=getattr(self.task, "columns", {}))
+        rows = read_rows(_rename_columns(inputs, columns), self.fields)
         if not rows:
             return []
         read, predictions = self.decide(self.task.parse(rows), between)
         return self.task.answers(read, predictions)
 
     def decide(
-        self, examples: Sequence[Any], between: Callable[[], None] = lambda: None
+        self, examples: Sequence[Any], between: Between = lambda: None
     ) -> tuple[Inputs, Any]:
         """Returns the model's inputs for examples of the task, and the predictions.
 
@@ -101,14 +99,14 @@ class LoadedModel(Encoding):
         return inputs, self.task.decode(inputs, outputs)
 
     def compute(
-        self, examples: Sequence[Any], between: Callable[[], None] = lambda: None
+        self, examples: Sequence[Any], between: Between = lambda: None
     ) -> tuple[Inputs, Outputs]:
         """Returns the model's inputs for examples of the task, and its outputs; as `decide`."""
         inputs = self.task.make_inputs(ASKED, examples)
         run = self._run if self._rank == 2 else self._run_choices
         return inputs, run(inputs.arrays, between)
 
-    def _run(self, arrays: Arrays, between: Callable[[], None]) -> Outputs:
+    def _run(self, arrays: Arrays, between: Between) -> Outputs:
         """Yields the model's outputs; sequences of similar lengths go together."""
         for numbers, batch in by_length(arrays, list(self.model.input), self.batch_size):
             found = self._graph({name: batch[name] for name in self.model.input})
@@ -116,7 +114,7 @@ class LoadedModel(Encoding):
             between()
             yield numbers, outputs
 
-    def _run_choices(self, arrays: Arrays, between: Callable[[], None]) -> Outputs:
+    def _run_choices(self, arrays: Arrays, between: Between) -> Outputs:
         """Yields the outputs for rows of choices; each choice is a sequence of a batch.
 
         A batch then has at most `batch_size` sequences, and no padding for absent choices.
@@ -130,12 +128,19 @@ class LoadedModel(Encoding):
         yield np.arange(len(is_there)), outputs
 
 
+def _rename_columns(inputs: ModelInputs, columns: Columns) -> Sequence[Any]:
+    """Returns inputs in which the columns of the training files have the names of fields."""
+
+    def rename(value: Any) -> Any:
+        names = columns.find(list(value)) if isinstance(value, Mapping) else None
+        return dict(zip(columns.fields, map(value.get, names), strict=True)) if names else value
+
+    inputs = as_list(inputs)
+    return [*map(rename, inputs)] if is_list(inputs) else inputs
+
+
 def open_fine_tuned(
-    folder: ModelFolder,
-    overrides: Overrides,
-    *,
-    batch_size: int = 32,
-    precision: str = "float32",
+    folder: ModelFolder, overrides: Overrides, *, batch_size: int = 32, precision: str = "float32"
 ) -> LoadedModel:
     """Returns the fine-tuned model of a folder.
 

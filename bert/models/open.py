@@ -16,8 +16,9 @@ from bert.files.paths import find_file, paths_from
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, SAVED_MODEL_FILE
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned
 from bert.models.kinds import check_no_overrides, find_architecture, read_task
+from bert.models.model import Model
 from bert.models.options import OVERRIDES, Overrides, QueriedModel, check_absent
-from bert.options import Message, Option, OptionError
+from bert.options import Message, Option, OptionError, check_bounds
 from bert.weights import huggingface_weights
 from bert.weights.checkpoint import weight_files
 from bert.weights.folder import ModelFolder
@@ -63,7 +64,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     max_seq_length: int | None = None,
     version_2_with_negative: bool | None = None,
     null_score_diff_threshold: float | None = None,
-) -> "LoadedModel | ExportedModel | PretrainedModel":
+) -> Model:
     """Returns a model in memory: fine-tuned, which predicts, or pre-trained, which fills masks.
 
     Args:
@@ -98,6 +99,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     if batch_size < 1:
         raise OptionError("batch_size", "be at least 1", batch_size)
     overrides = _make_overrides(
+        precision,
         bert_config_file=bert_config_file,
         vocab_file=vocab_file,
         do_lower_case=do_lower_case,
@@ -124,12 +126,15 @@ def load_fine_tuned(
     """Returns a fine-tuned model, with the arguments of `load`; other models are refused."""
     if unknown := sorted(overrides.keys() - {*OVERRIDES}):
         raise TypeError(f"load_fine_tuned() got an unexpected keyword argument {unknown[0]!r}")
-    given = _make_overrides(**overrides)
+    given = _make_overrides(precision, **overrides)
     folder = find_folder(os.fspath(model_dir), "model_dir", given)
     return open_fine_tuned(folder, given, batch_size=batch_size, precision=precision)
 
 
-def _make_overrides(**given: Any) -> Overrides:
+def _make_overrides(precision: str, **given: Any) -> Overrides:
+    # A length below the bound of the option is one for `encode`.
+    architecture = given.get("architecture")
+    check_bounds(QueriedModel(model_dir="", precision=precision, architecture=architecture))
     paths = {name: given.get(name) for name in ("bert_config_file", "vocab_file")}
     return Overrides(
         **{**given, **{name: path and os.fspath(path) for name, path in paths.items()}}

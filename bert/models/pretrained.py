@@ -6,8 +6,7 @@ Model Scoring, section 2).
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -17,8 +16,9 @@ import tensorflow as tf
 import modeling
 import tokenization
 from bert.files.texts import split_pair
+from bert.models.model import Between, Guess, Score
+from bert.models.model import Text as GivenText
 from bert.models.vectors import Encoding, as_pair, check_list
-from bert.models.vectors import Text as GivenText
 from bert.network.inference import infer
 from bert.options import OptionError
 from bert.pretraining import heads as pretraining_heads
@@ -64,32 +64,6 @@ class Text:
         """Returns the positions of tokens other than [CLS] and [SEP]."""
         ends = {0, self.tokens.index("[SEP]"), len(self.tokens) - 1}
         return [position for position in range(len(self.tokens)) if position not in ends]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Guess:
-    """A token, and its probability at a [MASK]."""
-
-    token: str
-    probability: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Score:
-    """How likely a text is.
-
-    Attributes:
-      pseudo_log_likelihood: Natural logarithm, a sum over tokens.
-      num_tokens: Tokens, [CLS] and [SEP] left out.
-    """
-
-    pseudo_log_likelihood: float
-    num_tokens: int
-
-    @property
-    def perplexity(self) -> float:
-        """The perplexity per token."""
-        return math.exp(-self.pseudo_log_likelihood / self.num_tokens)
 
 
 def total_score(scores: Sequence[Score]) -> Score:
@@ -182,23 +156,11 @@ class MaskedModel:
         return first + [token for part in others for token in (MASK, *part)]
 
     def fill(
-        self,
-        texts: Sequence[Text],
-        top_k: int = 5,
-        *,
-        between: Callable[[], None] = lambda: None,
+        self, texts: Sequence[Text], top_k: int = 5, *, between: Between = lambda: None
     ) -> list[list[list[Guess]]]:
-        """Returns for each text, for each [MASK] in it, the best tokens.
+        """Returns for each text, for each [MASK] in it, the best tokens, as `Model.fill_mask`.
 
         Each [MASK] is predicted while the others stay masked.
-
-        Args:
-          texts: As `read` returns them.
-          top_k: Number of tokens for each [MASK].
-          between: Called after each batch; an exception of it ends the work.
-
-        Raises:
-          ValueError: where a text has no [MASK], or `top_k` is less than 1.
         """
         if top_k < 1:
             raise OptionError("top_k", "be at least 1", top_k)
@@ -225,9 +187,8 @@ class MaskedModel:
         inputs = {name: np.array([values], np.int32) for name, values in named.items()}
         encoded = self.model.get_layer("bert")(inputs)
         outputs = [encoded["embedding_output"], *encoded["encoder_layers"]]
-        masked = tf.stack(
-            [tf.gather(output[0], text.masks()) for output in outputs]
-        )  # [L + 1, P, H]
+        gathered = [tf.gather(output[0], text.masks()) for output in outputs]
+        masked = tf.stack(gathered)  # [L + 1, P, H]
         head = self.model.get_layer("cls").predictions
         logits = head(masked, encoded["embedding_table"])  # [L + 1, P, V]
         best = tf.math.top_k(tf.nn.softmax(logits), min(top_k, self.config.vocab_size))
@@ -243,18 +204,8 @@ class MaskedModel:
             for index, probability in zip(ids, probabilities, strict=True)
         ]
 
-    def score(
-        self, texts: Sequence[Text], *, between: Callable[[], None] = lambda: None
-    ) -> list[Score]:
-        """Returns how likely each text is; the model reads a text once for each of its tokens.
-
-        Args:
-          texts: As `read` returns them.
-          between: As for `fill`.
-
-        Raises:
-          ValueError: where a text has a [MASK].
-        """
+    def score(self, texts: Sequence[Text], *, between: Between = lambda: None) -> list[Score]:
+        """Returns how likely each text is, as `Model.score`."""
         for text in texts:
             self.check_whole(text)
         # Each token of each text once.
@@ -273,11 +224,7 @@ class MaskedModel:
         ]
 
     def next_sentence(self, texts: Sequence[Text]) -> list[float]:
-        """Returns for each pair the probability that its second text follows the first.
-
-        Raises:
-          ValueError: where a text is no pair, or the next-sentence head is untrained.
-        """
+        """Returns for each pair the probability that its second text follows the first."""
         for text in texts:
             self.check_pair(text)
         found = np.zeros(len(texts))
@@ -314,9 +261,7 @@ class MaskedModel:
             )
 
     def _batches(
-        self,
-        queries: Sequence[tuple[Text, Sequence[int]]],
-        between: Callable[[], None] = lambda: None,
+        self, queries: Sequence[tuple[Text, Sequence[int]]], between: Between = lambda: None
     ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
         """Yields the numbers of the queries of a batch, and the inputs of the model for them.
 
@@ -390,8 +335,6 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
 class PretrainedModel(Encoding):
     """A pre-trained model that fills masks, scores texts and encodes them.
 
-    A text is a string, or a pair of strings.
-
     Args:
       folder: The folder of the model.
       batch_size: Sequences to compute at a time.
@@ -433,8 +376,14 @@ class PretrainedModel(Encoding):
         encoded = bert(inputs)
         names = ("sequence_output", "pooled_output")
         self.model = keras.Model(inputs, {name: encoded[name] for name in names})
+        self.kind = "pre-trained"
+        self.labels = []
+        self.methods = ("encode", "inputs")
         if self.masked is None:
             folder.stored.assign(self.model.weights)
+        else:
+            pairs = ("next_sentence",) if self.masked.predicts_next else ()
+            self.methods = ("fill_mask", "score", *pairs, *self.methods)
 
     @property
     def fills_masks(self) -> bool:
@@ -442,46 +391,16 @@ class PretrainedModel(Encoding):
         return self.masked is not None
 
     def fill_mask(
-        self,
-        texts: Sequence[GivenText],
-        top_k: int = 5,
-        *,
-        between: Callable[[], None] = lambda: None,
+        self, texts: Sequence[GivenText], top_k: int = 5, *, between: Between = lambda: None
     ) -> list[list[list[Guess]]]:
-        """Returns for each text, for each [MASK] in it, the best tokens.
-
-        Args:
-          texts: The texts, which are not truncated.
-          top_k: Number of tokens for each [MASK].
-          between: As for `encode`.
-
-        Raises:
-          ValueError: where a text has no [MASK], or the model no masked-LM head.
-        """
         masked = self._head()
         return masked.fill(_read(masked, texts), top_k, between=between)
 
-    def score(
-        self, texts: Sequence[GivenText], *, between: Callable[[], None] = lambda: None
-    ) -> list[Score]:
-        """Returns how likely each text is; the model reads a text once for each of its tokens.
-
-        Args:
-          texts: The texts, which are not truncated.
-          between: As for `encode`.
-
-        Raises:
-          ValueError: where a text has a [MASK], or the model no masked-LM head.
-        """
+    def score(self, texts: Sequence[GivenText], *, between: Between = lambda: None) -> list[Score]:
         masked = self._head()
         return masked.score(_read(masked, texts), between=between)
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Returns for each pair of texts the probability that the second follows the first.
-
-        Raises:
-          ValueError: where a text is no pair, or the model lacks the heads of pre-training.
-        """
         masked = self._head()
         return masked.next_sentence(_read(masked, pairs))
 

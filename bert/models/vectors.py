@@ -13,6 +13,7 @@ import numpy as np
 
 import modeling
 import tokenization
+from bert.models.model import Between, Model, Text
 from bert.options import OptionError
 from bert.tasks.layers import NO_ENCODER, parse_layers, width
 from bert.tasks.task import is_list
@@ -24,8 +25,6 @@ from bert.weights.variables import require_segments
 if TYPE_CHECKING:
     from bert.tasks.features import Extractor, Line
 
-Text = str | Sequence[str]
-
 POOLINGS = ("mean", "max", "cls")
 
 # Limits of a chunk, in which texts of similar lengths are computed together: values of 4 bytes, and
@@ -36,11 +35,9 @@ CHUNK_LINES = 1 << 12
 _BLOCK_VALUES = 1 << 22
 
 
-class Encoding:
-    """A model with an encoder, which encodes texts: strings or pairs of strings."""
+class Encoding(Model):
+    """A model with an encoder."""
 
-    model: keras.Model
-    tokenizer: tokenization.FullTokenizer
     batch_size: int
     max_seq_length: int | None
     text_vectors: TextVectors | None = None
@@ -60,29 +57,8 @@ class Encoding:
         *,
         normalize: bool | None = None,
         max_seq_length: int | None = None,
-        between: Callable[[], None] = lambda: None,
+        between: Between = lambda: None,
     ) -> np.ndarray:
-        """Returns a vector for each text, float32 [N, W], in their order.
-
-        A folder of sentence-transformers gives the defaults of `pooling`, `normalize` and
-        `max_seq_length`; without one, it is the mean over tokens of texts of any length.
-        extract_features.py writes the same vectors to the last bit for the same lengths and
-        batches. In other batches, vectors differ by rounding.
-
-        Args:
-          texts: The texts.
-          layer: A number, from 0 or from the end with -1, or one of
-            `bert.tasks.layers.COMBINATIONS`.
-          pooling: "mean" or "max" over tokens, [CLS] and [SEP] included, or "cls".
-          normalize: Whether to scale each vector to length 1.
-          max_seq_length: Maximum tokens, including [CLS] and [SEP]; longer texts are truncated.
-            None for the value with which the model was loaded, or what its folder says, or else all
-            that the model takes.
-          between: Called after each batch; an exception of it ends the work.
-
-        Raises:
-          ValueError: where the layer or pooling does not exist, or an input is no text.
-        """
         given: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
         if self.text_vectors:
             given |= self.text_vectors.fill(given)
@@ -98,14 +74,6 @@ class Encoding:
     def inputs(
         self, texts: Sequence[Text], max_seq_length: int | None = None
     ) -> dict[str, np.ndarray]:
-        """Returns texts as `input_ids`, `input_mask` and `segment_ids`, int32 [N, S].
-
-        These are the inputs of a Keras model of the encoder.
-
-        Args:
-          texts: The texts.
-          max_seq_length: As `encode`.
-        """
         return self._encoder.inputs(texts, self._length(max_seq_length))
 
     def _length(self, given: int | None) -> int | None:
@@ -120,7 +88,7 @@ def extract(
     *,
     batch_size: int,
     max_seq_length: int,
-    between: Callable[[], None] = lambda: None,
+    between: Between = lambda: None,
 ) -> "Iterator[list[tuple[Line, list[np.ndarray]]]]":
     """Yields chunks of lines in their order, with the extractor's values for each line.
 
@@ -169,10 +137,7 @@ class TextEncoder:
     """
 
     def __init__(
-        self,
-        bert: modeling.BertModel,
-        tokenizer: tokenization.FullTokenizer,
-        batch_size: int = 32,
+        self, bert: modeling.BertModel, tokenizer: tokenization.FullTokenizer, batch_size: int = 32
     ) -> None:
         self._bert = bert
         self.config = bert.config
@@ -244,12 +209,12 @@ class TextEncoder:
         *,
         normalize: bool = False,
         max_seq_length: int | None = None,
-        between: Callable[[], None] = lambda: None,
+        between: Between = lambda: None,
     ) -> np.ndarray:
         """Returns a vector for each text, float32 [N, W], in their order.
 
         Texts of similar lengths go through the model together, whatever their order. Arguments are
-        those of `Encoding.encode`, with the defaults of an encoder without a folder.
+        those of `Model.encode`, with the defaults of an encoder without a folder.
         """
         if pooling not in POOLINGS:
             raise OptionError("pooling", "be mean, max or cls", pooling)
@@ -285,7 +250,7 @@ class TextEncoder:
         extractor: "Extractor",
         lines: "Sequence[Line]",
         max_seq_length: int | None,
-        between: Callable[[], None] = lambda: None,
+        between: Between = lambda: None,
     ) -> Iterator[Any]:
         longest = max_seq_length or self.config.max_position_embeddings
         return extract(
@@ -318,9 +283,11 @@ def group_words(tokens: Sequence[str]) -> list[tuple[str, list[int]]]:
 
 
 def check_list(texts: Sequence[Text]) -> Sequence[Text]:
-    """Returns `texts`; raises `ValueError` for a single text or a table."""
+    """Returns `texts`, or a list of a single text; raises `ValueError` for a table."""
+    if isinstance(texts, str):
+        return [texts]
     if not is_list(texts):
-        raise ValueError(f"`texts` must be a list, even of one text. Received {texts!r:.200}.")
+        raise ValueError(f"`texts` must be a list of texts, or one text. Received {texts!r:.200}.")
     return texts
 
 

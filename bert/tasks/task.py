@@ -329,7 +329,7 @@ def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
       ValueError: where an input has another form, naming its place.
     """
     if not is_list(inputs):
-        raise ValueError(f"`inputs` must be a list, of one input too. Received {inputs!r:.200}.")
+        raise ValueError(f"`inputs` must be a list, a text or an object. Received {inputs!r:.200}.")
     return [
         _read_row(value, f"Input {number}, counted from 0,", fields)
         for number, value in enumerate(inputs)
@@ -337,9 +337,9 @@ def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
 
 
 def is_list(values: Any) -> bool:
-    """Returns whether values are a sequence, and neither a text nor a table with columns."""
-    # A table of pandas gives the names of its columns; one column of it is a list.
-    return not isinstance(values, str | bytes | Mapping) and getattr(values, "ndim", 1) == 1
+    """Returns whether values are a list, or a column of pandas, and not a text or a table."""
+    is_one = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
+    return not is_one and getattr(values, "ndim", 1) == 1
 
 
 def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:

@@ -1,0 +1,126 @@
+import subprocess
+import sys
+
+import mypy.api
+import numpy as np
+import pytest
+from conftest import GOLDEN, ROOT
+from helpers.served_models import CONFIG, TASKS, TOKENIZER
+
+import bert
+from bert.models.fine_tuned import LoadedModel
+from bert.tasks.classification.examples import Task
+from bert.tasks.classification.task import Classification
+
+
+@pytest.fixture(scope="module")
+def pretrained():
+    return bert.load(GOLDEN, do_lower_case=True)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    task = Task(
+        name="custom", task_type="classification", labels=("no", "yes"), is_pair=True, metric="f1"
+    )
+    columns = {"text_a_column": "title", "text_b_column": "text", "separator": ","}
+    data = Classification(CONFIG, TOKENIZER, 16, task, columns=columns)
+    return LoadedModel(data, data.make_model("float32"))
+
+
+def test_one_text_is_a_list_of_one(pretrained):
+    masked = "the [MASK] of it"
+    assert pretrained.fill_mask(masked, top_k=2) == pretrained.fill_mask([masked], top_k=2)
+    assert pretrained.score("the end") == pretrained.score(["the end"])
+    np.testing.assert_array_equal(pretrained.encode("the end"), pretrained.encode(["the end"]))
+    model = LoadedModel(TASKS["labels"], TASKS["labels"].make_model("float32"))
+    assert model.predict("a red") == model.predict(["a red"]) == model.predict({"text_a": "a red"})
+
+
+def test_an_input_may_have_the_columns_of_the_training_files(classifier):
+    expected = classifier.predict([("a", "b c")])
+    assert classifier.predict({"title": "a", "text": "b c", "id": 3}) == expected
+    assert classifier.predict([{"text_a": "a", "text_b": "b c"}]) == expected
+    with pytest.raises(ValueError, match=r"Input 0, .* must have 'text_a', 'text_b'"):
+        classifier.predict({"title": "a", "text_b": "b c"})
+
+
+def test_a_method_that_a_model_lacks_is_refused_with_those_it_has(pretrained, classifier):
+    with pytest.raises(ValueError, match=r"`predict` needs a fine-tuned .*fill_mask, score, next_"):
+        pretrained.predict(["a"])
+    for method in ("fill_mask", "score", "next_sentence"):
+        message = rf"`{method}` needs a pre-trained model.*methods: predict, encode, inputs>"
+        with pytest.raises(ValueError, match=message):
+            getattr(classifier, method)(["a"])
+
+
+def test_a_model_shows_its_kind_its_labels_and_its_methods(pretrained, classifier):
+    methods = "predict, encode, inputs"
+    assert repr(classifier) == f"<LoadedModel: classification, labels no, yes; methods: {methods}>"
+    assert repr(pretrained).startswith("<PretrainedModel: pre-trained; methods: fill_mask, score")
+    assert (classifier.labels, pretrained.labels) == (["no", "yes"], [])
+    many = LoadedModel(TASKS["labels"], TASKS["labels"].make_model("float32"))
+    many.labels = [f"label_{number}" for number in range(10)]
+    assert "label_8 …;" in repr(many) and "label_9" not in repr(many)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"precision": "half"}, "`precision` must be one of float32, .* Received 'half'"),
+        ({"architecture": "Bert"}, "`architecture` must be one of BertForSeq.* Received 'Bert'"),
+    ],
+)
+def test_an_argument_without_such_a_value_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        bert.load(GOLDEN, **arguments)
+
+
+def test_the_version_is_that_of_the_package():
+    assert 'version = {attr = "bert.__version__"}\n' in (ROOT / "pyproject.toml").read_text()
+    command = [sys.executable, "-m", "bert", "--version"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout == f"bert {bert.__version__}\n"
+
+
+PROGRAM = """
+import bert
+
+model = bert.load("my_remarks", batch_size=8)
+for answer in model.predict(["The bread was warm.", "It was old."]):
+    print(answer["label"])
+guesses = bert.load("my_bert").fill_mask("The baker opens the [MASK].", top_k=3)
+reveal_type(model.predict({"text": "It was old."}))
+reveal_type(guesses[0][0][0].token)
+reveal_type(model.encode("It was old."))
+reveal_type(model.labels)
+reveal_type(bert.__version__)
+model.predikt("It was old.")
+bert.load("my_bert", batch_sise=8)
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_what_load_returns(tmp_path, monkeypatch):
+    assert (ROOT / "bert/py.typed").exists()
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setenv("MYPYPATH", str(ROOT))
+    configuration = ["--config-file", str(ROOT / "pyproject.toml")]
+    cache = ["--cache-dir", str(tmp_path / "cache")]
+    shown, errors, _ = mypy.api.run([*configuration, *cache, str(tmp_path / "program.py")])
+    lines = [line for line in shown.splitlines() if "program.py" in line]
+    for line, expected in zip(
+        lines,
+        [
+            '"list[dict[str, Any]]"',
+            '"str"',
+            '"numpy.ndarray[',
+            '"list[str]"',
+            '"str"',
+            '"Model" has no attribute "predikt"',
+            'Unexpected keyword argument "batch_sise" for "load"',
+            '"load" defined in',
+        ],
+        strict=True,
+    ):
+        assert expected in line, (line, errors)
