@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
 from typing import Any
 
-from absl import flags, logging
+from absl import flags
 
 import tokenization
 from bert.commands import flags as common_flags
@@ -25,6 +25,7 @@ from bert.commands.lines import show_lines
 from bert.files.outputs import try_outputs
 from bert.files.process import collector_off
 from bert.files.progress import Progress
+from bert.log import logger
 from bert.options import take
 from bert.original import instances as original_instances
 from bert.pretraining import streaming
@@ -222,12 +223,12 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
     show_lines()
-    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
+    logger.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
     records, memory = check(settings)
     try_outputs(records.output_files, "output_file")
-    logging.info("*** Reading from input files ***")
+    logger.info("*** Reading from input files ***")
     for input_file in records.input_files:
-        logging.info("  %s", input_file)
+        logger.info("  %s", input_file)
     if settings.runner is not None:
         record_pipeline.make_records(take(BeamOptions, settings), records)
         return None
@@ -244,9 +245,9 @@ def _make_records(records: NewRecords, num_workers: int) -> InstanceTable:
     description = records.description
     rng = random.Random(draws.random_seed)
     instances = _draw_instances(records.input_files, tokenizer, draws, rng, num_workers)
-    logging.info("*** Writing to output files ***")
+    logger.info("*** Writing to output files ***")
     for output_file in records.output_files:
-        logging.info("  %s", output_file)
+        logger.info("  %s", output_file)
     write_instances(instances, records.output_files, description)
     # Here rather than before: the first records, which writing logs, would hide it.
     describe_instances(InstanceCounts.of(instances, draws), draws)

@@ -6,8 +6,6 @@ The same text and flags give the same file, whatever the number of processes. Se
 bert_config.json to the number of lines in the file, which the log shows at the end.
 """
 
-from absl import logging
-
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
@@ -15,6 +13,7 @@ from bert.commands.create_vocab import Settings, check, report
 from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
+from bert.log import logger
 from bert.pretraining.vocabulary import Summary, count_words, learn, measure
 
 
@@ -33,7 +32,7 @@ def run(settings: Settings) -> Summary:
     input_files = check(settings)
     try_outputs([settings.output_file], "output_file")
     counts = count_words(input_files, settings.do_lower_case, settings.num_processes)
-    logging.info(
+    logger.info(
         "Read %s words, %s different ones. Learning.", f"{counts.total():,}", f"{len(counts):,}"
     )
     entries = learn(

@@ -15,8 +15,6 @@ writes one vector for each row of a table, as a single matrix.
 
 from typing import TYPE_CHECKING
 
-from absl import logging
-
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
@@ -24,6 +22,7 @@ from bert.commands.extract_features import WITHOUT_EFFECT, Settings, check, prep
 from bert.commands.flags import changed_flags
 from bert.commands.lines import show_lines
 from bert.files.outputs import try_outputs
+from bert.log import logger
 from bert.names import serve
 from bert.options import take
 from bert.scale.batches import changing_options
@@ -42,7 +41,7 @@ def run(settings: Settings) -> None:
       ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
     show_lines()
-    logging.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
+    logger.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
     settings, folder, texts = prepare(settings)
     from bert.scale.features import FeatureFile
     from bert.training.devices import tell_gpus

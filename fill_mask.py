@@ -9,7 +9,7 @@ A text is `A` or a pair `A ||| B`.
 
 from collections.abc import Sequence
 
-from absl import flags, logging
+from absl import flags
 
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
@@ -25,6 +25,7 @@ from bert.commands.fill_mask import (
     waits,
 )
 from bert.files.outputs import open_output, try_outputs
+from bert.log import logger
 
 
 def define_flags() -> None:
@@ -67,7 +68,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
         if not count:
             raise ValueError(f"There must be a text. {path!r} has none.")
     if total:
-        logging.info("All %d texts: %s", count, describe_score(total))
+        logger.info("All %d texts: %s", count, describe_score(total))
     return count
 
 

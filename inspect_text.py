@@ -13,13 +13,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags, logging
+from absl import flags
 
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
 from bert.commands.inspect_text import Settings, check, load_model, prepare, read
 from bert.files.outputs import try_outputs
+from bert.log import logger
 
 if TYPE_CHECKING:
     from bert.inspection.look import Inspection
@@ -56,7 +57,7 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
     print(format_inspection(inspection).encode(encoding, "backslashreplace").decode(encoding))
     if settings.output_file:
         write_inspection(settings.output_file, inspection)
-        logging.info("Wrote %s, to look at in a browser.", settings.output_file)
+        logger.info("Wrote %s, to look at in a browser.", settings.output_file)
     return inspection
 
 

@@ -11,13 +11,12 @@ is a part: parts of different outputs, missing, changed or in another order are 
 joins files without it as they are.
 """
 
-from absl import logging
-
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
 from bert.commands.join_shards import Settings, prepare
 from bert.files.durable import replace_files
+from bert.log import logger
 from bert.scale.joining import form_of, join
 
 
@@ -35,7 +34,7 @@ def run(settings: Settings) -> None:
     paths = prepare(settings)
     with replace_files([settings.output_file]) as [file]:
         join(paths, form_of(settings.output_file), file)
-    logging.info("Joined %d parts in %s: %s.", len(paths), settings.output_file, ", ".join(paths))
+    logger.info("Joined %d parts in %s: %s.", len(paths), settings.output_file, ", ".join(paths))
 
 
 def main(_: list[str]) -> None:

@@ -15,13 +15,12 @@ With --word_vectors, words have the vectors of create_word_vectors.py, word2vec 
 BERT's.
 """
 
-from absl import logging
-
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
 from bert.commands.neighbours import Settings, check, prepare, show
 from bert.files.outputs import open_output, try_outputs
+from bert.log import logger
 from bert.options import MessageError, Option
 
 
@@ -46,7 +45,7 @@ def run(settings: Settings) -> int:
     count = 0
     with open_output(settings.output_file) as output:
         space = open_space(settings, files, folder)
-        logging.info("Looking among %d vectors.", len(space.texts))
+        logger.info("Looking among %d vectors.", len(space.texts))
         for query, found in find_neighbours(settings, space, settings.top_k):
             output.write(f"{show(settings, query, found)}\n".encode())
             output.flush()

@@ -11,7 +11,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from absl import flags, logging
+from absl import flags
 
 import run_classifier
 import tokenization
@@ -20,6 +20,7 @@ from bert.commands.checks import prepare
 from bert.commands.console import run_script
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
+from bert.log import logger
 from bert.names import serve
 from bert.options import REQUIRED, option
 
@@ -158,7 +159,7 @@ def main(_: list[str]) -> None:
     given = {name for name in (*_GIVEN, "do_lower") if flags.FLAGS[name].present}
     for name in _GIVEN:
         if name in given:
-            logging.warning(
+            logger.warning(
                 "--%s only counts where --bert_hub_module_handle does not tell it.", name
             )
     handle = common_flags.read_settings(Settings).bert_hub_module_handle

@@ -11,13 +11,12 @@ Ctrl-C stops the server once it has answered the requests in progress.
 
 from typing import TYPE_CHECKING
 
-from absl import logging
-
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
 from bert.commands.lines import write_json_lines
 from bert.commands.serve import Settings, bind_address, check, closed_on_error, load_model
+from bert.log import logger
 from bert.options import take
 from bert.serving.options import Batching, Limits
 
@@ -40,7 +39,7 @@ def run(settings: Settings) -> None:
         try:
             server.wait()
         except KeyboardInterrupt:
-            logging.info("Answering the requests in progress, and ending.")
+            logger.info("Answering the requests in progress, and ending.")
 
 
 def open_server(settings: Settings) -> "Server":
@@ -57,7 +56,7 @@ def open_server(settings: Settings) -> "Server":
         limits, batching = take(Limits, settings), take(Batching, settings)
         server = Server(served, bound, limits, batching, settings.names, is_logged)
     url = server.address
-    logging.info(
+    logger.info(
         "Serving version %d of %s: %s is a page to type into, %sv1/models/%s:predict is for "
         "programs.",
         *(served.version, served.name, url, url, served.name),

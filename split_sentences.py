@@ -11,8 +11,6 @@ languages, any splitter that writes this form serves as well.
 
 import dataclasses
 
-from absl import logging
-
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
@@ -20,6 +18,7 @@ from bert.commands.split_sentences import Settings
 from bert.commands.text_files import check_files as check
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
+from bert.log import logger
 from bert.text.sentences import (  # noqa: F401
     articles,
     join_short,
@@ -55,7 +54,7 @@ def run(
             document_gap=document_gap,
             min_sentences=min_sentences,
         )
-    logging.info(
+    logger.info(
         "Wrote %d sentences in %d documents to %s.", num_sentences, num_documents, output_file
     )
     return num_documents, num_sentences

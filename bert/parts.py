@@ -2,13 +2,12 @@
 
 import contextlib
 import dataclasses
-import logging as standard_logging
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from absl import logging
-
+from bert.log import logger
 from bert.options import Message, MessageError, Spelling, joined, spell
 
 GOOD, WARNED, WRONG, UNCHECKED = "✓", "!", "✗", "–"  # noqa: RUF001
@@ -77,7 +76,7 @@ class PlanError(MessageError):
         self.lines = tuple(lines)
 
 
-class _Messages(standard_logging.Filter):
+class _Messages(logging.Filter):
     """Records log messages, and lets them through unless they are muted."""
 
     def __init__(self, level: int, *, is_muted: bool) -> None:
@@ -87,11 +86,11 @@ class _Messages(standard_logging.Filter):
         self.infos: list[Message] = []
         self.warnings: list[Message] = []
 
-    def filter(self, record: standard_logging.LogRecord) -> bool:
+    def filter(self, record: logging.LogRecord) -> bool:
         """Records a message; returns whether it is logged, too."""
-        if record.levelno >= standard_logging.INFO:
+        if record.levelno >= logging.INFO:
             arguments = record.args if isinstance(record.args, tuple) else ()
-            is_warning = record.levelno >= standard_logging.WARNING
+            is_warning = record.levelno >= logging.WARNING
             messages = self.warnings if is_warning else self.infos
             messages.append(Message(str(record.msg), *arguments))
         return not self._is_muted and record.levelno >= self._level
@@ -100,11 +99,10 @@ class _Messages(standard_logging.Filter):
 @contextlib.contextmanager
 def recorded_messages(*, is_muted: bool = True) -> Iterator[_Messages]:
     """Records the log messages of a block."""
-    logger = logging.get_absl_logger()
     level = logger.level
     messages = _Messages(logger.getEffectiveLevel(), is_muted=is_muted)
     logger.addFilter(messages)
-    logger.setLevel(min(logger.getEffectiveLevel(), standard_logging.INFO))
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
     try:
         yield messages
     finally:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from absl import logging
 
 from bert.files.durations import read_duration
 from bert.files.processes import usable_cores
+from bert.log import logger
 from paper.jobs import Job
 from paper.recipe import LADDER, Recipe
 
@@ -121,7 +121,7 @@ def _measure_precision() -> str:
             f"unnecessary. Its process ended with status {said.returncode} and said last: {line}"
         )
     precision = said.stdout.split()[-1]
-    logging.info("Precision: %s, as measured.", precision)
+    logger.info("Precision: %s, as measured.", precision)
     return precision
 
 

@@ -4,13 +4,12 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from absl import logging
-
 from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.durations import duration_text
 from bert.files.outputs import check_folder as check_writable
 from bert.files.outputs import make_folder
+from bert.log import logger
 from bert.training.options import PRECISIONS
 from paper import figures, markdown, page, texts
 from paper.estimates import (
@@ -125,8 +124,8 @@ def reproduce(order: Order, start: Start = start_process) -> Ended:
         )
     failures = tuple(prepared.runner.failures)
     results = _results(order, prepared, failures)
-    logging.info("%s", texts.overall(results.outcomes))
-    logging.info("The report is %s.", os.path.join(order.output_dir, PAGE))
+    logger.info("%s", texts.overall(results.outcomes))
+    logger.info("The report is %s.", os.path.join(order.output_dir, PAGE))
     return Ended(results, told, failures)
 
 
@@ -171,21 +170,21 @@ def _make_plan(order: Order, ledger: Ledger, machine: Machine) -> tuple[Plan, Ma
         ledger.recipes[key] = recipe.to_dict()
         return plan_of(recipe), machine
     if (source := ledger.sources.get(key)) in order.ledger:
-        logging.info("The sizes and steps are those that %s has for --budget.", source)
+        logger.info("The sizes and steps are those that %s has for --budget.", source)
     recipe = Recipe.from_dict(ledger.recipes[key])
     sources = sources_of(recipe)
     precisions = [order.precision] if order.precision else [machine.precision, *PRECISIONS]
     plans = {each: make_plan(recipe, sources, each, order.seed) for each in precisions}
     used = max(plans, key=lambda each: len(ledger.scores(plans[each].digests)))
     if used != machine.precision:
-        logging.info("--precision is %s, as in the ledger, for all runs to be comparable.", used)
+        logger.info("--precision is %s, as in the ledger, for all runs to be comparable.", used)
     return plans[used], dataclasses.replace(machine, precision=used)
 
 
 def _warn_of_more(prepared: Prepared, budget: str, *, is_smallest: bool) -> None:
     seconds = total(prepared.missing, prepared.clock)
     if seconds > parse_budget(budget):
-        logging.warning(
+        logger.warning(
             "%s takes about %s, more than --budget=%s. --only runs a part of it%s.",
             "The smallest plan" if is_smallest else "What is left of the plan",
             format_minutes(seconds),
@@ -213,8 +212,8 @@ def tell_plan(order: Order, prepared: Prepared) -> None:
     for job in prepared.missing:
         again = " (again, for its files)" if job.name in _scored(prepared) else ""
         seconds = format_minutes(prepared.clock.seconds(job))
-        logging.info("  %9s  %s%s", seconds, job.name, again)
-    logging.info(
+        logger.info("  %9s  %s%s", seconds, job.name, again)
+    logger.info(
         "%s, for the %s scores of %s. %s, %d and %d steps of %d tokens, %d examples at most, %d "
         "seeds.",
         tell_total(prepared),
@@ -227,9 +226,9 @@ def tell_plan(order: Order, prepared: Prepared) -> None:
         recipe.seeds,
     )
     if order.num_workers > 1:
-        logging.info("%d of them at once.", order.num_workers)
+        logger.info("%d of them at once.", order.num_workers)
     if prepared.missing and not order.delete_weights:
-        logging.info("Their weights stay, in runs/; --delete_weights deletes what nothing needs.")
+        logger.info("Their weights stay, in runs/; --delete_weights deletes what nothing needs.")
 
 
 def _scored(prepared: Prepared) -> set[str]:

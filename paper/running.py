@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from absl import logging
-
 from bert.files import owned
 from bert.files.json_text import parse_json
 from bert.files.paths import index_path
 from bert.files.processes import usable_cores
 from bert.files.signals import deferred_stop, stop_signal
+from bert.log import logger
 from paper.estimates import Clock, chains, format_minutes, order_by_need, total
 from paper.jobs import Job, folder_of, place_of
 from paper.ledger import Entry, Ledger
@@ -224,7 +223,7 @@ class Runner:
 
     def _tell(self, job: Job, number: int, count: int, behind: Sequence[Job]) -> None:
         left = format_minutes(total([job, *behind], self.clock))
-        logging.info("%d of %d, about %s left. %s", number, count, left, job.shown())
+        logger.info("%d of %d, about %s left. %s", number, count, left, job.shown())
 
     def _begin(self, job: Job, running: list[_Run]) -> bool:
         """Starts a job, and returns whether it could be."""
@@ -276,7 +275,7 @@ class Runner:
 
     def _fail(self, name: str, line: str) -> None:
         self.failures.append(Failure(name, line))
-        logging.error("%s failed: %s", name, line)
+        logger.error("%s failed: %s", name, line)
 
     def _note(self, job: Job, scores: dict[str, float], seconds: float) -> None:
         guessed = self.clock.guess(job)
@@ -310,7 +309,7 @@ class Runner:
                 with owned.lock(folder):
                     owned.clear(folder)
                 freed = (before - _size(folder)) / 1e6
-                logging.info("Deleted %.1f MB of %s, which nothing needs any more.", freed, name)
+                logger.info("Deleted %.1f MB of %s, which nothing needs any more.", freed, name)
 
 
 def _size(folder: str) -> int:

@@ -2,10 +2,10 @@ import io
 import sys
 
 import pytest
-from absl import logging
 from conftest import run_python
 
 from bert.commands.checks import FAILED, Checks, Line
+from bert.log import logger
 
 
 def fail():
@@ -13,8 +13,8 @@ def fail():
 
 
 def warn(value):
-    logging.info("Read %d.", value)
-    logging.warning("%d is much.", value)
+    logger.info("Read %d.", value)
+    logger.warning("%d is much.", value)
     return value
 
 

@@ -1,6 +1,6 @@
 import io
 import json
-import logging as standard_logging
+import logging
 import os
 import re
 import sys
@@ -8,12 +8,14 @@ import time
 
 import keras
 import pytest
-from absl import flags, logging
+from absl import flags
+from absl import logging as absl_logging
 
 from bert.commands import lines
 from bert.files.outputs import open_output
 from bert.files.progress import Progress
 from bert.files.visible import visible
+from bert.log import logger
 
 
 class Terminal(io.StringIO):
@@ -25,24 +27,25 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def clear(monkeypatch):
-    """Makes logging what a program finds that has said nothing about it."""
-    logger, root = logging.get_absl_logger(), standard_logging.root
-    levels = [each.level for each in (logger, root)]
+    """Makes logging what a program finds that has not configured it."""
+    root, absl = logging.root, absl_logging.get_absl_logger()
+    states = [(each, each.level, each.propagate) for each in (logger, absl, root)]
 
     def clear(stream):
         # Only now has pytest put its own in their place.
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(root, "handlers", [])
-        monkeypatch.setattr(logger, "handlers", [])
-        monkeypatch.setattr(standard_logging.getLogger("tensorflow"), "propagate", True)
+        for each in (logger, absl):
+            monkeypatch.setattr(each, "handlers", [])
+        monkeypatch.setattr(logging.getLogger("tensorflow"), "propagate", True)
         monkeypatch.setattr(flags.FLAGS["verbosity"], "using_default_value", True)
 
-    verbosity = logging.get_verbosity()
+    verbosity = absl_logging.get_verbosity()
     yield clear
-    logging.set_verbosity(verbosity)
-    for each, level in zip((logger, root), levels, strict=True):
+    absl_logging.set_verbosity(verbosity)
+    for each, level, propagate in states:
         each.setLevel(level)
-    logger.propagate = True
+        each.propagate = propagate
 
 
 @pytest.fixture
@@ -55,12 +58,12 @@ def show(clear):
 
 
 def test_tensorflows_warnings_come_once(show, stream, monkeypatch):
-    others = standard_logging.getLogger("tensorflow")
-    monkeypatch.setattr(others, "handlers", [standard_logging.StreamHandler(stream)])
+    others = logging.getLogger("tensorflow")
+    monkeypatch.setattr(others, "handlers", [logging.StreamHandler(stream)])
     monkeypatch.setattr(others, "propagate", True)
     show(stream)
     # As absl does behind a program's first line.
-    standard_logging.root.addHandler(standard_logging.StreamHandler(stream))
+    logging.root.addHandler(logging.StreamHandler(stream))
     others.warning("Retracing.")
     assert stream.getvalue().count("Retracing.") == 1
 
@@ -79,9 +82,9 @@ def terminal(monkeypatch):
 
 
 def log_one_of_each():
-    logging.info("A fact of %d", 3)
-    logging.warning("Look out.")
-    logging.error("It failed.")
+    logger.info("A fact of %d", 3)
+    logger.warning("Look out.")
+    logger.error("It failed.")
 
 
 def test_lines_of_a_pipe_have_the_time_and_say_what_they_are(stream, show):
@@ -95,7 +98,7 @@ def test_lines_of_a_pipe_have_the_time_and_say_what_they_are(stream, show):
 def test_lines_of_a_terminal_are_short_and_coloured(terminal, show):
     show(terminal)
     log_one_of_each()
-    logging.info("[red]no markup[/red] and a line of more than eighty columns, %s", "x" * 60)
+    logger.info("[red]no markup[/red] and a line of more than eighty columns, %s", "x" * 60)
     said = terminal.getvalue().splitlines()
     assert said[:3] == [
         "A fact of 3",
@@ -121,7 +124,7 @@ def test_a_bar_shows_how_far_it_is_below_the_lines_and_goes(terminal, show, monk
     progress = Progress("Reading", 100)
     for done in (4, 10, 11):
         progress(done)
-    logging.info("A fact.")
+    logger.info("A fact.")
     progress(20)
     shown = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", terminal.getvalue())
     shown = re.sub("[━╸╺ ]+", " ", shown)
@@ -151,10 +154,10 @@ def test_a_bar_goes_with_work_that_failed(terminal, show):
 def test_lines_go_on_behind_an_export(stream, show):
     show(stream)
     # As TensorFlow's `tf.saved_model.save` does.
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
-    logging.set_verbosity(verbosity)
-    logging.info("A fact.")
+    verbosity = absl_logging.get_verbosity()
+    absl_logging.set_verbosity(absl_logging.ERROR)
+    absl_logging.set_verbosity(verbosity)
+    logger.info("A fact.")
     assert stream.getvalue().endswith(" A fact.\n")
 
 
@@ -169,21 +172,36 @@ def test_no_bar_is_drawn_between_answers(terminal, show, monkeypatch):
     assert "soon" in terminal.getvalue()
 
 
-@pytest.mark.parametrize("where", ["root", "absl", "verbosity"])
-def test_a_program_that_says_how_to_log_is_left_alone(stream, clear, monkeypatch, where):
+@pytest.mark.parametrize("name", [None, "bert"])
+def test_a_program_that_has_configured_logging_is_left_alone(stream, clear, name):
     clear(stream)
-    mine = standard_logging.StreamHandler(io.StringIO())
-    if where == "verbosity":
-        logging.set_verbosity(logging.ERROR)
-    else:
-        {"root": standard_logging.root, "absl": logging.get_absl_logger()}[where].addHandler(mine)
-    level = logging.get_absl_logger().level
+    logging.getLogger(name).addHandler(logging.StreamHandler(io.StringIO()))
+    level = logger.level
     lines.show_lines()
-    assert logging.get_absl_logger().level == level
-    assert not any(isinstance(each, lines.LineHandler) for each in standard_logging.root.handlers)
-    logging.info("A fact.")
+    assert logger.level == level
+    assert len(logging.root.handlers + logger.handlers) == 1
+    logger.info("A fact.")
     assert stream.getvalue() == ""
-    logging.set_verbosity(logging.WARNING)
+
+
+@pytest.mark.parametrize("is_absl", [False, True])
+def test_a_program_may_give_the_level_alone(stream, clear, is_absl):
+    clear(stream)
+    if is_absl:
+        absl_logging.set_verbosity(absl_logging.ERROR)
+    else:
+        logger.setLevel("ERROR")
+    lines.show_lines()
+    log_one_of_each()
+    assert [line[9:] for line in stream.getvalue().splitlines()] == ["Error: It failed."]
+
+
+def test_lines_stay_single_after_a_warning_of_absl(stream, show):
+    show(stream)
+    absl_logging.warning("Look out.")
+    logger.info("A fact.")
+    said = [line[9:] for line in stream.getvalue().splitlines()]
+    assert said == ["Warning: Look out.", "A fact."]
 
 
 def test_nothing_is_doubled(stream, clear):
@@ -191,26 +209,26 @@ def test_nothing_is_doubled(stream, clear):
     lines.write_lines()
     lines.write_lines()
     lines.show_lines()
-    logging.get_absl_logger().setLevel("INFO")
-    logging.info("A fact.")
+    logger.setLevel("INFO")
+    logger.info("A fact.")
     assert len(stream.getvalue().splitlines()) == 1
 
 
 def test_libraries_are_heard_when_something_is_wrong(stream, clear):
     clear(stream)
     lines.write_lines()
-    logging.get_absl_logger().setLevel("INFO")
-    standard_logging.root.setLevel("INFO")
-    tensorflow = standard_logging.getLogger("tensorflow")
+    logger.setLevel("INFO")
+    logging.root.setLevel("INFO")
+    tensorflow = logging.getLogger("tensorflow")
     path = os.path.join(os.path.dirname(keras.__file__), "a.py")
-    for level in (standard_logging.INFO, standard_logging.ERROR):
+    for level in (logging.INFO, logging.ERROR):
         tensorflow.log(level, "Assets written")
-        standard_logging.getLogger("httpx").log(level, "HTTP Request")
-        record = standard_logging.LogRecord("absl", level, path, 1, "Sharding", (), None)
-        logging.get_absl_logger().handle(record)
+        logging.getLogger("httpx").log(level, "HTTP Request")
+        record = logging.LogRecord("absl", level, path, 1, "Sharding", (), None)
+        absl_logging.get_absl_logger().handle(record)
     said = [line[9:] for line in stream.getvalue().splitlines()]
     assert said == ["Error: Assets written", "Error: HTTP Request", "Error: Sharding"]
-    standard_logging.root.setLevel("WARNING")
+    logging.root.setLevel("WARNING")
 
 
 # What would move the cursor, begin a line that nobody logged, or turn what stands around it.
@@ -223,8 +241,8 @@ def test_what_users_wrote_is_neither_obeyed_by_a_terminal_nor_a_line_of_its_own(
 ):
     for each in (stream, terminal):
         show(each)
-        logging.info("A label: %s, %d of them", argument, 2)
-        logging.info("%r is kept.", argument)
+        logger.info("A label: %s, %d of them", argument, 2)
+        logger.info("%r is kept.", argument)
         said = each.getvalue().removesuffix("\n")
         assert "A label: " in said
         assert "\\n12:00:00 Error: forged\\x9b1A" in said
@@ -239,7 +257,7 @@ def test_lines_of_a_message_and_of_a_trace_stay(stream, show):
     try:
         raise ValueError("a\x1b[2J")
     except ValueError:
-        logging.exception("One.\n\tTwo.")
+        logger.exception("One.\n\tTwo.")
     said = stream.getvalue()
     assert said[9:].startswith("Error: One.\n\tTwo.\nTraceback")
     assert said.endswith("ValueError: a\\x1b[2J\n")
@@ -248,9 +266,9 @@ def test_lines_of_a_message_and_of_a_trace_stay(stream, show):
 def test_lines_as_json_are_objects(stream, clear):
     clear(stream)
     lines.write_json_lines()
-    logging.get_absl_logger().setLevel("INFO")
-    logging.warning("A label: %s", FORGED)
-    logging.info("%d", 1, extra={"fields": {"path": FORGED, "status": 200}})
+    logger.setLevel("INFO")
+    logger.warning("A label: %s", FORGED)
+    logger.info("%d", 1, extra={"fields": {"path": FORGED, "status": 200}})
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert first["level"] == "warning"
     assert first["message"] == f"A label: {visible(FORGED)}"

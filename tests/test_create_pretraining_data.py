@@ -650,7 +650,7 @@ def test_local_files_do_not_need_tensorflow(settings):
 
 @pytest.mark.parametrize(("level", "count"), [("INFO", 2), ("DEBUG", 20)])
 def test_a_few_instances_are_shown_readably(settings, log, level, count):
-    log.set_level(level, logger="absl")
+    log.set_level(level, logger="bert")
     table = data.run(settings(dupe_factor=20))
     shown = [message for message in log.messages if message.startswith("Example ")]
     assert len(shown) == count

@@ -1260,7 +1260,7 @@ def watch(
         start(self, num_processes, state)
 
     collector = Collector()
-    logger = logging.getLogger("absl")
+    logger = logging.getLogger("bert")
     level = logger.level
     logger.addHandler(collector)
     logger.setLevel("INFO")

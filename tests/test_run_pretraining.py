@@ -283,7 +283,7 @@ def test_a_signal_at_a_line_ends_the_run_with_that_step_saved_once(
         return True
 
     steps = {"iterations_per_loop": 1, "log_every_steps": 1, "save_checkpoints_steps": 2}
-    logger = logging.getLogger("absl")
+    logger = logging.getLogger("bert")
     logger.addFilter(stop)
     try:
         with pytest.raises(Stop, match="Stopped at step 2;"), watched_signals():
@@ -561,7 +561,8 @@ REQUIRED = ["--bert_config_file=a", "--input_file=b", "--output_dir=c"]
 PARSE_FLAGS = """
 import json, sys
 from absl import flags
-from absl import app, logging
+from absl import app
+from bert.log import logger
 import keras, tensorflow  # What these define is theirs.
 before = set(flags.FLAGS)
 import run_pretraining

@@ -186,7 +186,7 @@ def test_parts_that_need_a_wrong_part_are_not_looked_at():
         raise ValueError("`a` must be b.")
 
     def warn(value):
-        logging.getLogger("absl").warning("%s is odd.", Option("c"))
+        logging.getLogger("bert").warning("%s is odd.", Option("c"))
         return value + 1
 
     assert parts("first", refuse) is FAILED

@@ -37,7 +37,7 @@ def driver(tmp_path, monkeypatch):
 
 def test_a_gpu_that_tensorflow_does_not_see_is_told_loudly_with_its_own_words(driver, log):
     tell_gpus(driver)
-    first, *words = [record for record in log.records if record.name == "absl"]
+    first, *words = [record for record in log.records if record.name == "bert"]
     assert first.levelname == "WARNING"
     assert "This machine has an NVIDIA GPU, but TensorFlow sees none" in first.getMessage()
     assert "`make setup GPU=1`" in first.getMessage()

@@ -14,12 +14,13 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from absl import app, flags, logging
+from absl import app, flags
 
 from bert.commands.help import parse_flags, refuse
 from bert.commands.lines import write_lines
 from bert.files.process import own_process
 from bert.files.signals import STOP_SIGNALS, Stop, watched_signals
+from bert.log import logger
 from bert.options import MessageError, Option
 
 _TRUTH_VALUES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -97,17 +98,17 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
             main(arguments)
             sys.stdout.flush()
     except KeyboardInterrupt as stop:
-        logging.debug("It was stopped here:", exc_info=True)
+        logger.debug("It was stopped here:", exc_info=True)
         _let_go(stop)
         number = stop.number if isinstance(stop, Stop) else signal.SIGINT
         for each in STOP_SIGNALS:
             # What is left to do then ends at a second signal without a word.
             if signal.getsignal(each) != signal.SIG_IGN:
                 signal.signal(each, signal.SIG_DFL)
-        logging.warning("%s", stop if isinstance(stop, Stop) else Stop(number))
+        logger.warning("%s", stop if isinstance(stop, Stop) else Stop(number))
         sys.exit(128 + number)
     except BrokenPipeError:
-        logging.debug("Nobody reads on:", exc_info=True)
+        logger.debug("Nobody reads on:", exc_info=True)
         # What Python would still write there at its end has no reader, either.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -117,9 +118,9 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
         lines = [explain(fault) for fault in getattr(error, "faults", [error])]
         if None in lines:
             raise
-        logging.debug("The error arose here:", exc_info=True)
+        logger.debug("The error arose here:", exc_info=True)
         for line in lines:
-            logging.error("%s", line)
+            logger.error("%s", line)
         _let_go(error)
         sys.exit(getattr(error, "exit_status", 1))
 

@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.commands.checks import call
 from bert.commands.settings import PATTERNS, OutputSettings
 from bert.files.fingerprints import WatchedFiles
 from bert.files.outputs import check_open_files, name_shards
 from bert.files.rows import describe_files
 from bert.files.texts import find_texts
+from bert.log import logger
 from bert.options import REQUIRED, Option, check_bounds, option, take
 from bert.pretraining.draws import Draws
 from bert.pretraining.new_records import NewRecords, open_tokenizer
@@ -93,7 +92,7 @@ def _check_draws(settings: Settings) -> None:
     check_bounds(settings)
     take(Draws, settings).validate()
     if settings.mask_at_training and settings.dupe_factor > 1:
-        logging.info(
+        logger.info(
             "%s makes records of each document so many times, with other pairs. Since %s draws "
             "other masks in every pass, %s is enough.",
             Option("dupe_factor", settings.dupe_factor),
@@ -141,7 +140,7 @@ def _describe_outputs(records: NewRecords) -> str:
 def _check_memory(settings: Settings, records: NewRecords) -> int | None:
     memory = take(Processing, settings).find_memory(settings.runner)
     if settings.runner is not None:
-        logging.info("Memory: what the workers of %s need.", settings.runner)
+        logger.info("Memory: what the workers of %s need.", settings.runner)
     else:
         log_memory(records, memory)
     return memory

@@ -3,10 +3,9 @@
 import dataclasses
 from typing import Any
 
-from absl import logging
-
 from bert.commands.checks import call
 from bert.commands.text_files import TextFileSettings, check_files
+from bert.log import logger
 from bert.options import REQUIRED, option
 from bert.pretraining.vocabulary import LONGEST_WORD, UNUSED_IN_FRONT, Summary, check_room
 
@@ -69,7 +68,7 @@ def check(settings: Settings, step: Any = call) -> list[str]:
 
 def report(settings: Settings, summary: Summary) -> None:
     """Logs the size of a vocabulary and how it fits the text; warns where it does not."""
-    logging.info(
+    logger.info(
         "Wrote %d entries to %s: %.4f pieces a word, %.4f %% of the pieces [UNK]. `vocab_size` in "
         "bert_config.json must be %d.",
         summary.num_entries,
@@ -79,7 +78,7 @@ def report(settings: Settings, summary: Summary) -> None:
         summary.num_entries,
     )
     if summary.num_entries < settings.vocab_size:
-        logging.warning(
+        logger.warning(
             "--vocab_size asks for %d entries, but the text gives %d: no other pieces meet "
             "--min_frequency=%d times.",
             settings.vocab_size,
@@ -87,7 +86,7 @@ def report(settings: Settings, summary: Summary) -> None:
             settings.min_frequency,
         )
     if summary.unknown_rate > MOST_UNKNOWN:
-        logging.warning(
+        logger.warning(
             "%.2f %% of the pieces are [UNK], because of --coverage or --limit_alphabet, or of "
             "words longer than %d characters.",
             100 * summary.unknown_rate,

@@ -3,8 +3,6 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from absl import logging
-
 from bert.commands import flags
 from bert.commands.checks import Checks, call, check_model, check_vocabulary
 from bert.commands.settings import OutputSettings
@@ -12,6 +10,7 @@ from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import describe_files
 from bert.files.vectors import is_features
+from bert.log import logger
 from bert.options import option, take
 from bert.parts import FAILED
 from bert.scale.options import BeamOptions, Extraction, PartOptions
@@ -87,7 +86,7 @@ def _complete(settings: Settings, folder: "ModelFolder", config: "modeling.BertC
     settings = settings.followed(folder.text_vectors)
     check_layers(settings, config)
     if settings.use_tpu:
-        logging.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
+        logger.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
     return settings
 
 

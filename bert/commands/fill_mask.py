@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from absl import logging
-
 from bert.commands.checks import Checks, call
 from bert.commands.settings import WHOLE_FILE, OutputSettings
 from bert.files.outputs import check_outputs
@@ -16,6 +14,7 @@ from bert.files.process import import_tensorflow
 from bert.files.rows import text_lines
 from bert.files.texts import clean_line
 from bert.files.visible import visible
+from bert.log import logger
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
 
@@ -200,7 +199,7 @@ def _read_lines(path: str, *, warns: bool = True) -> Iterator[tuple[str, str]]:
         else:
             blank += 1
     if blank and warns:
-        logging.warning("%s: skipped %d blank lines.", path, blank)
+        logger.warning("%s: skipped %d blank lines.", path, blank)
 
 
 def describe_score(score: "Score") -> str:

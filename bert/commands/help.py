@@ -11,11 +11,12 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from absl import app, flags, logging
+from absl import app, flags
 
 from bert.commands.flags import GROUPS, WITHOUT_EFFECT
 from bert.commands.lines import write_lines
 from bert.commands.other_names import answer
+from bert.log import logger
 
 _HELP = ("h", "help", "helpshort", "?")
 _NARROW, _WIDE = 80, 100
@@ -73,7 +74,7 @@ def parse_flags(arguments: list[str]) -> list[str]:
 def refuse(line: str) -> NoReturn:
     """Exits with a line that says what is wrong with the command line."""
     write_lines()
-    logging.error("%s `--help` shows all flags.", line)
+    logger.error("%s `--help` shows all flags.", line)
     sys.exit(1)
 
 

@@ -3,25 +3,24 @@
 import contextlib
 import copy
 import json
-import logging as standard_logging
+import logging
 import os
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from absl import flags, logging
+from absl import flags
+from absl import logging as absl_logging
 
 from bert.files.progress import show_bars
 from bert.files.visible import as_argument, visible_lines
+from bert.log import logger
 from bert.options import Option, spell
 
-# Of others that write lines while they work, which tell a user nothing.
-_LIBRARIES = ("keras", "tensorflow")
-
 _PREFIXES = (
-    (standard_logging.ERROR, "Error: ", "red"),
-    (standard_logging.WARNING, "Warning: ", "yellow"),
+    (logging.ERROR, "Error: ", "red"),
+    (logging.WARNING, "Warning: ", "yellow"),
 )
 
 # A bar is drawn so often, and not before its work has taken so long.
@@ -35,7 +34,7 @@ def is_terminal() -> bool:
     return bool(stream and stream.isatty()) and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-class LineHandler(standard_logging.StreamHandler[Any]):
+class LineHandler(logging.StreamHandler[Any]):
     """Writes what is logged: on a terminal as it is, elsewhere behind the time of the day.
 
     Warnings and errors are told by their first word, on a terminal also by their colour.
@@ -52,7 +51,7 @@ class LineHandler(standard_logging.StreamHandler[Any]):
         if self.bars:
             show_bars(open_bar)
 
-    def emit(self, record: standard_logging.LogRecord) -> None:
+    def emit(self, record: logging.LogRecord) -> None:
         """Writes a line, whatever it says."""
         if _is_chatter(record):
             return
@@ -66,7 +65,7 @@ class LineHandler(standard_logging.StreamHandler[Any]):
         except Exception:
             self.handleError(record)
 
-    def format(self, record: standard_logging.LogRecord) -> str:
+    def format(self, record: logging.LogRecord) -> str:
         """Returns the line."""
         if self._as_json:
             return _as_json(record)
@@ -74,13 +73,13 @@ class LineHandler(standard_logging.StreamHandler[Any]):
         return f"{now} {_text_and_colour(record)[0]}".rstrip()
 
 
-def _text_and_colour(record: standard_logging.LogRecord) -> tuple[str, str]:
+def _text_and_colour(record: logging.LogRecord) -> tuple[str, str]:
     level = record.levelno
     prefix, colour = next((each[1:] for each in _PREFIXES if level >= each[0]), ("", ""))
     return prefix + _text(record), colour
 
 
-def _text(record: standard_logging.LogRecord) -> str:
+def _text(record: logging.LogRecord) -> str:
     """Returns what a record says; what it says of users' texts is in no line of its own."""
     arguments = record.args
     if isinstance(arguments, tuple):
@@ -88,11 +87,11 @@ def _text(record: standard_logging.LogRecord) -> str:
         record.args = tuple(as_argument(spell(each, Option.as_flag)) for each in arguments)
     text = record.getMessage()
     if record.exc_info:
-        text += "\n" + standard_logging.Formatter().formatException(record.exc_info)
+        text += "\n" + logging.Formatter().formatException(record.exc_info)
     return visible_lines(text)
 
 
-def _as_json(record: standard_logging.LogRecord) -> str:
+def _as_json(record: logging.LogRecord) -> str:
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     line = {
         "time": f"{now}.{int(record.msecs):03}Z",
@@ -102,21 +101,17 @@ def _as_json(record: standard_logging.LogRecord) -> str:
     return json.dumps({**line, **getattr(record, "fields", {})})
 
 
-def _is_chatter(record: standard_logging.LogRecord) -> bool:
-    """Returns whether a library tells of its own work; with --verbosity=1 it is heard, too."""
-    if record.levelno >= standard_logging.WARNING or logging.get_verbosity() >= logging.DEBUG:
-        return False
-    if record.name != logging.get_absl_logger().name:
-        return True
-    modules = (sys.modules.get(name) for name in _LIBRARIES)
-    folders = [os.path.dirname(each.__file__ or "") for each in modules if each]
-    return record.pathname.startswith(tuple(f"{each}{os.sep}" for each in folders if each))
+def _is_chatter(record: logging.LogRecord) -> bool:
+    """Returns whether a library reports its own work, which only --verbosity=1 shows."""
+    is_ours = record.name.partition(".")[0] == logger.name
+    is_needed = is_ours or record.levelno >= logging.WARNING
+    return not is_needed and not logger.isEnabledFor(logging.DEBUG)
 
 
 def write_lines() -> None:
-    """Makes a script write all that is logged as lines, in place of absl's own."""
-    root = standard_logging.root
-    root.removeHandler(logging.get_absl_handler())
+    """Makes a script write all log records as lines, in place of absl's handler."""
+    root = logging.root
+    root.removeHandler(absl_logging.get_absl_handler())
     if _line_handler() is None:
         root.addHandler(LineHandler())
     _silence_tensorflow()
@@ -125,7 +120,7 @@ def write_lines() -> None:
 def write_json_lines() -> None:
     """Makes a script write all that is logged as JSON, an object a line."""
     write_lines()
-    root = standard_logging.root
+    root = logging.root
     for handler in [*root.handlers]:
         if isinstance(handler, LineHandler):
             root.removeHandler(handler)
@@ -133,42 +128,42 @@ def write_json_lines() -> None:
 
 
 def show_lines() -> None:
-    """Makes a Python program or a notebook show what a run tells, unless it says itself how.
+    """Shows the log of a run in a Python program or a notebook that has not configured logging.
 
-    It does by giving logging a handler, or absl a verbosity.
+    Either a handler or a level configures it; a verbosity of absl is the level.
     """
-    logger = logging.get_absl_logger()
-    if logger.handlers or not flags.FLAGS["verbosity"].using_default_value:
+    root = logging.root
+    # The notebooks of Colab start with a handler that shows warnings alone.
+    is_colab = "google.colab" in sys.modules and root.level >= logging.WARNING
+    if logger.handlers or (root.handlers and not is_colab):
         return
-    root = standard_logging.root
-    # The notebooks of Colab begin with a handler that shows warnings alone.
-    is_colab = "google.colab" in sys.modules and root.level >= standard_logging.WARNING
-    if root.handlers and not is_colab:
-        return
-    logger.addHandler(LineHandler())
-    # TensorFlow's export sets absl's verbosity, and sets it again to what it was.
-    logging.set_verbosity(logging.INFO)
-    # To a program's first line, absl gives the root a handler that would write all of them again.
-    logger.propagate = False
-    others = _silence_tensorflow()
-    if others.handlers:
-        # Likewise.
-        others.propagate = False
+    handler = LineHandler()
+    if not flags.FLAGS["verbosity"].using_default_value:
+        logger.setLevel(absl_logging.get_absl_logger().level)
+    elif logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    for each in (logger, absl_logging.get_absl_logger()):
+        each.addHandler(handler)
+        # absl adds a handler to the root at its first record, which would write each line again.
+        each.propagate = False
+    tensorflow = _silence_tensorflow()
+    if tensorflow.handlers:
+        tensorflow.propagate = False
 
 
-def _silence_tensorflow() -> standard_logging.Logger:
-    """Keeps TensorFlow's own handler from telling, and telling twice; warnings and errors stay."""
-    logger = standard_logging.getLogger("tensorflow")
-    if logger.level == standard_logging.NOTSET and logging.get_verbosity() < logging.DEBUG:
-        logger.setLevel(standard_logging.WARNING)
-    if standard_logging.root.handlers:
-        for handler in [*logger.handlers]:
-            logger.removeHandler(handler)
-    return logger
+def _silence_tensorflow() -> logging.Logger:
+    """Hides TensorFlow's reports of its work; warnings and errors are shown once."""
+    tensorflow = logging.getLogger("tensorflow")
+    if tensorflow.level == logging.NOTSET and not logger.isEnabledFor(logging.DEBUG):
+        tensorflow.setLevel(logging.WARNING)
+    if logging.root.handlers:
+        for handler in [*tensorflow.handlers]:
+            tensorflow.removeHandler(handler)
+    return tensorflow
 
 
 def _line_handler() -> LineHandler | None:
-    handlers = [*standard_logging.root.handlers, *logging.get_absl_logger().handlers]
+    handlers = [*logging.root.handlers, *logger.handlers]
     return next((each for each in handlers if isinstance(each, LineHandler)), None)
 
 

@@ -13,10 +13,9 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, BinaryIO
 
-from absl import logging
-
 from bert.files.paths import file_system, is_remote, open_file, os_errors
 from bert.files.signals import deferred_stop
+from bert.log import logger
 
 # The suffix of a folder that is being replaced, unlikely for a user's own copy.
 OLD = ".old.tmp"
@@ -246,7 +245,7 @@ def _lock_patiently(descriptor: int, folder: str) -> None:
     began = time.monotonic()
     while not lock(descriptor, waits=False):
         if time.monotonic() - began > _SECONDS_OF_PATIENCE:
-            logging.warning(
+            logger.warning(
                 "Another process holds a lock on the folder %r itself, as `flock` does. Waiting "
                 "for it; lock a file instead of the folder.",
                 folder or ".",

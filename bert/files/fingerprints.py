@@ -5,10 +5,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.paths import file_size, file_states, open_file, os_errors
 from bert.files.processes import in_threads
+from bert.log import logger
 
 # Of larger files, this many blocks at even distances are read. Another rule would change digests
 # that training runs have stored, which could not resume then.
@@ -82,7 +81,7 @@ class WatchedFiles(list[str]):
                 change = f"has {now[0]} now"
             elif self._digests:
                 if _of_whole_file(path) == self._digests[number]:
-                    logging.info("%s was touched while it was read. Its content is the same.", path)
+                    logger.info("%s was touched while it was read. Its content is the same.", path)
                     continue
                 change = "has other content now"
             raise ValueError(

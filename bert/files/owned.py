@@ -13,13 +13,12 @@ import tempfile
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
-from absl import logging
-
 from bert.files import durable
 from bert.files.durable import NoLocksError, open_locked, write_text
 from bert.files.json_text import parse_json
 from bert.files.paths import file_system, is_remote, list_folder, read_file
 from bert.files.weight_names import unfinished_prefix_of
+from bert.log import logger
 from bert.options import OptionError
 
 LIST_FILE = ".own_files.json"
@@ -83,7 +82,7 @@ def _set_aside(path: str) -> None:
     while gfile.exists(backup := f"{path}.kept-{number}"):
         number += 1
     durable.rename(path, backup)
-    logging.warning("%r was not written by a training run; renamed to %r.", path, backup)
+    logger.warning("%r was not written by a training run; renamed to %r.", path, backup)
 
 
 @contextlib.contextmanager
@@ -314,7 +313,7 @@ def _open_locked(path: str) -> BinaryIO | None:
     except BlockingIOError as error:
         raise _held(path) from error
     except NoLocksError as error:
-        logging.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
+        logger.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
         return None
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from absl import logging
+from bert.log import logger
 
 _SECONDS_BETWEEN_LINES = 10
 
@@ -95,7 +95,7 @@ class Progress:
     def write(self, line: str, now: float | None = None) -> None:
         """Logs a line at once; the next line is due ten seconds later."""
         self._last = time.monotonic() if now is None else now
-        logging.info("%s", line)
+        logger.info("%s", line)
 
     def left(self, done: float) -> str:
         """Returns the remaining time, to end a line, or "" if it is unknown."""

@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
-from absl import logging
 
 from bert.files.durable import replace_files
 from bert.files.json_text import parse_json
 from bert.files.paths import file_size, index_path, is_file, open_file, os_errors, read_file
+from bert.log import logger
 
 # A record in a file: its length (8 bytes), a checksum of the length (4), the record, a checksum of
 # the record (4).
@@ -181,12 +181,12 @@ def read_index(path: str) -> Index | None:
     """Returns the index beside a TFRecord file; None where it is missing or unreadable."""
     place = index_path(path)
     if not is_file(place):
-        logging.debug("There is no %s.", place)
+        logger.debug("There is no %s.", place)
         return None
     try:
         return decode_index(read_file(place))
     except (OSError, ValueError) as error:
-        logging.warning("%s is not used, for it cannot be read: %s", place, error)
+        logger.warning("%s is not used, for it cannot be read: %s", place, error)
         return None
 
 
@@ -220,7 +220,7 @@ def leave_index(path: str, ends: np.ndarray) -> None:
     """
     there = read_index(path)
     if there is not None and there.made_with:
-        logging.info(
+        logger.info(
             "%s stays, for it describes other records. If these are gone for good, delete it, so "
             "that the next start need not read all of %s.",
             index_path(path),
@@ -231,7 +231,7 @@ def leave_index(path: str, ends: np.ndarray) -> None:
         with replace_files([index_path(path)]) as (file,):
             file.write(encode_index(Index(ends, {})))
     except OSError as error:
-        logging.info(
+        logger.info(
             "%s is not written, so the next start reads the records again: %s",
             index_path(path),
             error,

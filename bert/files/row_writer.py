@@ -15,12 +15,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
-from absl import logging
-
 from bert.files import parquet
 from bert.files.durable import open_locked, rename, replace_files, sync
 from bert.files.inputs import Input
 from bert.files.json_text import parse_json
+from bert.log import logger
 from bert.options import OptionError
 
 _Item = TypeVar("_Item")
@@ -65,7 +64,7 @@ class Names:
         renamed = {answer: _free(answer, inputs) for answer in answers}
         for old, new in renamed.items():
             if old != new:
-                logging.warning(
+                logger.warning(
                     "Inputs have a value %r: the one of the answers is named %r.", old, new
                 )
         return cls(inputs, renamed, _free(_ERROR, [*inputs, *renamed.values()]))
@@ -375,7 +374,7 @@ class ResumableFile:
         self._file.truncate()
         self._is_passed = True
         if self.count:
-            logging.info("Resuming after %d lines in %s.", self.count, self.unfinished)
+            logger.info("Resuming after %d lines in %s.", self.count, self.unfinished)
         self.num_rewritten = len(begun)
         return itertools.chain(begun, inputs)
 
@@ -413,7 +412,7 @@ class ResumableFile:
         # Before `skip_answered`, the number of lines that are answers is not known.
         lines = f"{self.count} lines" if self._is_passed else "Lines"
         if self.count if self._is_passed else os.fstat(self._file.fileno()).st_size:
-            logging.warning(
+            logger.warning(
                 "%s so far are in %s; the same command resumes after them.",
                 lines,
                 self.unfinished,

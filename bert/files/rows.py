@@ -10,12 +10,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from bert.files import parquet
 from bert.files.json_text import parse_json
 from bert.files.machine import size_text
 from bert.files.paths import file_size, read_lines
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 
 # The formats of rows: lines of text, tables, and tables of objects.
@@ -174,7 +173,7 @@ def checked(reader: RowReader) -> Iterator[Row]:
 @functools.lru_cache
 def _warn_of_blank(path: str, count: int, first: int) -> None:
     # Once, though a file may be read several times.
-    logging.warning("%s: skipped %d blank lines, the first is %d.", path, count, first)
+    logger.warning("%s: skipped %d blank lines, the first is %d.", path, count, first)
 
 
 def _parse_json(place: str, line: str) -> Any:

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from bert.files.paths import match_files, read_lines
 from bert.files.rows import FORMATS, SEPARATORS, RowReader, check_beginning, format_of
 from bert.files.tables import Table
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, option
 
 # The columns of texts by default.
@@ -92,7 +91,7 @@ def decoded_lines(path: str, damaged: collections.Counter[str]) -> Iterator[tupl
 def warn_of_damaged(damaged: collections.Counter[str]) -> None:
     """Warns of lines that are not UTF-8, if there are any."""
     if damaged:
-        logging.warning(
+        logger.warning(
             "%d lines are not UTF-8, the first of them in %s. What cannot be read was left out.",
             damaged.total(),
             next(iter(damaged)),

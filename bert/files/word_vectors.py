@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
-from absl import logging
 
 from bert.files.paths import file_size, match_file, read_lines
 from bert.files.progress import Progress
+from bert.log import logger
 from bert.options import MessageError, Option, OptionError
 
 # The entry for unknown words in files of GloVe and others.
@@ -97,7 +97,7 @@ def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
             f"{number:,}; was it cut?"
         )
     if num_left_out:
-        logging.warning(
+        logger.warning(
             "%d lines of %s are skipped: words that are there twice, or with spaces in them.",
             num_left_out,
             path,

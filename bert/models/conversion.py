@@ -8,13 +8,13 @@ from typing import Any
 
 import keras
 import numpy as np
-from absl import logging
 
 import modeling
 from bert.files.durable import rename, sync, sync_tree
 from bert.files.json_text import to_json
 from bert.files.outputs import check_folder, make_folder
 from bert.files.paths import find_file, is_remote, read_file
+from bert.log import logger
 from bert.models.kinds import (
     check_no_overrides,
     find_architecture,
@@ -99,15 +99,15 @@ class Report:
 
     def log(self) -> None:
         """Logs the numbers of tensors, and the names of those that are left out."""
-        logging.info("Found %d tensors, converted %d.", len(self.found), len(self.converted))
+        logger.info("Found %d tensors, converted %d.", len(self.found), len(self.converted))
         for name in self.left_out:
-            logging.info("Left out: %s", name)
+            logger.info("Left out: %s", name)
         if self.num_slots:
-            logging.info("Left out: %d optimizer slots.", self.num_slots)
+            logger.info("Left out: %d optimizer slots.", self.num_slots)
         for name in self.missing:
-            logging.info("Missing in the input: %s", name)
+            logger.info("Missing in the input: %s", name)
         if self.difference is not None:
-            logging.info(
+            logger.info(
                 "Verified: on the same input, outputs differ by %.1e at most.", self.difference
             )
 
@@ -138,7 +138,7 @@ class Conversion:
         Raises:
           ArithmeticError: where the result does not compute what the source does.
         """
-        logging.info("Converting %s, which is a %s.", self.source.stored.prefix, self.architecture)
+        logger.info("Converting %s, which is a %s.", self.source.stored.prefix, self.architecture)
         make_folder(self.folder)
         # The folder is beside the output, so that files can be renamed; a killed run leaves it.
         with tempfile.TemporaryDirectory(prefix="convert.partial", dir=self.folder) as staging:
@@ -161,7 +161,7 @@ class Conversion:
                 for changed in dict.fromkeys((os.path.dirname(path), self.folder)):
                     sync(changed)
         report.log()
-        logging.info("Wrote %s.", os.path.join(self.folder, self.name))
+        logger.info("Wrote %s.", os.path.join(self.folder, self.name))
         return report
 
     def _write_weights(self, path: str) -> Report:

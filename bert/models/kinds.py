@@ -7,11 +7,10 @@ it in `config.json`. A folder of the original does not describe it, so that opti
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from absl import logging
-
 import modeling
 import tokenization
 from bert.files.weight_names import TASK_FILE
+from bert.log import logger
 from bert.models.options import OVERRIDES, Overrides
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.pretraining.goals import find_untrained
@@ -95,7 +94,7 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
     if architecture is None:
         architecture = huggingface_weights.architecture_of(heads)
         if _HEAD in shapes:
-            logging.warning(
+            logger.warning(
                 "No file says what the head `output_weights` is for: a classifier is assumed. "
                 "Otherwise give %s.",
                 Option("architecture"),
@@ -202,14 +201,14 @@ def _warn_of_assumptions(folder: ModelFolder, architecture: str, overrides: Over
     """Warns of assumptions where neither files nor options say."""
     is_open = overrides.is_pair is None and not overrides.task_name
     if architecture == "BertForSequenceClassification" and is_open:
-        logging.warning(
+        logger.warning(
             "Nothing says whether %s takes one text or two: one is assumed. For pairs of texts, "
             "give %s.",
             folder.stored.path,
             Option("is_pair", True),
         )
     if architecture == "BertForQuestionAnswering" and overrides.version_2_with_negative is None:
-        logging.warning(
+        logger.warning(
             "Nothing says whether %s may find that a question has no answer: an answer to each is "
             "assumed. For a model of SQuAD 2.0, give %s.",
             folder.stored.path,

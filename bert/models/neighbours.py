@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 import tokenization
 from bert.files.texts import Texts, split_pair
 from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors, read_word_vectors
+from bert.log import logger
 from bert.models.search import Search, is_archive
 from bert.models.vectors import Index, Text, TextEncoder, group_words
 from bert.options import Message, Option, OptionError
@@ -226,7 +226,7 @@ def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center
             received = Message("%r, which is %s", word, pieces)
             raise OptionError("word", "consist of pieces of the vocabulary", received)
         if len(pieces) > 1:
-            logging.info(
+            logger.info(
                 "%r is no word of the vocabulary; its vector is the mean of %s.", word, pieces
             )
         return tokenizer.convert_tokens_to_ids(pieces)

@@ -8,12 +8,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import logging
-
 import tokenization
 from bert.export.formats import MODEL_FILES
 from bert.files.paths import find_file, paths_from
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, SAVED_MODEL_FILE
+from bert.log import logger
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned
 from bert.models.kinds import check_no_overrides, find_architecture, read_task
 from bert.models.model import Model
@@ -191,7 +190,7 @@ def _open_pretrained(
 
     check_no_overrides(folder, overrides, but=("architecture", "max_seq_length"))
     if folder.do_lower_case is None:
-        logging.warning(
+        logger.warning(
             "Nothing in %s says whether the model is uncased: it is taken for uncased. For a cased "
             "one, give %s.",
             folder.path,

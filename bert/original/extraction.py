@@ -11,12 +11,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 import modeling
 import tokenization
 from bert.files.paths import read_lines
 from bert.files.texts import clean_line, split_pair
+from bert.log import logger
 from bert.original import input_fn, model_fn
 from bert.tasks import features as layer_features
 from bert.tasks import layers as layers_by_name
@@ -75,10 +75,10 @@ def convert_examples_to_features(
             [*line.segment_ids, *rest],
         )
         if number < _EXAMPLES_LOGGED:
-            logging.info("*** Example ***")
+            logger.info("*** Example ***")
             for name, value in vars(features).items():
                 shown = " ".join(map(str, value)) if isinstance(value, list) else value
-                logging.info("%s: %s", name, shown)
+                logger.info("%s: %s", name, shown)
         converted.append(features)
     return converted
 

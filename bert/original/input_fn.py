@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from bert.files.paths import is_file
+from bert.log import logger
 from bert.training.batches import Feature, Records
 
 Tensor = Any
@@ -103,7 +103,7 @@ def batches(
         # epochs mix and data sorted by label stay nearly sorted.
         dataset = dataset.shuffle(count).repeat()
     elif drop_remainder and count % batch_size:
-        logging.warning(
+        logger.warning(
             "`drop_remainder` leaves out %d of %d examples, which do not fill a batch of %d.",
             count % batch_size,
             count,

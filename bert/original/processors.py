@@ -10,11 +10,10 @@ import inspect
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from absl import logging
-
 import tokenization
 from bert.files.records import encode_example, write_records
 from bert.files.rows import load_rows, text_lines
+from bert.log import logger
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
 
@@ -200,12 +199,12 @@ def convert_single_example(
         [*ids, *padding], [1] * len(ids) + padding, [*segment_ids, *padding], label_id
     )
     if ex_index < _EXAMPLES_LOGGED:
-        logging.info("*** Example ***")
-        logging.info("guid: %s", example.guid)
-        logging.info("tokens: %s", " ".join(tokens))
+        logger.info("*** Example ***")
+        logger.info("guid: %s", example.guid)
+        logger.info("tokens: %s", " ".join(tokens))
         for name in ENCODER_INPUTS:
-            logging.info("%s: %s", name, " ".join(map(str, getattr(features, name))))
-        logging.info("label: %s (id = %d)", example.label, label_id)
+            logger.info("%s: %s", name, " ".join(map(str, getattr(features, name))))
+        logger.info("label: %s (id = %d)", example.label, label_id)
     return features
 
 
@@ -266,7 +265,7 @@ def _convert(
         )
     for index, example in enumerate(examples):
         if index % _EXAMPLES_PER_LINE == 0:
-            logging.info("Writing example %d of %d", index, len(examples))
+            logger.info("Writing example %d of %d", index, len(examples))
         yield convert_single_example(index, example, label_list, max_seq_length, tokenizer)
 
 

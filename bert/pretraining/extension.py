@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 import modeling
 import tokenization
@@ -15,6 +14,7 @@ from bert.files.outputs import check_folder, check_outputs
 from bert.files.paths import is_file
 from bert.files.rows import text_lines
 from bert.files.weight_names import WEIGHTS
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.goals import find_untrained
 from bert.text.tokenizer_json import vocab_text
@@ -73,7 +73,7 @@ class Extension:
         # Last, for without its weights the folder is no model.
         prefix = os.path.join(output_dir, WEIGHTS)
         checkpoint.save_tensors(prefix, tensors)
-        logging.info("Wrote %s with %d entries. `vocab_size` is %d.", prefix, len(entries), size)
+        logger.info("Wrote %s with %d entries. `vocab_size` is %d.", prefix, len(entries), size)
         return places
 
 
@@ -233,7 +233,7 @@ def _extended_tensors(
     shapes = stored.shapes
     slots = [name for name in shapes if checkpoint.is_slot(name)]
     if slots:
-        logging.info("Weights only: %d optimizer slots are left out.", len(slots))
+        logger.info("Weights only: %d optimizer slots are left out.", len(slots))
     left_out = {*slots, *find_untrained(stored.folder, shapes)}
     tensors = stored.read(sorted(shapes.keys() - left_out))
     for name in TABLES:
@@ -261,13 +261,13 @@ def _log_words(
     places: Mapping[str, int], pieces: Mapping[str, Sequence[str]], vocab: Mapping[str, int]
 ) -> None:
     num_slots = sum(index < len(vocab) for index in places.values())
-    logging.info(
+    logger.info(
         "%d words take [unusedN] entries, %d get new ones.", num_slots, len(places) - num_slots
     )
     for word in list(places)[:NUM_LOGGED]:
-        logging.info("%s: entry %d, so far %s", word, places[word], " ".join(pieces[word]))
+        logger.info("%s: entry %d, so far %s", word, places[word], " ".join(pieces[word]))
     if unknown := [word for word in places if {*pieces[word]} == {"[UNK]"}]:
-        logging.warning(
+        logger.warning(
             "%d words were [UNK] so far, whose weights they start from: %s.",
             len(unknown),
             ", ".join(unknown[:NUM_LOGGED]),

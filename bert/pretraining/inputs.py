@@ -9,13 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files import owned
 from bert.files.durations import duration_text
 from bert.files.paths import file_size, index_path, is_file, is_remote, match_files
 from bert.files.processes import in_threads
 from bert.files.records import has_feature, read_description
+from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.pretraining import record_description
 from bert.pretraining.heads import pretraining_features
@@ -194,7 +193,7 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
     """Checks that vocabulary and casing of the records can be those of the model."""
     made.check_size(config.vocab_size)
     if made.vocabulary is None:
-        logging.info(
+        logger.info(
             "Nothing beside %s tells the vocabulary of the records, so the model's folder will not "
             "have it: give %s where the model is used.",
             made.path,
@@ -203,7 +202,7 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
         return
     folder.check_given(made.vocab, record_description.NOUN, made.path)
     if folder.stored_casing not in (None, made.do_lower_case):
-        logging.warning(
+        logger.warning(
             "The records in %r were made with %s, but the model in %r is %s.",
             made.path,
             Option("do_lower_case", made.do_lower_case),
@@ -212,7 +211,7 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
         )
     cutting = tokenizers.splitting_options(folder.tokenizer_options, bool(made.do_lower_case))
     if cutting != made.cutting:
-        logging.warning(
+        logger.warning(
             "The words of the records in %r were cut with %s, but those of the model in %r are cut "
             "with %s. Make the records with the %s in its folder.",
             made.path,
@@ -276,7 +275,7 @@ def open_training(
     """
     masker = _find_masker(match_files(files.input_file, "input_file"), made)
     if masker and not OBJECTIVES[schedule.objective].directions:
-        logging.info(
+        logger.info(
             "Masks of %s are drawn as it is read, others in each pass: %s.",
             Option("input_file"),
             masker.masking,
@@ -310,7 +309,7 @@ def open_evaluation(
         pattern, name = files.input_file, "input_file"
     paths = match_files(pattern, name)
     if is_training and paths == match_files(files.input_file, "input_file"):
-        logging.warning(
+        logger.warning(
             "Evaluation reads %s, as the original's did; %s with text that was not trained on "
             "shows how good the model is.",
             *(Option("input_file"), Option("eval_input_file")),
@@ -352,14 +351,14 @@ def _open(
 def _log_held_out_masks(masking: Masking, seeds: set[int]) -> None:
     """Logs how held-out records are masked, and warns where the seeds of files differ."""
     seed = masking.random_seed
-    logging.info(
+    logger.info(
         "Masks of held-out records are drawn as they are read, with the %s of their description: "
         "%s.",
         Option("random_seed", seed),
         masking,
     )
     if others := sorted(seeds - {seed}):
-        logging.warning(
+        logger.warning(
             "Of the held-out files, some were made with %s and others with %s. All are masked "
             "with %d, that of the first: their masks are others than where each file is read "
             "alone.",

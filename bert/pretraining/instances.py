@@ -2,17 +2,18 @@
 
 import array
 import dataclasses
+import logging
 import random
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from absl import logging
 
 import tokenization
 from bert.files.progress import Progress
 from bert.files.records import encode_examples, write_records
+from bert.log import logger
 from bert.pretraining.corpus import ids_dtype
 from bert.pretraining.masking import GOES_ON, put_masks, words_of
 from bert.pretraining.pairs import Pair
@@ -287,7 +288,7 @@ def write_instances(
                 if index < MOST_SHOWN:
                     show(index, table[index])
             progress(start)
-    logging.info("Wrote %d total instances", len(table))
+    logger.info("Wrote %d total instances", len(table))
 
 
 def show(index: int, instance: TrainingInstance) -> None:
@@ -297,7 +298,7 @@ def show(index: int, instance: TrainingInstance) -> None:
         instance.masked_lm_positions, instance.masked_lm_labels, strict=True
     ):
         tokens[position] += f"={label}"
-    logging.log(
+    logger.log(
         logging.INFO if index < _NUM_SHOWN else logging.DEBUG,
         "Example %d%s%s: %s",
         index + 1,

@@ -5,12 +5,11 @@ import functools
 import os
 from typing import Any
 
-from absl import logging
-
 import tokenization
 from bert.files.fingerprints import WatchedFiles
 from bert.files.outputs import check_outputs
 from bert.files.paths import read_file
+from bert.log import logger
 from bert.pretraining.draws import Draws, check_vocabulary
 from bert.pretraining.masking import SPACES
 from bert.pretraining.record_description import describe, holds_same_records
@@ -37,7 +36,7 @@ def open_tokenizer(
     cutting = read_splitting_options(vocab_file, do_lower_case)
     if cutting:
         folder = os.path.dirname(vocab_file)
-        logging.info("Tokenizer options of the model in %r: %s.", folder, cutting)
+        logger.info("Tokenizer options of the model in %r: %s.", folder, cutting)
     tokenizer = kind(vocab_file, do_lower_case, **cutting)
     warn_of_casing(tokenizer.vocab, vocab_file, do_lower_case)
     check_vocabulary(tokenizer.vocab)

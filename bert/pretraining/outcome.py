@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-from absl import logging
 
+from bert.log import logger
 from bert.options import Option
 from bert.pretraining.goals import GOALS, Goal
 from bert.pretraining.guesses import guess
@@ -80,7 +80,7 @@ def explain(
         pairs.append(np.asarray(batch["next_sentence_labels"])[:, 0])
     token_counts, pair_counts = (np.bincount(np.concatenate(each)) for each in (tokens, pairs))
     if token_counts.any():
-        logging.info(
+        logger.info(
             "In words: of %s %s, the model's first guess was right for %.1f %%; always "
             "guessing the most frequent token would be right for %.1f %%.",
             f"{token_counts.sum():,}",
@@ -89,14 +89,14 @@ def explain(
             100 * token_counts.max() / token_counts.sum(),
         )
         beside = "; about 4 was reported for BERT-Base, fully trained, on held-out text"
-        logging.info(
+        logger.info(
             "Its perplexity is %.1f: as unsure as between that many equally likely tokens (1 is "
             "certainty%s).",
             perplexity_of(objective, results),
             "" if goal.directions else beside,
         )
     if goal.has_next_sentence:
-        logging.info(
+        logger.info(
             "Whether the second segment really followed the first, it told right for %.1f %% of %s "
             "pairs; always giving the more frequent answer would be right for %.1f %%.",
             100 * results["next_sentence_accuracy"],
@@ -119,7 +119,7 @@ def warn_if_not_learned(
     chance = 2.0 * math.sqrt(share * (1.0 - share) / max(num_tokens, 1))
     if num_tokens and accuracy <= share + chance:
         more = "time_budget" if schedule.time_budget else "num_train_steps"
-        logging.warning(
+        logger.warning(
             "It has learned no more than how frequent tokens are: %.1f %% of its first guesses are "
             "right, and %.1f %% would be if it always guessed the most frequent one. Go on with "
             "more %s (after %s; it takes thousands of steps from random weights) and %s; or, in "

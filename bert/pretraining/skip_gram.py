@@ -5,19 +5,19 @@ Source: Mikolov et al., Distributed Representations of Words and Phrases and the
 
 import collections
 import dataclasses
-import logging as standard_logging
+import logging
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
-from absl import logging
 
 from bert.files.paths import file_size
 from bert.files.progress import Progress
 from bert.files.texts import decoded_lines, warn_of_damaged
 from bert.files.word_vectors import WordVectors
+from bert.log import logger
 from bert.options import MessageError, Option, option
 
 # Splits a text into words.
@@ -72,7 +72,7 @@ def _gensim() -> Any:
             "install gensim`, or with this package as `pip install '.[word-vectors]'`."
         ) from None
     # gensim would log each step beside the lines of this module.
-    standard_logging.getLogger("gensim").setLevel(standard_logging.WARNING)
+    logging.getLogger("gensim").setLevel(logging.WARNING)
     return gensim.models.word2vec
 
 
@@ -106,7 +106,7 @@ def learn(input_files: Sequence[str], options: Options, split: Split) -> WordVec
         )
         model.build_vocab_from_freq(counts)
         if options.num_workers > 1:
-            logging.info("%d threads learn, so that no two runs are the same.", options.num_workers)
+            logger.info("%d threads learn, so that no two runs are the same.", options.num_workers)
         corpus.progress = Progress("Learning vectors", options.epochs * corpus.counts.total())
         model.train(corpus, total_examples=corpus.num_lines, epochs=options.epochs)
     return WordVectors(model.wv.index_to_key, np.asarray(model.wv.vectors, np.float32))
@@ -115,7 +115,7 @@ def learn(input_files: Sequence[str], options: Options, split: Split) -> WordVec
 def _frequent(corpus: "_Corpus", input_files: Sequence[str], min_count: int) -> dict[str, int]:
     """Returns how often the words occur that do so often enough, the most frequent one first."""
     counts = {word: n for word, n in corpus.counts.most_common() if n >= min_count}
-    logging.info(
+    logger.info(
         "Read %s words; %s different ones occur %d times or more.",
         f"{corpus.counts.total():,}",
         f"{len(counts):,}",

@@ -3,8 +3,8 @@
 import dataclasses
 
 import numpy as np
-from absl import logging
 
+from bert.log import logger
 from bert.options import Message, Option
 from bert.pretraining.corpus import CorpusCounts
 from bert.pretraining.draws import Draws
@@ -31,7 +31,7 @@ _TOO_LONG = Message(
 
 def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
     """Logs statistics of the input, and warns of what is unusual."""
-    logging.info(
+    logger.info(
         "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
         "sentence, %.2f %% of the tokens [UNK].",
         f"{counts.num_documents:,}",
@@ -47,17 +47,17 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
     if draws.do_whole_word_mask and draws.words == PIECES:
         _warn_of_words(counts)
     if counts.num_unknown > 0.02 * counts.num_tokens:
-        logging.warning(
+        logger.warning(
             "%.1f %% of the tokens are [UNK]. Are %s and %s the right ones for this text?",
             100 * counts.num_unknown / counts.num_tokens,
             *map(Option, ("vocab_file", "do_lower_case")),
         )
     if counts.num_damaged:
-        logging.warning(
+        logger.warning(
             "%d lines are not UTF-8. What cannot be read was left out.", counts.num_damaged
         )
     if counts.num_joined:
-        logging.warning(
+        logger.warning(
             "%d input files begin within a document, for the file before does not end with a blank "
             "line.",
             counts.num_joined,
@@ -67,7 +67,7 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
 def _warn_of_lines(counts: CorpusCounts, max_seq_length: int) -> None:
     """Warns where lines are longer than sequences, before the records are drawn."""
     if counts.num_tokens > max_seq_length * counts.num_sentences:
-        logging.warning(
+        logger.warning(
             "A line has %.0f tokens in the mean, more than a sequence of %s holds: most of the "
             "text will be cut off. Each line should be a sentence; split_sentences.py makes them. "
             "Or give %s.",
@@ -79,7 +79,7 @@ def _warn_of_lines(counts: CorpusCounts, max_seq_length: int) -> None:
 def _warn_of_words(counts: CorpusCounts) -> None:
     """Warns where hardly any word has several pieces to mask together."""
     if counts.num_following < _FEW_FOLLOWING * counts.num_tokens:
-        logging.warning(
+        logger.warning(
             "%s does almost nothing: %.2g %% of the tokens begin with ## and continue a word. "
             "Chinese is split into characters, each of them a word: have a segmenter put spaces "
             "between its words, and give %s.",
@@ -91,12 +91,12 @@ def _warn_of_words(counts: CorpusCounts) -> None:
 def _warn_of_documents(counts: CorpusCounts) -> None:
     """Warns of documents without other sentences, or other documents, to be paired with."""
     if counts.num_documents == 1:
-        logging.warning(
+        logger.warning(
             "There is one document only, so that a 'random' next segment is from the same one. Put "
             "a blank line between documents."
         )
     elif counts.num_single > counts.num_documents / 2:
-        logging.warning(
+        logger.warning(
             "%d of %d documents are a single sentence, whose next segment is always random. A "
             "blank line ends a document: is there one after every sentence? If each text is one "
             "sentence, give %s, and train with %s.",
@@ -161,7 +161,7 @@ def _estimate_masks(instances: InstanceTable, draws: Draws) -> int:
 def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
     """Logs statistics of the output, and warns of what is unusual."""
     num_instances, num_tokens = counts.num_instances, counts.num_tokens
-    logging.info(
+    logger.info(
         "Made %s instances of %.1f tokens: %s, %s; %.1f %% of the instances truncated, by %.1f %% "
         "of all tokens.",
         f"{num_instances:,}",
@@ -176,13 +176,13 @@ def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
         100 * counts.num_lost / (counts.num_lost + num_tokens),
     )
     if counts.num_random > 0.75 * num_instances:
-        logging.warning(
+        logger.warning(
             "%.1f %% of the next segments are random, where about half should be. Documents need "
             "several sentences, a line each.",
             100 * counts.num_random / num_instances,
         )
     if counts.num_masked < 0.8 * draws.masked_lm_prob * num_tokens:
-        logging.warning(
+        logger.warning(
             "%.1f %% of the tokens %s masked, where %s is %.1f %%. %s",
             100 * counts.num_masked / num_tokens,
             "will be" if draws.mask_at_training else "are",
@@ -190,7 +190,7 @@ def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
             _TOO_LONG if draws.words == SPACES else _TOO_FEW,
         )
     if counts.num_lost > 0.5 * (counts.num_lost + num_tokens):
-        logging.warning(
+        logger.warning(
             "%.1f %% of the tokens were cut off. Are the lines longer than sentences?",
             100 * counts.num_lost / (counts.num_lost + num_tokens),
         )

@@ -15,7 +15,6 @@ from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 
 import tokenization
 from bert.files.durable import replace_files
@@ -26,6 +25,7 @@ from bert.files.process import collector_off
 from bert.files.processes import Workers
 from bert.files.progress import Progress
 from bert.files.records import RecordWriter, encode_examples
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, option
 from bert.pretraining.corpus import (
     CorpusCounts,
@@ -176,16 +176,16 @@ def log_memory(records: NewRecords, memory: int | None) -> None:
       memory: The limit of all processes; None to hold text and records in memory.
     """
     if memory is not None:
-        logging.info("Memory: at most %s.", size_text(memory))
+        logger.info("Memory: at most %s.", size_text(memory))
         return
     text, num_instances = _estimate(records)
     table = InstanceTable(records.tokenizer, records.draws.max_seq_length, records.draws.most_masks)
     needed = _HELD_ALONE + _HELD_PER_TEXT * text + table.bytes_per_instance * num_instances
     free = free_memory()
     beside = "" if free is None else f", of {size_text(free)} free"
-    logging.info("Memory: about %s to hold all text and records%s.", size_text(needed), beside)
+    logger.info("Memory: about %s to hold all text and records%s.", size_text(needed), beside)
     if free is not None and needed > free:
-        logging.warning(
+        logger.warning(
             "Text and records will take about %s of memory, and %s are free: the run may be "
             "killed. Give %s, which keeps them on disk, or lower %s.",
             *map(size_text, (needed, free)),
@@ -209,12 +209,12 @@ def log_disk(records: NewRecords) -> None:
     text, num_instances = _estimate(records)
     size = num_instances * (200 + 4 * draws.max_seq_length + 7 * draws.most_masks)
     temporary = _SPILLED * text + num_instances * SEED.itemsize
-    logging.info(
+    logger.info(
         "Disk: records about %s, and %s for a while, of %s free.",
         *map(size_text, (size, temporary, free)),
     )
     if size + temporary > free:
-        logging.warning(
+        logger.warning(
             "The records to come and what is needed to make them take about %s, and %s are free "
             "beside %s. Lower %s, or give another %s.",
             *map(size_text, (size + temporary, free)),
@@ -419,5 +419,5 @@ def _write(
                 progress(counts.num_instances)
                 piece = next(pieces, None)
             files[shard].write(writer.encode_index(description))
-    logging.info("Wrote %d total instances", counts.num_instances)
+    logger.info("Wrote %d total instances", counts.num_instances)
     return counts

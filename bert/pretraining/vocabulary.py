@@ -11,12 +11,11 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from absl import logging
-
 import tokenization
 from bert.files.paths import LineChunk, file_size, read_chunks
 from bert.files.processes import Workers, usable_cores
 from bert.files.progress import Progress
+from bert.log import logger
 from bert.options import Message, Option, OptionError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -85,7 +84,7 @@ def count_words(
     if not counts:
         raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
     if num_damaged:
-        logging.warning("%d lines are not UTF-8. What cannot be read was left out.", num_damaged)
+        logger.warning("%d lines are not UTF-8. What cannot be read was left out.", num_damaged)
     return counts
 
 

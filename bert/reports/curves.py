@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
+from bert.log import logger
 from bert.reports.sections import Chart, Curves, Series
 from bert.training.options import EVALUATIONS, TRAIN_LOG
 
@@ -45,9 +44,7 @@ def _read_lines(path: str) -> list[dict[str, Any]]:
         if isinstance(value, dict) and type(value.get("step")) is int:
             lines.append(value)
         else:
-            logging.warning(
-                "%s:%d is not an object with a `step`; no curve shows it.", path, number
-            )
+            logger.warning("%s:%d is not an object with a `step`; no curve shows it.", path, number)
     return lines
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.owned import claim
+from bert.log import logger
 from bert.reports.run import subtitle_of
 from bert.reports.sections import Cell, Link, Section, Table
 
@@ -66,7 +65,7 @@ def _report_answers(
     write_report(
         page, questions, predictions, official, heading=heading, version_2_with_negative=is_v2
     )
-    logging.info("Wrote %s, to look through the answers.", page)
+    logger.info("Wrote %s, to look through the answers.", page)
     link = Link(f"{len(questions):,} questions in their paragraphs", SQUAD_PAGE)
     sections: list[Section] = [Table("Answers", ["page"], [[link]])]
     if len(official) <= _MOST_AT_HEAD:

@@ -8,9 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.owned import claim, is_of_model_folder
+from bert.log import logger
 from bert.reports.curves import read_curves
 from bert.reports.figures import name_score
 from bert.reports.page import Figure, Page, write_page
@@ -73,7 +72,7 @@ def subtitle_of(folder: str) -> str:
 def _write(folder: str, page: Page) -> None:
     path = claim(folder, REPORT)
     write_page(path, page)
-    logging.info("Wrote %s, to look at in a browser.", path)
+    logger.info("Wrote %s, to look at in a browser.", path)
 
 
 def make_runs_tables(

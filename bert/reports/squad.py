@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.durable import replace_files
+from bert.log import logger
 from bert.reports.figures import make_figures
 from bert.reports.page import draw_page
 from bert.reports.sections import to_json
@@ -62,7 +61,7 @@ def write_report(
         order = sorted(range(total), key=lambda i: -rows[i].get("loss", -1.0))[:max_questions]
         rows = [rows[index] for index in sorted(order)]
         examples = [examples[index] for index in sorted(order)]
-        logging.info("%s holds the %d questions with the greatest loss.", path, max_questions)
+        logger.info("%s holds the %d questions with the greatest loss.", path, max_questions)
     numbers: dict[str, int] = collections.defaultdict(lambda: len(numbers))
     for row, example in zip(rows, examples, strict=True):
         row["context"] = numbers[example.context]

@@ -2,15 +2,16 @@
 
 import contextlib
 import dataclasses
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from bert.files.paths import file_system
 from bert.files.weight_names import step_of
+from bert.log import logger
 from bert.options import Message, Option
 from bert.tasks.task import Inputs, Task
 from bert.weights import checkpoint, provenance
@@ -67,7 +68,7 @@ def show_examples(task: Task, inputs: Inputs) -> None:
         # A row of several endings shows the first one.
         present = np.asarray(ids[row])[np.asarray(mask[row]) > 0] if ids.ndim == 2 else ids[row, 0]
         tokens = task.tokenizer.convert_ids_to_tokens(present[present > 0].tolist())
-        logging.log(
+        logger.log(
             logging.INFO if row < _NUM_SHOWN else logging.DEBUG,
             "Example %s: %s%s",
             getattr(examples[row], "guid", f"{inputs.part.split}-{row + 1}"),
@@ -101,7 +102,7 @@ def warn_of_little_learning(attempt: Attempt, task: Task, scores: Mapping[str, A
     if "baseline" not in scores:
         return
     if scores[task.metric] <= scores["baseline"]:
-        logging.warning(
+        logger.warning(
             "It has not learned: %s %.4f is no better than %s, which reaches %.4f. %s",
             task.metric,
             scores[task.metric],
@@ -112,7 +113,7 @@ def warn_of_little_learning(attempt: Attempt, task: Task, scores: Mapping[str, A
         return
     spread = scores.get("standard_deviations", {})
     if spread and spread["predictions"] < _LEAST_SPREAD * spread["labels"]:
-        logging.warning(
+        logger.warning(
             "It has hardly learned: whatever the text, it predicts nearly the same number. The "
             "standard deviation of its predictions is %.2g, that of the labels %.2g; %s does not "
             "see that. %s",

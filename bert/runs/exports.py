@@ -14,13 +14,13 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from bert.export import portable
 from bert.export.formats import Export, ExportOptions, read_exports
 from bert.files import owned
 from bert.files.durable import replace_folder, write_text
 from bert.files.paths import file_size, file_system
+from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.reports.sections import Section, Table
 from bert.tasks.task import Arrays, Inputs, Outputs, Part, Task, at_precision
@@ -169,11 +169,11 @@ class Exporter:
             self._write(partial, export)
             runtime = _open(partial, export)
             parity = self._compare(export, runtime, _size(partial))
-            logging.info("Export %s: %s.", export.name, parity.describe())
+            logger.info("Export %s: %s.", export.name, parity.describe())
             if self._inputs is not None:
                 self._log_latency(export, runtime)
             if parity.is_refused:
-                logging.warning(
+                logger.warning(
                     "The export loses more than %s, so it is not written.",
                     Option("max_score_loss", parity.max_score_loss),
                 )
@@ -182,7 +182,7 @@ class Exporter:
             write_text(os.path.join(partial, PARITY), text + "\n")
         if not parity.is_refused:
             owned.adopt_tree(self._folder, export.name)
-            logging.info("Wrote %s.", place)
+            logger.info("Wrote %s.", place)
         return parity
 
     def _write(self, folder: str, export: Export) -> None:
@@ -245,7 +245,7 @@ class Exporter:
         middle = np.argsort(lengths.reshape(len(lengths), -1).max(-1))[len(lengths) // 2]
         [(_, batch)] = by_length({n: each[[middle]] for n, each in arrays.items()}, names, 1)
         own, other = (_milliseconds(run, batch) for run in (self._predict, runtime))
-        logging.info(
+        logger.info(
             "One example of %d tokens takes %s %.1f ms (the model here %.1f ms).",
             batch["input_mask"].sum(axis=-1).max(),
             *(export.name, other, own),
@@ -277,7 +277,7 @@ def run(
     """
     dev = next((each for each in inputs if each.part == Part("dev")), None)
     if dev is None:
-        logging.warning(
+        logger.warning(
             "Exports are compared with no data: %s together with the evaluation of a dev set "
             "shows what an export loses.",
             Option("do_export"),

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
-from absl import logging
 
 import modeling
+from bert.log import logger
 from bert.network.fusion import fused_chains
 from bert.training.seeds import seeded_with
 from bert.weights import provenance
@@ -27,7 +27,7 @@ def choose(folders: Iterable[str], config: modeling.BertConfig) -> str:
     """Returns the precision of a training run in one of the folders, or else the faster one."""
     for folder in folders:
         if begun := provenance.read(folder).get("made_of", {}).get("--precision"):
-            logging.info("Precision: %s, in which the training in %s began.", begun, folder)
+            logger.info("Precision: %s, in which the training in %s began.", begun, folder)
             return str(begun)
     return measure(config.hidden_size, config.intermediate_size)
 
@@ -39,7 +39,7 @@ def measure(hidden_size: int, intermediate_size: int) -> str:
     """
     usual, fast = measure_times(hidden_size, intermediate_size)
     chosen = FAST if fast < (1 - _LEAST_GAIN) * usual else "float32"
-    logging.info(
+    logger.info(
         "Precision: %s. A layer of this width takes %.1f ms in float32, %.1f ms in %s.",
         *(chosen, 1e3 * usual, 1e3 * fast, FAST),
     )

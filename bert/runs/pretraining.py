@@ -6,13 +6,13 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 import optimization
 from bert.files import fingerprints
 from bert.files.durations import duration_text
 from bert.files.paths import match_files
 from bert.files.weight_names import step_of
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.pretraining import inputs
@@ -294,14 +294,14 @@ def _plan_training(
 ) -> Training:
     """Returns the training run, checked against the one in the folder."""
     if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
-        logging.warning(
+        logger.warning(
             "The learning rate never reaches %s: %s are not fewer than %s. About a tenth is usual.",
             Option("learning_rate"),
             Option("num_warmup_steps", schedule.num_warmup_steps),
             Option("num_train_steps", schedule.num_train_steps),
         )
     if schedule.warmup_proportion == 1.0:
-        logging.warning(
+        logger.warning(
             "The learning rate only rises with %s. 0.1 is usual.", Option("warmup_proportion", 1)
         )
     paths = match_files(data.input_file, "input_file")

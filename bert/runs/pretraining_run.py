@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-from absl import logging
 
 from bert.files import owned
 from bert.files.durations import duration_text
 from bert.files.outputs import make_folder
 from bert.files.progress import clock as time_of
+from bert.log import logger
 from bert.pretraining import outcome
 from bert.pretraining.goals import GOALS
 from bert.pretraining.objectives import OBJECTIVES
@@ -106,20 +106,20 @@ def _train(
     num_records, size, clock = len(batches.records), schedule.train_batch_size, run.trainer.clock
     records = f"{num_records} records in batches of {size}"
     if clock:
-        logging.info(
+        logger.info(
             "Training on %s until %s are spent, from %s on.",
             *(records, duration_text(clock.budget), time_of(clock.spent)),
         )
     else:
         steps = schedule.num_train_steps
         epochs = steps * size / num_records
-        logging.info("Training to step %d, %.1f epochs of %s.", steps, epochs, records)
+        logger.info("Training to step %d, %.1f epochs of %s.", steps, epochs, records)
     run.train(batches, environment, observers)
     run.end()
     step = run.trainer.step
     if clock:
         budget, epochs = schedule.time_budget, step * size / num_records
-        logging.info("In %s, it has made %d steps, %.1f epochs.", budget, step, epochs)
+        logger.info("In %s, it has made %d steps, %.1f epochs.", budget, step, epochs)
     return step
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from bert.export.formats import Export
 from bert.files import owned
 from bert.files.outputs import check_folder, check_saved_model
+from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.runs import identity, precision
@@ -70,7 +70,7 @@ def open_devices(
 
 def _stay_alone() -> tf.distribute.Strategy:
     if cluster := find_cluster(os.environ):
-        logging.warning(
+        logger.warning(
             "Of %d workers, only %s is checked, as if it were alone.",
             len(cluster.workers),
             cluster.name(cluster.index),

@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files import owned
 from bert.files.weight_names import WEIGHTS, step_of
+from bert.log import logger
 from bert.options import Message, Option, OptionError, joined
 from bert.training.options import Output
 from bert.weights import checkpoint, provenance
@@ -114,7 +113,7 @@ def plan_training(
             folder, differences, Training(num_train_steps, made_of, init)
         )
     if differences and step_of(latest) == 0:
-        logging.info("Nothing is trained yet in %s, so training starts over there.", folder)
+        logger.info("Nothing is trained yet in %s, so training starts over there.", folder)
         return Training(num_train_steps, made_of, init, starts_over=True)
     if differences and not output.resume_with_changes:
         raise _describe_other(
@@ -127,7 +126,7 @@ def plan_training(
             ),
         )
     if differences:
-        logging.warning("Resuming with changes: %s.", "; ".join(differences))
+        logger.warning("Resuming with changes: %s.", "; ".join(differences))
     return Training(num_train_steps, made_of, init)
 
 
@@ -166,7 +165,7 @@ def _plan_without_checkpoint(folder: str, differences: Sequence[str], plan: Trai
             ),
         )
     if has_weights:
-        logging.warning("Nothing to train: the training run in %s has ended.", folder)
+        logger.warning("Nothing to train: the training run in %s has ended.", folder)
     return dataclasses.replace(plan, starts_over=not has_weights, has_ended=has_weights)
 
 

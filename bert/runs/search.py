@@ -17,7 +17,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from bert.files import owned
 from bert.files.durable import replace_files, write_text
@@ -25,6 +24,7 @@ from bert.files.json_text import finite
 from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import SUFFIXES, WEIGHTS
+from bert.log import logger
 from bert.options import Option, OptionError
 from bert.parts import Parts
 from bert.reports.run import make_runs_tables, mean_text, write_runs_report
@@ -147,7 +147,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                 owned.claim_folder(folder, trial.folder)
             point = f"{_point_text(trial.point)}, " if trial.point else ""
             seed, count = trial.recipe.seed, len(search.trials)
-            logging.info("***** Run %d of %d, %sseed %d *****", number, count, point, seed)
+            logger.info("***** Run %d of %d, %sseed %d *****", number, count, point, seed)
             # Frees the model of the last run; Keras' own way resets the caller's random numbers.
             gc.collect()
             scores: Mapping[str, Any] = {}
@@ -162,7 +162,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                 # Other workers may be at another step.
                 if has_none or trial.recipe.compute.strategy == "multi_worker":
                     raise
-                logging.warning("This run has no score, and the others go on without it: %s", error)
+                logger.warning("This run has no score, and the others go on without it: %s", error)
             results.append({"seed": seed, "folder": trial.folder, "scores": scores})
         _fill_scores(results)
         points = _group([trial.point for trial in search.trials], results)
@@ -173,7 +173,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                 source, flags = os.path.join(folder, best["folder"]), search.shared.options()
                 keep_model(source, folder)
                 provenance.copy(source, folder, identity.flags_of(flags))
-                logging.info("***** The best run, %s *****", best["folder"])
+                logger.info("***** The best run, %s *****", best["folder"])
                 tables = make_runs_tables(metric, points, best)
                 recipe = search.use_of(best["folder"])
                 gc.collect()
@@ -227,7 +227,7 @@ def may_keep_best(output: Output) -> bool:
         or (checkpoint.step_of(name) is not None and not overwrites)
     ]
     if others:
-        logging.warning(
+        logger.warning(
             "%r has weights of its own, %r: those of the best run stay in the folder of that run.",
             folder,
             others[0],
@@ -337,11 +337,11 @@ def _write_summary(
     else:
         title = f"{len(points[0]['runs'])} runs: mean and standard deviation"
         lines = _lines(points[0])
-    logging.info("***** %s *****", title)
+    logger.info("***** %s *****", title)
     for line in lines:
-        logging.info("  %s", line)
+        logger.info("  %s", line)
     sentence = _say_best(points, metric, summary["best"])
-    logging.info("%s", sentence)
+    logger.info("%s", sentence)
     _warn_of_failed(points, metric)
     texts = {
         SUMMARY: json.dumps(finite(summary), indent=2, ensure_ascii=False),
@@ -403,7 +403,7 @@ def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
     runs = [run for point in points for run in point["runs"]]
     # A run that has diverged has no baseline.
     baselines = list(filter(math.isfinite, (run["scores"][_BASELINE] for run in runs)))
-    logging.warning(
+    logger.warning(
         "%d of %d runs did not learn: %s is no better than guessing (%.4f) with the seeds %s. "
         "A smaller %s or more %s may help.",
         sum(len(point["failed"]) for point in points),

@@ -8,9 +8,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from bert.files.progress import clock as time_of
+from bert.log import logger
 from bert.options import Option, typed_flags
 from bert.runs.resumption import Training
 from bert.training import strategies
@@ -173,7 +173,7 @@ def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any])
     strategy = tf.distribute.get_strategy()
     used = strategy.num_replicas_in_sync
     gpus = len(tf.config.list_physical_devices("GPU"))
-    logging.info(
+    logger.info(
         "Devices: %d used%s; this machine has %d GPUs and %d CPU cores.",
         used,
         f" by {type(strategy).__name__}" if tf.distribute.has_strategy() else "",
@@ -181,17 +181,17 @@ def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any])
         os.cpu_count(),
     )
     if gpus > used:
-        logging.warning(
+        logger.warning(
             "%d GPUs are idle: %s uses all.", gpus - used, Option("strategy", "mirrored")
         )
     if used == 1 and compute.all_reduce_precision != "float32":
-        logging.warning(
+        logger.warning(
             "%s has no effect on one device.",
             Option("all_reduce_precision", compute.all_reduce_precision),
         )
-    logging.info(
+    logger.info(
         "Model: %s parameters, computing in %s.",
         f"{model.count_params():,}",
         compute.precision,
     )
-    logging.info("Flags: %s; the others have their defaults.", " ".join(typed_flags(changed)))
+    logger.info("Flags: %s; the others have their defaults.", " ".join(typed_flags(changed)))

@@ -7,11 +7,11 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 import optimization
 from bert.files.signals import deferred_stop
 from bert.files.weight_names import WEIGHTS, step_of
+from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.runs.resumption import Training, find_weights
 from bert.runs.training import TrainingRun
@@ -56,9 +56,9 @@ def train(
         with strategies.together(trainer.strategy):
             observer = evaluation.at_steps(output.save_checkpoints_steps, num_train_steps)
     if evaluation and evaluation.is_over:
-        logging.warning("Nothing to train: early stopping ended it at step %d.", run.first_step)
+        logger.warning("Nothing to train: early stopping ended it at step %d.", run.first_step)
     else:
-        logging.info(
+        logger.info(
             "Training to step %d: %g epochs of %d examples in batches of %d.",
             num_train_steps,
             schedule.num_train_epochs,
@@ -132,7 +132,7 @@ def warn_of_patience(patience: int, every: int, steps: int, steps_per_epoch: int
     )
     if better:
         remedy = Message("Give %s.", Option("save_checkpoints_steps", better))
-    logging.warning(
+    logger.warning(
         "%s cannot end this training of %d steps: it is evaluated every %s steps and at the end, "
         "%d times in all. %s",
         Option("early_stopping_patience", patience),
@@ -197,11 +197,11 @@ def _save_weights(
     weights = {variable.path: variable for variable in model.weights}
     if evaluation and evaluation.patience and evaluation.best_weights:
         step = checkpoint.Checkpoints(output_dir).restore(weights, evaluation.best_weights)
-        logging.info("The weights are those of step %d, the best.", step)
+        logger.info("The weights are those of step %d, the best.", step)
     if strategies.is_chief(tf.distribute.get_strategy()):
         prefix = os.path.join(output_dir, WEIGHTS)
         checkpoint.save_variables(prefix, weights, step)
-        logging.info("Saved the weights without the optimizer's slots to %s.", prefix)
+        logger.info("Saved the weights without the optimizer's slots to %s.", prefix)
     return step
 
 
@@ -230,5 +230,5 @@ def load(output: Output, source: ModelFolder, model: keras.Model, *, is_given: b
     unread: str | Message = ""
     if named and not is_named:
         unread = Message("; %s is not read", Option("init_checkpoint"))
-    logging.info("The weights are those of step %d in %s%s.", step, trained.prefix, unread)
+    logger.info("The weights are those of step %d in %s%s.", step, trained.prefix, unread)
     return step

@@ -5,7 +5,7 @@ Beam is an extra of the package, `pip install '.[beam]'`. It is loaded where a p
 
 import contextlib
 import importlib.util
-import logging as standard_logging
+import logging
 import os
 import re
 import shlex
@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from absl import logging
-
 from bert.files.process import is_script
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.options import BeamOptions
 
@@ -137,7 +136,7 @@ def run_pipeline(
             raise _failure(beam, f"it ended as {state}")
         counters = _counters(result)
     if counters:
-        logging.info("Counted: %s.", ", ".join(f"{n} {name}" for name, n in counters.items()))
+        logger.info("Counted: %s.", ", ".join(f"{n} {name}" for name, n in counters.items()))
     return counters
 
 
@@ -189,12 +188,12 @@ def _ended_with_processes(beam: BeamOptions, clear: Callable[[], None] | None) -
             others(raised)
         elif "subprocess exited" in str(raised.exc_value):
             said = f"{raised.exc_value}. Was there memory for it?"
-            logging.error("%s", _failure(beam, said))
+            logger.error("%s", _failure(beam, said))
             if clear:
                 clear()
             # Threads that wait for it would keep Python from its own end.
             os._exit(1)
-        elif logging.get_verbosity() >= logging.DEBUG:
+        elif logger.isEnabledFor(logging.DEBUG):
             others(raised)
 
     threading.excepthook = end
@@ -214,7 +213,7 @@ def _counters(result: Any) -> dict[str, int]:
     try:
         found = result.metrics().query()["counters"]
     except NotImplementedError:
-        logging.warning("This runner counts nothing.")
+        logger.warning("This runner counts nothing.")
         return {}
     counted: dict[str, int] = {}
     for each in found:
@@ -253,21 +252,20 @@ _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit): (?P<mess
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Hides what Beam logs, unless the verbosity is 1."""
-    if logging.get_verbosity() >= logging.DEBUG:
+    if logger.isEnabledFor(logging.DEBUG):
         yield
         return
-    own = logging.get_absl_logger()
-    loggers = [own, *(standard_logging.getLogger(name) for name in (None, "apache_beam", "grpc"))]
-    levels = [logger.level for logger in loggers]
-    # The project's own may go by the level of the root, to which Beam logs, too.
-    own.setLevel(own.getEffectiveLevel())
-    for logger in loggers[1:]:
-        logger.setLevel(standard_logging.CRITICAL)
+    hidden = [logging.getLogger(name) for name in (None, "apache_beam", "grpc")]
+    levels = {each: each.level for each in (logger, *hidden)}
+    # The project's logger may inherit its level from the root, to which Beam logs, too.
+    logger.setLevel(logger.getEffectiveLevel())
+    for each in hidden:
+        each.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for each, level in levels.items():
+            each.setLevel(level)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from absl import logging
 
 import modeling
 import tokenization
@@ -18,6 +17,7 @@ from bert.files.paths import is_file
 from bert.files.progress import Progress
 from bert.files.texts import GivenText, Texts, find_texts
 from bert.files.vectors import Array, Features, text_array, write_jsonl, write_npy, write_npz
+from bert.log import logger
 from bert.models import vectors as text_vectors
 from bert.models.vectors import unit_length
 from bert.options import Message, MessageError, Option, OptionError, take
@@ -120,13 +120,13 @@ def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
     """
     lengths, num_cut, num_unknown, num_empty = measure(lines, config)
     num_tokens = sum(lengths)
-    logging.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
+    logger.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
     if num_cut:
-        logging.warning("%d lines were cut to fit %s.", num_cut, Option("max_seq_length"))
+        logger.warning("%d lines were cut to fit %s.", num_cut, Option("max_seq_length"))
     if num_empty:
-        logging.warning("%d lines have no token but [CLS] and [SEP].", num_empty)
+        logger.warning("%d lines have no token but [CLS] and [SEP].", num_empty)
     if num_unknown > 0.02 * num_tokens:
-        logging.warning(
+        logger.warning(
             "%.1f %% of the tokens are [UNK]. Are %s and %s the right ones for this text?",
             100 * num_unknown / num_tokens,
             Option("vocab_file"),
@@ -376,7 +376,7 @@ class FeatureFile:
             num_lines = self._write_by_machines(lines, extractor, beam)
         else:
             num_lines = self._write_here(lines, extractor, part)
-        logging.info("Wrote features of %d lines to %s.", num_lines, self.options.output_file)
+        logger.info("Wrote features of %d lines to %s.", num_lines, self.options.output_file)
 
     def _write_here(self, lines: Lines, extractor: Extractor, part: Part | None) -> int:
         if part:
@@ -411,7 +411,7 @@ class FeatureFile:
         count = len(starts) - 1
         chunks = part.pick(count)
         text = "Part %s: %d of the %d chunks of %d lines."
-        logging.info(text, part, len(chunks), count, starts[-1])
+        logger.info(text, part, len(chunks), count, starts[-1])
         return range(starts[chunks.start], starts[chunks.stop])
 
     def _write_by_machines(self, lines: Lines, extractor: Extractor, beam: BeamOptions) -> int:

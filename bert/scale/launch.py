@@ -17,13 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from absl import logging
-
 from bert.files.owned import LIST_FILE
 from bert.files.paths import file_system, is_remote, os_errors
 from bert.files.processes import usable_cores
 from bert.files.signals import deferred_stop, stop_signal
 from bert.files.visible import visible
+from bert.log import logger
 from bert.options import REQUIRED, Message, Option, option
 from bert.training.cluster import Cluster
 from bert.training.link import TOKEN
@@ -220,7 +219,7 @@ class _Workers:
         is_over = seconds > self._seconds_to_save
         if 0 in self.left and not is_over and not self._is_chief_awaited:
             self._is_chief_awaited = True
-            logging.warning(
+            logger.warning(
                 "Worker 0 (the chief) is still saving or ending. It has %g s to, or as many as %s "
                 "says.",
                 self._seconds_to_save,
@@ -281,7 +280,7 @@ def launch(workers: Workers, started: Launch) -> int:
             # What the chief said of its own end has been seen.
             if index or restarts:
                 counts = (number + 1, workers.max_restarts) if restarts else None
-                logging.warning("%s", describe_end(index, status, is_hung, counts))
+                logger.warning("%s", describe_end(index, status, is_hung, counts))
             if not restarts:
                 break
             if owned is None or _find_list(started.output_dir) != owned:
@@ -294,7 +293,7 @@ def _keep_logs(workers: Workers, folder: str, *, failed: bool) -> None:
     if workers.worker_logs:
         return
     if failed and workers.workers > 1 and not stop_signal():
-        logging.warning("What the workers but the chief said is in %s.", folder)
+        logger.warning("What the workers but the chief said is in %s.", folder)
     else:
         shutil.rmtree(folder, ignore_errors=True)
 

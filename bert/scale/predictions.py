@@ -10,8 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
-from absl import logging
-
 from bert.files import fingerprints, parquet
 from bert.files.inputs import Input, Inputs, kind_of, names_of
 from bert.files.outputs import check_outputs, check_replaced, open_output
@@ -26,6 +24,7 @@ from bert.files.row_writer import (
     flat_names,
     open_resumable,
 )
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.answers import Answer, Answerer, AnswerWork, Form, read, read_back
 from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files
@@ -180,9 +179,9 @@ class AnswerFile:
         num_inputs = self._count_inputs()
         span = part.of(num_inputs, size)
         if span:
-            logging.info("Part %s: inputs %d to %d.", part, span.start + 1, span.stop)
+            logger.info("Part %s: inputs %d to %d.", part, span.start + 1, span.stop)
         else:
-            logging.info("Part %s is empty: %d inputs, %d at a time.", part, num_inputs, size)
+            logger.info("Part %s is empty: %d inputs, %d at a time.", part, num_inputs, size)
         return span
 
     def _count_inputs(self) -> int:
@@ -334,12 +333,12 @@ class AnswerFile:
 
     def _report(self, num_answers: int, problems: Sequence[str]) -> None:
         for problem in problems[:_PROBLEMS_SHOWN]:
-            logging.warning("No answer: %s", problem)
+            logger.warning("No answer: %s", problem)
         if problems:
-            logging.warning("%d of %d inputs have no answer.", len(problems), num_answers)
+            logger.warning("%d of %d inputs have no answer.", len(problems), num_answers)
         if len(problems) == num_answers and self.part is None:
             raise OptionError("input_file", "hold inputs of the task", remedy=problems[0])
-        logging.info("Answered %d inputs.", num_answers - len(problems))
+        logger.info("Answered %d inputs.", num_answers - len(problems))
 
 
 @contextlib.contextmanager

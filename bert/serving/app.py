@@ -15,9 +15,9 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from absl import logging
 from aiohttp import web
 
+from bert.log import logger
 from bert.serving import metrics, rest
 from bert.serving.batching import Batcher, ClosedError, FullError
 from bert.serving.options import NAME, Limits, host_name
@@ -109,7 +109,7 @@ class Application:
         except RefusedError as error:
             response = _as_json({"error": str(error)}, error.status, error.headers)
         except Exception:
-            logging.exception("A request could not be answered.")
+            logger.exception("A request could not be answered.")
             response = _as_json({"error": _FAILED}, 500)
         finally:
             self._num_requests -= what == "predict"
@@ -126,7 +126,7 @@ class Application:
         """Counts a connection that was refused before its first request."""
         self._counts.count_request("other", status, 0.0)
         if self._logs_requests:
-            logging.info(
+            logger.info(
                 "A connection was refused: %d.", status, extra={"fields": {"status": status}}
             )
 
@@ -307,7 +307,7 @@ def _log_request(request: web.BaseRequest, response: web.StreamResponse, seconds
         "response_bytes": response.content_length,
     }
     shown = (client, method, path, response.status, seconds)
-    logging.info("%s %s %s: %d, %.3f s", *shown, extra={"fields": fields})
+    logger.info("%s %s %s: %d, %.3f s", *shown, extra={"fields": fields})
 
 
 def _line(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
-from absl import logging
+from bert.log import logger
 
 # Returns an answer for each row. Its arguments are the name of a signature, the rows, and a
 # function to call between parts of the work; it raises `AbandonedError` where no client waits.
@@ -194,7 +194,7 @@ class Batcher:
                 self._serve(batch[middle:])
                 return
             if not isinstance(error, ValueError):
-                logging.exception("A request could not be answered.")
+                logger.exception("A request could not be answered.")
             _settle(batch[0].answers.set_exception, error)
             return
         for request in batch:
@@ -208,4 +208,4 @@ def _settle(settle: Callable[[Any], None], value: Any) -> None:
     try:
         settle(value)
     except InvalidStateError:
-        logging.debug("No client waits for an answer any more.")
+        logger.debug("No client waits for an answer any more.")

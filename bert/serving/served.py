@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.paths import list_folder
 from bert.files.weight_names import is_of_model
+from bert.log import logger
 from bert.models.exported import ExportedModel
 from bert.models.fine_tuned import LoadedModel
 from bert.models.frozen_weights import assume_frozen_weights
@@ -227,7 +226,7 @@ def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
     except ValueError as error:
         if isinstance(model, PretrainedModel) and not model.fills_masks:
             raise
-        logging.warning("The signature `encode` is not offered: %s", error)
+        logger.warning("The signature `encode` is not offered: %s", error)
         return {}
     bert = find_encoder(model.model)
     most = model.max_seq_length or (bert.config.max_position_embeddings if bert else None)

@@ -1,15 +1,15 @@
 """A server that listens, and ends without losing a request."""
 
 import asyncio
-import logging as standard_logging
+import logging
 import socket
 import threading
 from collections.abc import Collection, Coroutine
 from typing import Any
 
-from absl import logging
 from aiohttp import web
 
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.serving.app import Application
 from bert.serving.batching import Batcher
@@ -105,6 +105,7 @@ class Server:
         self._limits = limits
         self._closed = threading.Event()
         self._loop = asyncio.new_event_loop()
+        self._next_failure_line = 0.0
         self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
         self._thread.start()
         self._runner = self._run(self._start())
@@ -145,8 +146,8 @@ class Server:
         application = web.Application(client_max_size=self._limits.max_request_bytes)
         application.router.add_route("*", r"/{path:[\s\S]*}", self._answer)
         # Faults of a request are reported to its client alone.
-        silent = standard_logging.getLogger("bert.serving.http")
-        silent.setLevel(standard_logging.CRITICAL)
+        silent = logging.getLogger("bert.serving.http")
+        silent.setLevel(logging.CRITICAL)
         runner = web.AppRunner(
             application,
             access_log=None,
@@ -163,11 +164,11 @@ class Server:
         assert runner.server
         limit = fit_open_files(self._limits.max_connections)
         if limit < self._limits.max_connections:
-            logging.warning("The limit of open files leaves room for %d connections.", limit)
+            logger.warning("The limit of open files leaves room for %d connections.", limit)
         self._connections = Connections(
             runner.server, limit, self._limits.read_timeout, self._application.count_refused
         )
-        self._loop.set_exception_handler(_log_failure)
+        self._loop.set_exception_handler(self._log_failure)
         try:
             self._listener = await self._loop.create_server(
                 self._connections, sock=self._socket, backlog=_BACKLOG
@@ -188,13 +189,8 @@ class Server:
         self._listener.close()
         await self._runner.cleanup()
 
-
-def _log_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Logs failures outside requests, such as too many open files, at a limited rate."""
-    logging.log_every_n_seconds(
-        logging.WARNING,
-        "%s: %s",
-        _SECONDS_BETWEEN_FAILURES,
-        context["message"],
-        context.get("exception"),
-    )
+    def _log_failure(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Logs failures outside requests, such as too many open files, at a limited rate."""
+        if self._loop.time() >= self._next_failure_line:
+            self._next_failure_line = self._loop.time() + _SECONDS_BETWEEN_FAILURES
+            logger.warning("%s: %s", context["message"], context.get("exception"))

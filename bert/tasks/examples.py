@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from absl import logging
-
+from bert.log import logger
 from bert.options import Option
 
 _MANY = 0.05
@@ -24,7 +23,7 @@ def warn_of_unknown(num_unknown: int, count: int, what: str) -> None:
       what: What the pieces are, such as "words".
     """
     if num_unknown > _MANY * count:
-        logging.warning(
+        logger.warning(
             "%.1f %% of the %s are [UNK]. Are %s and %s the right ones?",
             *(100 * num_unknown / count, what, Option("vocab_file"), Option("do_lower_case")),
         )

@@ -7,10 +7,9 @@ import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from absl import logging
-
 from bert.files.fingerprints import of_files
 from bert.files.paths import describe_folder, is_file, list_folder
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
 
@@ -74,7 +73,7 @@ class DevSplit:
                 *(Option("train_file"), Option("dev_fraction"), self.fraction),
                 *(path, len(examples), len({*plain}), Option("dev_file")),
             )
-        logging.info(
+        logger.info(
             "There is no %s: %d of the %d examples in %s are split off for it by the seed %d, and "
             "not trained on.",
             Option("dev_file"),

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from absl import logging
-
+from bert.log import logger
 from bert.options import Option
 
 # [CLS], [unused1], <S> and the like.
@@ -64,7 +63,7 @@ def warn_of_casing(vocab: Iterable[str], vocab_file: str, do_lower_case: bool) -
         lost = "are never used, for texts are lower-cased"
     else:
         lost = "are absent, so words that begin with one are unknown"
-    logging.warning(
+    logger.warning(
         "%s is the vocabulary of %s model, but %s is %s: its entries with capitals %s. Is %s "
         "meant?",
         vocab_file,

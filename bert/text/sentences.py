@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
-from absl import logging
-
 from bert.files.texts import decoded_lines, warn_of_damaged
+from bert.log import logger
 from bert.options import MessageError, Option, OptionError
 
 # Words whose period ends no sentence.
@@ -199,7 +198,7 @@ def _watch_for_articles(lines: Iterable[str], path: str, warned: list[str]) -> I
     for number, line in enumerate(lines, start=1):
         if not warned and line.startswith(_ARTICLE):
             warned.append(path)
-            logging.warning(
+            logger.warning(
                 "%s:%d begins with %r, as articles do that WikiExtractor writes. This line, the "
                 "title and </doc> become sentences. Give %s.",
                 path,

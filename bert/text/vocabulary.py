@@ -5,9 +5,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from absl import logging
-
 from bert.files.paths import read_file
+from bert.log import logger
 from bert.options import Message, MessageError, Option
 from bert.text import tokenizer_json
 
@@ -63,7 +62,7 @@ def _number_tokens(lines: Iterable[bytes], name: str) -> dict[str, int]:
             f"`vocab_file` must hold a token a line. Received {name!r}, which is empty."
         )
     if repeated:
-        logging.warning(
+        logger.warning(
             "Vocabulary %r lists %d tokens again, and the last line counts: %s.",
             name,
             len(repeated),
@@ -109,7 +108,7 @@ def check_size(size: int, vocab_size: int, what: Any, path: str) -> None:
         )
     is_padding = num_spare < _PADDING and vocab_size % _MULTIPLE == 0
     if num_spare and not is_padding:
-        logging.warning(
+        logger.warning(
             "%r has %d tokens, but `vocab_size` in %s is %d. Do they belong together?",
             *(path, size, Option("bert_config_file"), vocab_size),
         )
@@ -138,7 +137,7 @@ def check_same(
             *(what, path, own_file, f"{len(changed):,}", f"{len(own):,}"),
         )
     if changed:
-        logging.info(
+        logger.info(
             "The vocabulary of %r differs from %r in %d entries.", path, own_file, len(changed)
         )
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 from google.protobuf.message import DecodeError
 
 from bert.files.machine import allow_open_files
 from bert.files.paths import is_remote
 from bert.files.processes import in_threads
 from bert.files.records import encode_examples, write_records
+from bert.log import logger
 from bert.options import Message, MessageError, Option
 from bert.training.blocks import BlockOrder, BlockReader
 from bert.training.lengths import round_up
@@ -148,7 +148,7 @@ class Records:
         self.files = []
         for file in in_threads(lambda path: RecordFile(path, leaves_index=leaves_index), files):
             self.files.append(file)
-            logging.info("%s holds %d records.", file.path, len(file))
+            logger.info("%s holds %d records.", file.path, len(file))
         self._first = np.cumsum([0, *map(len, self.files)])
         if not len(self):
             raise ValueError(f"The input files must hold records. There are none in {[*files]}.")

@@ -21,8 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
+from bert.log import logger
 from bert.options import MessageError, Option
 
 Environment = Mapping[str, str]
@@ -110,7 +109,7 @@ def find_cluster(environment: Environment) -> Cluster | None:
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
             if len(cluster.workers) == 1:
-                logging.warning(
+                logger.warning(
                     "%s: %s names a single worker: THIS PROCESS TRAINS ALONE. %s",
                     *(_MULTI_WORKER, name),
                     _REMEDY,
@@ -123,7 +122,7 @@ def find_cluster(environment: Environment) -> Cluster | None:
             _MULTI_WORKER,
         )
     # As TensorFlow does.
-    logging.warning(
+    logger.warning(
         "%s: none of %s names others to train with: THIS PROCESS TRAINS ALONE. %s",
         *(_MULTI_WORKER, ", ".join(sources)),
         _REMEDY,

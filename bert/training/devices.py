@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 
 import tensorflow as tf
-from absl import logging
 
 from bert.files.machine import has_nvidia_gpu
+from bert.log import logger
 
 # What TensorFlow's lines begin with: level, time, process and place.
 _PREFIX = re.compile(r"^(?:[\d-]+ [\d:.]+: )?(?:[IWEF]\d+ )?(?:[\d:.]+\s+\d+ )?(?:\S+:\d+\] )?")
@@ -29,13 +29,13 @@ def tell_gpus(root: str = "/") -> None:
     if gpus := tf.config.list_physical_devices("GPU"):
         details = [tf.config.experimental.get_device_details(each) for each in gpus]
         names = [each.get("device_name", "of an unknown kind") for each in details]
-        logging.info("GPU: %s.", ", ".join(names))
+        logger.info("GPU: %s.", ", ".join(names))
         return
     # Who sets that to nothing or to -1 wants the CPU.
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
     if is_hidden or not has_nvidia_gpu(root):
         return
-    logging.warning(
+    logger.warning(
         "This machine has an NVIDIA GPU, but TensorFlow sees none: the CPU will compute all, many "
         "times more slowly. Mostly CUDA's libraries are not installed: type `make setup GPU=1`, or "
         "without make `pip install 'tensorflow[and-cuda]==%s'`; else the driver is too old for "
@@ -43,7 +43,7 @@ def tell_gpus(root: str = "/") -> None:
         tf.__version__,
     )
     for line in _ask_tensorflow():
-        logging.warning("TensorFlow says: %s", line)
+        logger.warning("TensorFlow says: %s", line)
 
 
 def _ask_tensorflow() -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from bert.files.durable import write_text
 from bert.files.json_text import finite, parse_json
@@ -17,6 +16,7 @@ from bert.files.owned import claim, claim_folder
 from bert.files.paths import read_file
 from bert.files.progress import Progress
 from bert.files.weight_names import of_step
+from bert.log import logger
 from bert.network.inference import infer
 from bert.training.loop import Observer
 from bert.training.objective import Batch
@@ -232,7 +232,7 @@ class EarlyStopping:
         self._history.append({"step": step, **scores})
         is_best = self._history[-1] is self.best
         values = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
-        logging.info("Evaluation at step %d  %s%s", step, values, "  (best)" if is_best else "")
+        logger.info("Evaluation at step %d  %s%s", step, values, "  (best)" if is_best else "")
         if self._writes:
             if is_best:
                 best = checkpoint.Checkpoints(os.path.join(self._folder, BEST), 2)
@@ -241,7 +241,7 @@ class EarlyStopping:
             text = "".join(json.dumps(finite(line)) + "\n" for line in self._history)
             write_text(claim(self._folder, EVALUATIONS), text)
         if self.is_over:
-            logging.info(
+            logger.info(
                 "No better %s in %d evaluations: training ends.", self.metric, self.patience
             )
         return self.is_over

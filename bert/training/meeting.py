@@ -22,8 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from absl import logging
-
+from bert.log import logger
 from bert.training.cluster import Cluster
 from bert.training.link import (
     ALL,
@@ -380,7 +379,7 @@ class _Reception:
         """Raises `ValueError`; says why to whoever has greeted with another token."""
         if is_greeting and (host := link.peer()) not in self._refused:
             self._refused.add(host)
-            logging.warning(
+            logger.warning(
                 "A process at %s has another %s than the chief, or none. It is refused, and the "
                 "workers are still awaited.",
                 host,

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 from bert.files.machine import free_disk, free_memory, gpu_memory, size_text
+from bert.log import logger
 from bert.options import Message, Option
 from bert.training.options import Compute, Output
 from bert.weights.variables import count_parameters
@@ -102,14 +102,14 @@ def log_memory(needs: MemoryNeeds, advice: Message) -> bool:
     gpus = gpu_memory() if tf.config.list_physical_devices("GPU") else []
     # TensorFlow takes nearly all memory of a GPU at once, so what is free there tells nothing.
     free, place = (min(gpus), "on each GPU") if gpus else (free_memory(), "free")
-    logging.info(
+    logger.info(
         "Memory: weights %s, gradients and optimizer %s, a batch about %s; about %s in all%s.",
         *map(size_text, (needs.weights, needs.training, needs.batch, needs.total)),
         f", of {size_text(free)} {place}" if free is not None else "",
     )
     if free is None or needs.total <= free:
         return True
-    logging.warning(
+    logger.warning(
         "About %s of memory will be needed, and %s are %s: the run may be killed. %s",
         size_text(needs.total),
         size_text(free),
@@ -176,9 +176,9 @@ def log_disk(
     free = free_disk(output.output_dir)
     if free is None:
         return
-    logging.info("Disk: checkpoints about %s, of %s free.", size_text(needed), size_text(free))
+    logger.info("Disk: checkpoints about %s, of %s free.", size_text(needed), size_text(free))
     if needed > free:
-        logging.warning(
+        logger.warning(
             "The checkpoints to come take about %s, and %s are free in %s. Lower %s, or give "
             "another %s.",
             size_text(needed),

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from bert.files.signals import Stop, deferred_stop, stop_signal
+from bert.log import logger
 from bert.training.loop import Observer, train
 from bert.training.strategies import has_several_workers, is_chief
 from bert.training.train_log import TrainLog
@@ -183,7 +183,7 @@ class Saving(Observer):
                     error,
                     REMEDY,
                 ) from error
-            logging.info("Saved %s.", prefix)
+            logger.info("Saved %s.", prefix)
             self._saved = self._trainer.reached = reached
 
 
@@ -204,7 +204,7 @@ def _logged_beside(error: BaseException | None, trainer: Trainer) -> Iterator[No
     except (OSError, ArithmeticError, tf.errors.OpError) as other:
         if error is None:
             raise
-        logging.error("Step %d could not be saved: %s", trainer.step, other)
+        logger.error("Step %d could not be saved: %s", trainer.step, other)
 
 
 def train_and_save(

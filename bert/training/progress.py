@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from bert.files import owned
 from bert.files.durations import duration_text
 from bert.files.paths import paths_from
 from bert.files.progress import Progress
+from bert.log import logger
 from bert.training.clock import TrainingClock
 from bert.training.loop import Observer
 
@@ -72,7 +72,7 @@ class ProgressLog(Observer):
         self._results.append(results)
         if step == self._first_step + 1:
             # The first step compiles; it would spoil the speed and the time left.
-            logging.info(
+            logger.info(
                 "Step %d took %.1f s, most of it to build the graph; loss %.4f.",
                 step,
                 time.monotonic() - self._started,

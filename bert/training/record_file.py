@@ -11,7 +11,6 @@ import weakref
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from bert.files.paths import file_size, index_path, is_remote, open_file, os_errors
 from bert.files.records import (
@@ -22,6 +21,7 @@ from bert.files.records import (
     leave_index,
     read_index,
 )
+from bert.log import logger
 
 _REMEDY = "Restore it, or make it again; then the same command goes on."
 
@@ -128,7 +128,7 @@ class RecordFile:
                 f"{self.path!r} must stay as it is while it is read. It had {len(self)} records "
                 f"and has others now, {len(ends)}. {_REMEDY}"
             )
-        logging.warning(
+        logger.warning(
             "%s was written to while it was read. It is whole, and its records have the lengths "
             "that they had, so reading goes on.",
             self.path,
@@ -186,4 +186,4 @@ def _check_uncut(path: str, ends: np.ndarray, index: Index) -> None:
             f"{len(ends)} and is cut behind them. Copy or make it again; if it is meant to be "
             f"shorter, delete {index_path(path)!r}."
         )
-    logging.info("%s is not the file that %s was written for.", path, index_path(path))
+    logger.info("%s is not the file that %s was written for.", path, index_path(path))

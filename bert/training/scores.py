@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from bert.files.durable import write_text
 from bert.files.json_text import finite
 from bert.files.owned import claim
+from bert.log import logger
 from bert.training.progress import open_summaries, write_summaries
 
 
@@ -19,7 +19,7 @@ def save_results(
     """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard."""
     lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
     values = "  ".join(f"{key} {results[key]:.4g}" for key in sorted(results))
-    logging.info("Results at step %d: %s", step, values)
+    logger.info("Results at step %d: %s", step, values)
     path = claim(output_dir, f"{name}.txt")
     write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
     writer = open_summaries(output_dir, name.replace("eval_results", "eval"))

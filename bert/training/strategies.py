@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from absl import logging
 
 from bert.files.process import is_script
+from bert.log import logger
 from bert.options import MessageError, Option
 from bert.training.cluster import Cluster, find_cluster
 from bert.training.devices import tell_gpus
@@ -62,7 +62,7 @@ def _join() -> tuple[tf.distribute.Strategy, Meeting]:
     count = len(cluster.workers)
     if count > 1:
         who = cluster.name(cluster.index)
-        logging.info("This is %s; %d must come within %g s.", who, count, seconds)
+        logger.info("This is %s; %d must come within %g s.", who, count, seconds)
         check_port(cluster.port)
     pace = Pace(seconds_of(os.environ, LIMIT, SECONDS_OF_A_STEP))
     meeting = Meeting(cluster, seconds, pace, os.environ.get(TOKEN, ""))
@@ -70,7 +70,7 @@ def _join() -> tuple[tf.distribute.Strategy, Meeting]:
         os.environ["TF_CONFIG"] = cluster.tf_config()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     if count > 1 and cluster.is_local and not hide_from_other_machines(cluster.port):
-        logging.warning(
+        logger.warning(
             "Other machines can reach TensorFlow at port %d of this one, and it answers anybody: "
             "use a network that you trust.",
             cluster.port,
@@ -105,7 +105,7 @@ def _end_what_cannot(reason: str, pace: Pace, mark: int) -> None:
     """
     # Who saves what there is may take longer.
     if is_script() and pace.mark == mark and pace.waits():
-        logging.error("%s This process does not end by itself.", reason)
+        logger.error("%s This process does not end by itself.", reason)
         os._exit(LOST)
 
 

@@ -10,12 +10,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from absl import logging
-
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
 from bert.files.owned import claim
 from bert.files.paths import is_file, read_file
+from bert.log import logger
 from bert.training.options import TRAIN_LOG
 
 # Of a longer training, every n-th step makes a line, so that there are at most so many. Where
@@ -78,7 +77,7 @@ def _read_lines(path: str, last: int) -> dict[int, str]:
         except (ValueError, TypeError, KeyError):
             step = None
         if type(step) is not int:
-            logging.warning(
+            logger.warning(
                 "%s:%d is no step's results, so the file begins anew behind step %d.",
                 path,
                 number,

@@ -13,12 +13,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 import modeling
 import optimization
 from bert.files import owned
 from bert.files.signals import deferred_stop, stop_signal, take_signals_again
+from bert.log import logger
 from bert.network.fusion import fused_chains
 from bert.network.rewriting import without_remapping
 from bert.options import Message, MessageError, Option
@@ -225,7 +225,7 @@ class Trainer:
         self._results.clear()
         if self.is_last(start, num_train_steps):
             spent = ", and the time budget is spent" if self.clock else ""
-            logging.warning("Nothing to train: step %d is reached already%s.", start, spent)
+            logger.warning("Nothing to train: step %d is reached already%s.", start, spent)
             return
         self._read_at(start + 1)
         last = _NO_LAST_STEP if num_train_steps is None else num_train_steps
@@ -446,10 +446,10 @@ def initialize(
     if checkpoints and step is not None:
         given = Option("init_checkpoint", init.path) if init else ""
         unread = Message("; %s is not read", given) if init else ""
-        logging.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)
+        logger.info("Resuming from step %d in %s%s.", step, checkpoints.folder, unread)
         return step
     if init:
         init.assign(model.weights)
     else:
-        logging.warning("No checkpoint to start from: the weights are random.")
+        logger.warning("No checkpoint to start from: the weights are random.")
     return 0

@@ -15,12 +15,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from bert.files import durable, fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, paths_from
 from bert.files.weight_names import WEIGHTS, is_index, is_safetensors, of_step, prefix_of, step_of
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import hub, huggingface_weights, provenance, version1
 from bert.weights.saving import (
@@ -229,25 +229,25 @@ class Stored:
     def _report(self, found: Sequence[keras.Variable], missing: Sequence[str]) -> None:
         unused = sorted(self.shapes.keys() - {v.path for v in found} - {GLOBAL_STEP})
         others = [name for name in unused if not is_slot(name)]
-        logging.info(
+        logger.info(
             "Loaded %d of the model's %d variables from %s.",
             *(len(found), len(found) + len(missing), self.prefix),
         )
         for variable in found:
-            logging.debug("Loaded %s %s", variable.path, tuple(variable.shape))
+            logger.debug("Loaded %s %s", variable.path, tuple(variable.shape))
         if missing:
-            logging.info("Missing there, so they start at random: %s", ", ".join(missing))
+            logger.info("Missing there, so they start at random: %s", ", ".join(missing))
         if set(missing) & set(_POOLER):
-            logging.warning("%s has no pooler: the output for [CLS] needs training.", self.prefix)
+            logger.warning("%s has no pooler: the output for [CLS] needs training.", self.prefix)
         for name in others:
-            logging.debug("Unused there: %s %s", name, self.shapes[name])
+            logger.debug("Unused there: %s %s", name, self.shapes[name])
         if unused:
-            logging.info(
+            logger.info(
                 "Unused there: %d variables and %d optimizer slots (%s names them).",
                 *(len(others), len(unused) - len(others), Option("verbosity", 1)),
             )
         if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
-            logging.warning(
+            logger.warning(
                 "The checkpoint has encoder layers that the model has not, such as %s: look at "
                 "`num_hidden_layers` in %s.",
                 *(deeper[0], Option("bert_config_file")),
@@ -482,7 +482,7 @@ _warned: set[str] = set()
 def _warn_of(error: UnsoundError) -> None:
     if str(error) not in _warned:
         _warned.add(str(error))
-        logging.warning("%s The latest one before it is looked for; nothing is deleted.", error)
+        logger.warning("%s The latest one before it is looked for; nothing is deleted.", error)
 
 
 def describe_weights(init: Stored | None) -> dict[str, str] | None:

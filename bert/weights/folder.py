@@ -9,14 +9,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 import tokenization
 from bert.files import huggingface_config, owned
 from bert.files.durable import replace_files
 from bert.files.json_text import find_json_object, read_json_object
 from bert.files.paths import find_file, is_file, read_file
 from bert.files.weight_names import step_of
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.text import tokenizer_json
 from bert.text.casing import warn_of_casing
@@ -131,7 +130,7 @@ class ModelFolder:
     def log_found(self, names: Iterable[str] = tuple(_NAMES)) -> None:
         """Logs which of the files of these names are beside the weights rather than given."""
         if found := [self._file(name) for name in names if not self._given[name]]:
-            logging.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
+            logger.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
 
     @classmethod
     def named_by(
@@ -393,7 +392,7 @@ class ModelFolder:
                 *(list(labels), path, stored, Option("labels", ",".join(stored))),
             )
         pairs = zip(stored, labels, strict=False)
-        logging.warning(
+        logger.warning(
             "The labels in %s are not those of the task. Taken are: %s.",
             path,
             ", ".join(f"{theirs} as {ours}" for theirs, ours in pairs),

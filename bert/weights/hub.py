@@ -9,10 +9,9 @@ import functools
 import os
 import re
 
-from absl import logging
-
 from bert.files.paths import is_remote
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
+from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.weights import sentence_transformers
 
@@ -95,7 +94,7 @@ def fetch(name: str, option: str = "init_checkpoint", *, fetches: bool = True) -
             "pytorch_model.bin is not read, since it could run code. Some models have them in "
             f"another revision, such as {model}@refs/pr/1: look there under 'Community'.",
         )
-    logging.info("%s@%s is in %s.", model, revision, folder)
+    logger.info("%s@%s is in %s.", model, revision, folder)
     return folder
 
 

@@ -11,13 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from absl import logging
-
 from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.json_text import find_json_object, parse_json
 from bert.files.owned import is_of_model_folder
 from bert.files.paths import is_file, read_file
+from bert.log import logger
 from bert.options import typed_flags
 from bert.weights import hub, huggingface_files, provenance
 from bert.weights.model_files import CONFIG_FILE, TASK_FILE
@@ -166,7 +165,7 @@ def update(folder: str) -> None:
         return
     path = os.path.join(folder, CARD_FILE)
     if is_file(path) and CARD_FILE not in owned.read_names(folder):
-        logging.info("%r was not written by a run here; it stays in place of a model card.", path)
+        logger.info("%r was not written by a run here; it stays in place of a model card.", path)
         return
     text = make(folder)
     if not is_file(path) or read_file(path) != text.encode():

@@ -8,12 +8,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from absl import logging
-
 from bert.files import owned
 from bert.files.durable import write_text
 from bert.files.json_text import parse_json
 from bert.files.paths import is_file, read_file
+from bert.log import logger
 from bert.options import OptionError
 
 RUN_FILE = "run.json"
@@ -148,7 +147,7 @@ def check_trained(folder: str, step: int | None, option: str) -> None:
         remedy = f"In {folder!r}, the training has not got beyond step 0; run its command again."
         raise OptionError(option, "hold trained weights", remedy=remedy)
     steps = run.get("num_train_steps")
-    logging.warning(
+    logger.warning(
         "The training in %r has not ended: the weights are those of step %d%s. The command "
         "that began it resumes it.",
         *(folder, step, "" if steps is None else f" of {steps}"),

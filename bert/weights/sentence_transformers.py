@@ -9,10 +9,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.json_text import find_json_object, parse_json
 from bert.files.paths import is_file, read_file
+from bert.log import logger
 from bert.options import OptionError
 from bert.weights.huggingface_files import TOKENIZER_CONFIG_FILE
 
@@ -81,12 +80,12 @@ class TextVectors:
         """Logs which values were taken from the files."""
         if filled:
             values = ", ".join(f"{name} {value}" for name, value in filled.items())
-            logging.info("As %s says: %s. Flags and arguments override it.", self.path, values)
+            logger.info("As %s says: %s. Flags and arguments override it.", self.path, values)
 
     def warn(self) -> None:
         """Warns of what the files request and this project does not compute."""
         if left_out := [*self.unknown, *self.notes]:
-            logging.warning("%s asks for %s, which is left out.", self.path, " and ".join(left_out))
+            logger.warning("%s asks for %s, which is left out.", self.path, " and ".join(left_out))
 
 
 def follow(

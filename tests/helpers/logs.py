@@ -5,6 +5,6 @@ import pytest
 
 @pytest.fixture
 def log(caplog):
-    """What absl logs, as `log.messages`."""
-    caplog.set_level("INFO", logger="absl")
+    """What the project logs, as `log.messages`."""
+    caplog.set_level("INFO", logger="bert")
     return caplog

@@ -6,16 +6,17 @@ A task chooses one label of several, any number of them (multi-label), or gives 
 
 import abc
 import dataclasses
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 import tokenization
 from bert.files.progress import Progress
+from bert.log import logger
 from bert.options import Message, Option
 
 Label = str | float | tuple[str, ...]
@@ -256,7 +257,7 @@ class _Packer:
         """Logs what was counted; `count` is that of all examples."""
         if self._num_truncated:
             are_many = self._num_truncated > _MANY_CUT * count
-            logging.log(
+            logger.log(
                 logging.WARNING if are_many else logging.INFO,
                 "%d of %d examples were longer than %d tokens and were cut at their ends.%s",
                 self._num_truncated,
@@ -271,7 +272,7 @@ class _Packer:
                 else "",
             )
         if self._entries:
-            logging.warning(
+            logger.warning(
                 "%d texts of %d examples, such as %r, contain %s, which the vocabulary has but "
                 "which are split into pieces like any other text, as in the original. Only added "
                 "tokens stay whole: those of a tokenizer.json, or marks such as [E1] of "
@@ -286,7 +287,7 @@ class _Packer:
             (self._mostly_unknown, "are mostly [UNK]: is this the right vocabulary?"),
         ):
             if guids:
-                logging.warning(
+                logger.warning(
                     "%d texts of %d examples, such as %r, %s",
                     len(guids),
                     count,

@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from absl import logging
 
 import tokenization
 from bert.export import saved_model
 from bert.files.outputs import check_saved_model
+from bert.log import logger
 
 Tensor = Any
 
@@ -82,7 +82,7 @@ def _check_labels(model: keras.Model, labels: Sequence[str], task_type: str) -> 
         )
     with_comma = [label for label in labels if "," in label]
     if task_type == "multi_label" and with_comma:
-        logging.warning(
+        logger.warning(
             "%d labels hold a comma, which also stands between several labels in `label`: %s.",
             len(with_comma),
             with_comma[:5],

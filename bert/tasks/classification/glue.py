@@ -5,11 +5,10 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from absl import logging
-
 from bert.files.paths import describe_folder, find_file, list_folder
 from bert.files.rows import Row, load_rows
 from bert.files.tables import shorten
+from bert.log import logger
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 
 _NLI = ("contradiction", "entailment", "neutral")
@@ -213,7 +212,7 @@ class GlueDataSet(DataSet):
         for suffix, name in self._layout.files[split].items():
             path = self.find(split, suffix)
             if path is None:
-                logging.warning("There is no %r in %r: it is left out.", name, self.data_dir)
+                logger.warning("There is no %r in %r: it is left out.", name, self.data_dir)
             else:
                 columns, set_type = self._layout.columns[split], self.set_type(split, suffix)
                 examples[suffix] = self._make_examples(
@@ -274,7 +273,7 @@ class GlueDataSet(DataSet):
                 f"{path}:{short[0].line}: has {count} column{'s' * (count != 1)}, needs "
                 f"{columns.needed} for task {self.task.name!r}. Received {shorten(short[0].cells)}."
             )
-        logging.warning(
+        logger.warning(
             "%s: skipped %d rows with too few columns, the first on line %d.",
             path,
             len(short),
@@ -287,7 +286,7 @@ class GlueDataSet(DataSet):
             return
         cell = first[0].cells[columns.label].strip()
         if cell in self.task.labels or (not self.task.labels and _is_number(cell)):
-            logging.warning(
+            logger.warning(
                 "%s:%d: is taken for the header, but looks like an example with label %r.",
                 path,
                 first[0].line,

@@ -11,11 +11,10 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.paths import describe_folder, is_file, list_folder
 from bert.files.rows import Row, format_of, is_table
 from bert.files.tables import shorten
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 from bert.tasks.classification.options import ClassificationData
@@ -110,7 +109,7 @@ class CustomDataSet(DataSet):
         if self._given_labels and self.task.task_type == "classification":
             unused = sorted(set(self._given_labels) - {example.label for example in examples})
             if unused:
-                logging.warning("No training example has the labels %s.", _show(unused))
+                logger.warning("No training example has the labels %s.", _show(unused))
         return examples
 
     def dev(self) -> dict[str, list[InputExample]]:
@@ -182,7 +181,7 @@ class CustomDataSet(DataSet):
             text_a, text_b = cells["text_a_column"], cells.get("text_b_column")
             examples.append(InputExample(guid, text_a, text_b, label))
         if unknown:
-            logging.warning(
+            logger.warning(
                 "%s: %d labels are not among those of the task and are left out; the first is %r "
                 "on line %d.",
                 file.path,
@@ -286,7 +285,7 @@ def _find_labels(file: File, data: ClassificationData) -> list[str]:
             *(file.path, data.label_column, len(labels), len(file.rows), _show(labels)),
             *(Option("task_type"), Option("labels")),
         )
-    logging.info("Labels found in %s: %s", file.path, _show(labels))
+    logger.info("Labels found in %s: %s", file.path, _show(labels))
     _warn_of_alike(file, labels)
     if data.task_type == "multi_label":
         _warn_of_joined(file, labels, data.label_separator)
@@ -303,7 +302,7 @@ def _warn_of_alike(file: File, labels: Sequence[str]) -> None:
     missing = [label for label in labels if label.casefold() in _MISSING]
     for found, what in ((alike, "differ only in how they are written"), (missing, "may be none")):
         if found:
-            logging.warning(
+            logger.warning(
                 "%s: of the labels, %s %s. Each counts as a label of its own; where that is not "
                 "meant, correct the file.",
                 file.path,
@@ -324,7 +323,7 @@ def _warn_of_joined(file: File, labels: Sequence[str], separator: str) -> None:
         composed = [label for label in labels if other in label]
         parts = {part.strip() for label in composed for part in label.split(other)}
         if composed and other != separator and parts <= {*labels, ""}:
-            logging.warning(
+            logger.warning(
                 "%s: the label %r is made of others. If there are several in a cell, give %s.",
                 file.path,
                 composed[0],

@@ -5,10 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from absl import logging
-
 from bert.files.rows import Row, ending_of, find_separator, is_table, load_rows
 from bert.files.tables import Table, is_number, open_table, shorten
+from bert.log import logger
 from bert.options import Message, MessageError, Option
 from bert.tasks.classification.options import ClassificationData
 
@@ -68,7 +67,7 @@ def _warn_of_quotes(path: str, rows: Sequence[Row]) -> None:
     texts = [(row.line, row.cells["text_a_column"]) for row in rows]
     quoted = [line for line, text in texts if len(text) > 1 and text[0] == text[-1] == '"']
     if quoted:
-        logging.warning(
+        logger.warning(
             "%s: %d texts are within quotes, which are text in a .tsv; the first is on line %d. "
             "If they are not meant so, make it a .csv.",
             path,

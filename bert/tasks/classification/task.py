@@ -7,13 +7,13 @@ from typing import Any
 
 import keras
 import numpy as np
-from absl import logging
 
 import modeling
 import tokenization
 from bert.files.inputs import Input
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
+from bert.log import logger
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
@@ -156,10 +156,10 @@ class Classification:
                         "The %s%s set in %s must have examples. There are none in %r.",
                         *(split, suffix, Option("data_dir"), self.data_set.data_dir),
                     )
-                logging.info("Read %d examples of the %s%s set.", len(each), split, suffix)
+                logger.info("Read %d examples of the %s%s set.", len(each), split, suffix)
                 examples[Part(split, suffix)] = each
         if self.teacher and self.teacher.unlabeled and "train" in splits:
-            logging.info("Read %d examples that the teacher labels.", len(self.teacher.unlabeled))
+            logger.info("Read %d examples that the teacher labels.", len(self.teacher.unlabeled))
             examples[Part("train")] = [*examples[Part("train")], *self.teacher.unlabeled]
         return examples
 
@@ -286,7 +286,7 @@ class Classification:
         if not known:
             return {}
         if len(known) < len(inputs.examples):
-            logging.warning(
+            logger.warning(
                 "Scored are the %d of %d %s examples that have a label.",
                 len(known),
                 len(inputs.examples),
@@ -322,8 +322,8 @@ class Classification:
         save_results(folder, step, results, name=f"{kind}_results{part.suffix}")
         save_scores(folder, step, scores, f"{kind}_results{part.suffix}")
         for line in classification_results.format_report(self.task, scores).splitlines():
-            logging.info("  %s", line)
-        logging.info("%s", classification_results.describe_baseline(self.task, scores))
+            logger.info("  %s", line)
+        logger.info("%s", classification_results.describe_baseline(self.task, scores))
 
     def _write_predictions(self, folder: str, inputs: Inputs, logits: np.ndarray) -> None:
         suffix, examples = inputs.part.suffix, inputs.examples
@@ -335,12 +335,12 @@ class Classification:
             submission = claim(folder, f"submission/{name}")
             make_folder(os.path.dirname(submission))
             classification_results.write_submission(submission, self.task, examples, logits)
-            logging.info("Wrote %s, as GLUE wants it.", submission)
+            logger.info("Wrote %s, as GLUE wants it.", submission)
 
     def _write_table(self, folder: str, name: str, inputs: Inputs, logits: np.ndarray) -> None:
         path = claim(folder, f"{name}.tsv")
         classification_results.write_predictions(path, self.task, inputs.examples, logits)
-        logging.info("Wrote %d predictions to %s.", len(logits), path)
+        logger.info("Wrote %d predictions to %s.", len(logits), path)
 
     def export(self, folder: str, model: keras.Model) -> None:
         # A model that only answers loads no writer of graphs.

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import logging
 
 import tokenization
 from bert.files.durable import replace_files
 from bert.files.progress import Progress
+from bert.log import logger
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.questions import SquadExample
 from bert.tasks.squad.window_table import WindowTable
@@ -307,7 +307,7 @@ def softmax(scores: Sequence[float]) -> list[float]:
 
 def log_summary(predictions: Sequence[Prediction]) -> None:
     """Logs the number of answers, and warns of questions for which no span can be the answer."""
-    logging.info(
+    logger.info(
         "%d questions answered, %d of them with an empty text.",
         len(predictions),
         sum(not prediction.text for prediction in predictions),
@@ -316,7 +316,7 @@ def log_summary(predictions: Sequence[Prediction]) -> None:
         all(entry.span is None for entry in prediction.nbest) for prediction in predictions
     )
     if num_without:
-        logging.warning(
+        logger.warning(
             "For %d questions no span could be the answer: the paragraph is blank, or the best "
             "starts and ends are in the question or too far apart. Their answer is %r, or for "
             "SQuAD 2.0 empty.",
@@ -350,7 +350,7 @@ def write_answers(
     if output_null_log_odds_file is not None:
         contents[output_null_log_odds_file] = {p.qas_id: p.null_odds for p in predictions}
     for path in contents:
-        logging.info("Writing %s.", path)
+        logger.info("Writing %s.", path)
     with replace_files(list(contents)) as files:
         for file, content in zip(files, contents.values(), strict=True):
             file.write((json.dumps(content, indent=4) + "\n").encode())
@@ -388,7 +388,7 @@ def align(
         last = _place(orig_text, end - split.count(" ", 0, end))
         return first, last + 1
     if verbose_logging:
-        logging.info(reason, pred_text, orig_text)
+        logger.info(reason, pred_text, orig_text)
     return 0, len(orig_text)
 
 

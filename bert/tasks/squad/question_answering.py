@@ -8,13 +8,13 @@ from typing import Any
 
 import keras
 import numpy as np
-from absl import logging
 from scipy.special import softmax
 
 import modeling
 import tokenization
 from bert.files.owned import claim
 from bert.files.processes import usable_cores
+from bert.log import logger
 from bert.network.heads import span_model, span_objective
 from bert.options import MessageError, Option, OptionError, take
 from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm
@@ -340,7 +340,7 @@ class QuestionAnswering:
         golds = self.golds(inputs.examples)
         num_questions = len({example.qas_id for example in inputs.examples})
         if golds and len(golds) < num_questions:
-            logging.warning(
+            logger.warning(
                 "%d questions are not scored, as the file has no answer to them; for those that "
                 "have none, as in SQuAD 2.0, set %s.",
                 num_questions - len(golds),
@@ -387,9 +387,9 @@ class QuestionAnswering:
         )
         if official := squad_scores.without_baseline(scores):
             save_scores(folder, step, official)
-            logging.info("***** Eval results at step %d *****", step)
+            logger.info("***** Eval results at step %d *****", step)
             for name, value in official.items():
-                logging.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
+                logger.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
 
     def export(self, folder: str, model: keras.Model) -> None:
         # Importing what writes graphs takes time, which predictions do not need.

@@ -13,10 +13,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from absl import logging
-
 from bert.files.json_text import parse_json
 from bert.files.paths import read_file
+from bert.log import logger
 
 # Original: run_squad.py, is_whitespace. Other spaces, such as U+00A0, belong to words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -153,7 +152,7 @@ class _Reader:
 
     def log(self, input_file: str, examples: Sequence[SquadExample]) -> None:
         """Logs what was read, and the warnings about the file."""
-        logging.info(
+        logger.info(
             "%s: %d questions about %d paragraphs of %d articles; %d examples, %d of them without "
             "an answer.",
             input_file,
@@ -163,7 +162,7 @@ class _Reader:
         )
         for name, meaning in _WARNINGS.items():
             if self.counts[name]:
-                logging.warning("%s: %d %s.", input_file, self.counts[name], meaning)
+                logger.warning("%s: %d %s.", input_file, self.counts[name], meaning)
 
     def read_article(self, article: Any) -> list[SquadExample]:
         self.counts["articles"] += 1

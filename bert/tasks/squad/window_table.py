@@ -9,7 +9,8 @@ import dataclasses
 import functools
 
 import numpy as np
-from absl import logging
+
+from bert.log import logger
 
 FIRST_UNIQUE_ID = 1000000000
 # [CLS] and two [SEP].
@@ -215,7 +216,7 @@ class WindowTable:
 
     def log_summary(self) -> None:
         """Logs the number of windows, and warns of answers without tokens."""
-        logging.info(
+        logger.info(
             "%d questions make %d windows of at most %d tokens; the longest has %d.",
             self.num_examples,
             len(self),
@@ -226,4 +227,4 @@ class WindowTable:
             return
         num_empty = int(((self.answers[:, 0] < 0) & ~self.impossible).sum())
         if num_empty:
-            logging.warning("%d training questions have an answer that has no tokens.", num_empty)
+            logger.warning("%d training questions have an answer that has no tokens.", num_empty)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 import tokenization
 from bert.files.processes import Workers
 from bert.files.progress import Progress
 from bert.files.records import encode_examples, write_records
+from bert.log import logger
 from bert.options import Option
 from bert.tasks.examples import warn_of_unknown
 from bert.tasks.squad.options import check_lengths
@@ -89,7 +89,7 @@ def make_features(  # noqa: PLR0913 (the arguments of the original)
 def _warn_of_truncation(lengths: np.ndarray, max_query_length: int) -> None:
     num_truncated = int((lengths > max_query_length).sum())
     if num_truncated:
-        logging.warning(
+        logger.warning(
             "%d questions are truncated to %s tokens; the longest has %d.",
             num_truncated,
             Option("max_query_length", max_query_length),

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 from scipy.special import log_softmax
 
 import tokenization
 from bert.files.row_writer import write_tsv
 from bert.files.rows import Row, is_table, load_rows
 from bert.files.tables import open_table
+from bert.log import logger
 from bert.tasks.examples import warn_of_unknown
 
 _ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
@@ -245,7 +245,7 @@ class _Packer:
     def report(self, count: int) -> None:
         """Logs what was counted; `count` is the number of all examples."""
         if self._num_cut:
-            logging.info(
+            logger.info(
                 "%d of %d examples were longer than %d tokens and were cut at their ends, %d of "
                 "them in an ending.",
                 self._num_cut,
@@ -255,7 +255,7 @@ class _Packer:
             )
         warn_of_unknown(self._num_unknown, self._num_tokens, "tokens of the endings")
         if self._num_alike:
-            logging.warning(
+            logger.warning(
                 "%d of %d examples have choices that are the same to the model.",
                 self._num_alike,
                 count,

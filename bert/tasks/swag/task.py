@@ -6,12 +6,12 @@ from typing import Any
 
 import keras
 import numpy as np
-from absl import logging
 
 import modeling
 import tokenization
 from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file, is_file
+from bert.log import logger
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
@@ -130,7 +130,7 @@ class MultipleChoice:
         read = swag_examples.read(path, with_labels=with_labels, separator=separator)
         counts = sorted({len(example.endings) for example in read})
         span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        logging.info("Read %d examples of %s endings: %s.", len(read), span, path)
+        logger.info("Read %d examples of %s endings: %s.", len(read), span, path)
         return read
 
     def parse(self, rows: Sequence[Row]) -> list[swag_examples.Example]:
@@ -193,7 +193,7 @@ class MultipleChoice:
         if not known:
             return {}
         if len(known) < len(inputs.examples):
-            logging.warning(
+            logger.warning(
                 "Scored are the %d of %d examples that have a label.",
                 len(known),
                 len(inputs.examples),
@@ -213,7 +213,7 @@ class MultipleChoice:
         is_dev = inputs.part.split == "dev"
         path = claim(folder, "dev_predictions.tsv" if is_dev else "predictions.tsv")
         swag_examples.write_predictions(path, inputs.examples, inputs.arrays, predictions)
-        logging.info("Wrote %d predictions to %s.", len(predictions), path)
+        logger.info("Wrote %d predictions to %s.", len(predictions), path)
         if not scores:
             return
         kind = {"dev": "eval", "test": "test"}[inputs.part.split]
@@ -221,7 +221,7 @@ class MultipleChoice:
         save_results(folder, step, {**results, "loss": scores["loss"]}, f"{kind}_results")
         save_scores(folder, step, scores, f"{kind}_results")
         baseline = scores["baseline"]
-        logging.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
+        logger.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
 
     def export(self, folder: str, model: keras.Model) -> None:
         # A model that only answers loads no writer of graphs.

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-from absl import logging
 
 import tokenization
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
+from bert.log import logger
 from bert.tasks.features import FeatureTagger
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tagger import Predictions, Tagging
@@ -64,7 +64,7 @@ class FeatureTagging(Tagging):
         super().write(folder, step, inputs, predictions, scores)
         if weights := scores.get("layer_weights"):
             text = ", ".join(f"{weight:.3f}" for weight in weights)
-            logging.info("Weights of the layers, from the lowest: %s.", text)
+            logger.info("Weights of the layers, from the lowest: %s.", text)
 
     def make_model(self, precision: str) -> keras.Model:
         tagger = FeatureTagger(
@@ -100,7 +100,7 @@ def _log_coverage(
     pieces = tokenizer.tokenize(" ".join(words))
     num_found = sum(word == piece for word, piece in zip(words, pieces, strict=False))
     num_unknown = pieces.count("[UNK]")
-    log = logging.warning if num_unknown > len(pieces) // 2 else logging.info
+    log = logger.warning if num_unknown > len(pieces) // 2 else logger.info
     share = 100 / max(len(pieces), 1)
     log(
         "Of the %d words of the %s, %.1f %% have a vector as they are written, %.1f %% in "

@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from absl import logging
-
 from bert.files.durable import replace_files
 from bert.files.rows import text_lines
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.tagging.entities import (
     OUTSIDE,
@@ -145,7 +144,7 @@ def read(path: str, columns: Columns, *, with_tags: bool = True) -> list[Sentenc
     if not sentences:
         raise ValueError(f"{path!r} must hold words, one a line. There are none.")
     if empty:
-        logging.warning(
+        logger.warning(
             "%s: skipped %d empty sentences, blank lines after blank lines; the first is line %d.",
             path,
             len(empty),

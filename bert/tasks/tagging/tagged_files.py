@@ -6,9 +6,8 @@ import functools
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 
-from absl import logging
-
 from bert.files.paths import is_file
+from bert.log import logger
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.split import DevSplit, find_in_folder
 from bert.tasks.tagging.entities import OUTSIDE, PLAIN
@@ -117,7 +116,7 @@ class TaggedFiles:
             scheme = self.found[split] = self.scheme or detect_scheme(sentences)
             if self.scheme and scheme not in PLAIN:
                 check_scheme(sentences, scheme)
-        logging.info(
+        logger.info(
             "Read %d sentences of %d words, %s: %s.",
             len(sentences),
             sum(len(sentence.words) for sentence in sentences),
@@ -128,7 +127,7 @@ class TaggedFiles:
             if split == "dev":
                 message = "%s needs entities. All tags in %r are O."
                 raise MessageError(message, Option("do_eval"), path)
-            logging.warning("All tags in %s are O: predictions are not scored.", path)
+            logger.warning("All tags in %s are O: predictions are not scored.", path)
         if self.unit == "character":
             return [split_characters(sentence, scheme) for sentence in sentences]
         return sentences

@@ -7,13 +7,13 @@ from typing import Any
 
 import keras
 import numpy as np
-from absl import logging
 from scipy.special import softmax
 
 import modeling
 import tokenization
 from bert.files.inputs import Input
 from bert.files.owned import claim
+from bert.log import logger
 from bert.network.heads import tagging_model, tagging_objective
 from bert.tasks.bilstm import bilstm_fields
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
@@ -145,7 +145,7 @@ class Tagging:
         examples: dict[Part, Sequence[Sentence]]
         examples = {Part(split): self.sentences[split] for split in splits}
         if self.teacher and self.teacher.unlabeled and "train" in splits:
-            logging.info("Read %d sentences that the teacher tags.", len(self.teacher.unlabeled))
+            logger.info("Read %d sentences that the teacher tags.", len(self.teacher.unlabeled))
             examples[Part("train")] = [*self.sentences["train"], *self.teacher.unlabeled]
         return examples
 
@@ -305,7 +305,7 @@ class Tagging:
         save_results(folder, step, {**results, "loss": scores["loss"]}, name=name)
         save_scores(folder, step, scores, name)
         for line in format_report(scores).splitlines():
-            logging.info("  %s", line)
+            logger.info("  %s", line)
 
     def _write_predictions(self, folder: str, inputs: Inputs, predictions: Predictions) -> None:
         assert self.files is not None
@@ -321,7 +321,7 @@ class Tagging:
             self.output_scheme or self.tag_set.scheme,
             is_part=is_part,
         )
-        logging.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
+        logger.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
 
     def export(self, folder: str, model: keras.Model) -> None:
         # Importing what writes graphs takes time, which predictions do not need.

@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from absl import logging
 
 import tokenization
+from bert.log import logger
 from bert.tasks.examples import warn_of_unknown
 from bert.tasks.tagging.entities import convert, split_label
 from bert.tasks.tagging.sentences import Sentence
@@ -69,14 +69,14 @@ def make_features(
     if logs and not whole_words:
         pieces.log_summary(num_words)
     if logs and num_split:
-        logging.info(
+        logger.info(
             "%d of %d sentences are longer than %d tokens and were split.",
             num_split,
             len(sentences),
             max_seq_length,
         )
     if logs and document_context and len({sentence.document for sentence in sentences}) == 1:
-        logging.warning("All sentences are of one document. Lines -DOCSTART- begin documents.")
+        logger.warning("All sentences are of one document. Lines -DOCSTART- begin documents.")
     labels = _label_ids(sentences, tag_set)
     return _to_arrays(windows, pieces, labels, max_seq_length)
 
@@ -125,7 +125,7 @@ class _WordPieces:
     def log_summary(self, num_words: int) -> None:
         """Logs the counts; `num_words` is the number of all words."""
         if self._empty:
-            logging.warning(
+            logger.warning(
                 "%d of %d words, such as %r, have no word piece, and are replaced with [UNK].",
                 len(self._empty),
                 num_words,
@@ -260,7 +260,7 @@ def _plain_ids(sentences: Sequence[Sentence], numbers: Mapping[str, int]) -> np.
     tags = [tag for s in sentences for tag in s.tags or [""] * len(s.words)]
     unknown = sorted({*tags} - {"", *numbers})
     if unknown:
-        logging.warning(
+        logger.warning(
             "%d of %d words have tags that were not trained, and so count as wrong: %s.",
             sum(tag in unknown for tag in tags),
             len(tags),

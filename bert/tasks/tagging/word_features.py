@@ -17,13 +17,13 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 import modeling
 from bert.files.durable import replace_files
 from bert.files.paths import is_remote
 from bert.files.progress import Progress
 from bert.files.records import encode_examples
+from bert.log import logger
 from bert.tasks.features import feature_shape
 from bert.tasks.tagging.windows import NO_WORD
 from bert.training.batches import Batches, Records, as_it_is, read_ahead
@@ -137,7 +137,7 @@ class WordFeatures:
         key = self._key()
         rows = _read(path, key)
         if rows is not None:
-            logging.info("The features are those of an earlier run: %s.", path)
+            logger.info("The features are those of an earlier run: %s.", path)
             return rows
         self._write(path, key)
         rows = _read(path, key)
@@ -160,7 +160,7 @@ class WordFeatures:
 
     def _write(self, path: str, key: str) -> None:
         shape = (int(self.starts[-1]), *self.shape)
-        logging.info(
+        logger.info(
             "Computing the features of %d words, %.1f MB: %s.",
             shape[0],
             4e-6 * np.prod(shape),
@@ -187,13 +187,13 @@ def _read(path: str, key: str) -> np.ndarray | None:
             file.seek(rows.offset + rows.nbytes)
             stored_key, checksum = map(str, np.lib.format.read_array(file))
     except (AttributeError, ValueError, TypeError, EOFError, OSError) as error:
-        logging.info("There are no features in %s (%s).", path, type(error).__name__)
+        logger.info("There are no features in %s (%s).", path, type(error).__name__)
         return None
     if stored_key != key:
-        logging.info("%s is of other data, or of other weights or options.", path)
+        logger.info("%s is of other data, or of other weights or options.", path)
         return None
     if rows.dtype != np.dtype("<f4") or str(_checksum(rows)) != checksum:
-        logging.warning("%s is damaged: its features are computed again.", path)
+        logger.warning("%s is damaged: its features are computed again.", path)
         return None
     return rows
 
