@@ -194,7 +194,7 @@ def write_parts(path, sentences):
 
 
 @pytest.mark.exhaustive
-def test_tags_that_are_no_entities_are_classes(make_settings, tmp_path, log):
+def test_tags_that_are_not_entities_are_classes(make_settings, tmp_path, log):
     for number, name in enumerate(("train", "dev", "test")):
         write_parts(tmp_path / f"{name}.txt", make_sentences(48, number))
     with open(tmp_path / "test.txt", "a") as file:
@@ -238,7 +238,7 @@ def test_tags_that_are_no_entities_are_classes(make_settings, tmp_path, log):
 
 
 @pytest.mark.parametrize("kind", ["", *exhaustive("-N")])
-def test_characters_are_cut_into_words(make_settings, tmp_path, kind):
+def test_characters_are_segmented_into_words(make_settings, tmp_path, kind):
     rng = np.random.RandomState(0)
     words = ["我", "在", "北京", "上海李", "明"]
     for name, count in (("train", 48), ("dev", 20)):
@@ -265,7 +265,7 @@ def test_characters_are_cut_into_words(make_settings, tmp_path, kind):
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_neighbouring_sentences_tell_what_a_word_is(make_settings, tmp_path):
+def test_the_tag_of_a_word_is_learned_from_neighbouring_sentences(make_settings, tmp_path):
     for name, count, seed in (("train", 192, 0), ("dev", 40, 1)):
         rng = np.random.RandomState(seed)
         lines = []
@@ -312,24 +312,6 @@ def test_a_file_without_tags_is_predicted_and_not_scored(make_settings, tmp_path
         found.append([line.split()[-1] for line in lines if line])
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == sum(map(len, sentences))
-
-
-@pytest.mark.exhaustive
-def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path):
-    write_task(tmp_path, count=32)
-    settings = make_settings(
-        do_train=True, do_eval=True, num_train_epochs=2.0, save_checkpoints_steps=5
-    )
-    scores = run_ner.run(settings)
-    # As if killed after step 5 of 8.
-    (tmp_path / "out/checkpoint").write_text(
-        'model_checkpoint_path: "model.ckpt-5"\nall_model_checkpoint_paths: "model.ckpt-5"\n'
-    )
-    for name in ("bert_model.ckpt", "model.ckpt-8"):
-        for path in (tmp_path / "out").glob(f"{name}*"):
-            path.unlink()
-    keras.utils.set_random_seed(8)
-    assert run_ner.run(settings) == scores
 
 
 def test_the_best_weights_are_those_of_the_best_f1(make_settings, tmp_path):
@@ -592,7 +574,7 @@ def test_two_files_for_one_split_are_refused(make_settings, tmp_path):
         run_ner.run(make_settings(do_train=True))
 
 
-def test_what_is_suspicious_is_told_once_with_its_number(make_settings, tmp_path, log):
+def test_suspicious_properties_are_warnings_with_counts(make_settings, tmp_path, log):
     text = GOOD + "\n\n\n" + "\u200b O\n\u200b O\nxyz B-PER\n"
     write_texts(tmp_path, train=text, dev=text)
     run_ner.run(

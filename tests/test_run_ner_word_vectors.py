@@ -93,7 +93,7 @@ def test_vectors_are_those_of_the_file_and_stay_as_they_are(make_settings, tmp_p
     assert f"; {100 - whole - lower:.1f} % have the vector of unknown words" in log.text
 
 
-def test_a_word_counts_as_its_vector_says_and_nothing_else_does(make_settings, tmp_path, log):
+def test_predictions_depend_on_vectors_alone(make_settings, tmp_path, log):
     words = [*WORDS, "Paris", "paris"]
     path = write_vectors(tmp_path / "vectors.txt", words)
     lines = (tmp_path / "vectors.txt").read_text().splitlines()
@@ -116,7 +116,7 @@ def test_a_word_counts_as_its_vector_says_and_nothing_else_does(make_settings, t
     assert score("unheard") == score("nowhere") != score("Oslo")
 
 
-def test_what_word_vectors_are_not_for_is_refused(make_settings, tmp_path):
+def test_unsupported_uses_of_word_vectors_are_refused(make_settings, tmp_path):
     def refuse(message, **changes):
         with pytest.raises(ValueError, match=message):
             run_ner.run(make_settings(do_train=True, **changes))
@@ -154,7 +154,7 @@ def test_what_word_vectors_are_not_for_is_refused(make_settings, tmp_path):
     assert found[0] == found[1]
 
 
-def test_check_tells_of_the_vectors(make_settings, capsys):
+def test_a_check_shows_the_vectors(make_settings, capsys):
     run_ner.check(make_settings(do_train=True, do_eval=True))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("✓ word vectors") and not any(line[0] == "✗" for line in lines)

@@ -239,7 +239,7 @@ def test_early_stopping_goes_back_to_the_best(make_settings, tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_several_runs_are_summed_up(make_settings, tmp_path):
+def test_several_runs_are_summarized(make_settings, tmp_path):
     write_task(tmp_path, every=2, count=16)
     summary = run_squad.run(
         make_settings(
@@ -364,7 +364,7 @@ def test_a_wrong_answer_is_named_in_one_line(make_settings, tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_training_goes_on_only_with_the_same_windows(make_settings, tmp_path):
+def test_training_resumes_only_with_the_same_windows(make_settings, tmp_path):
     write_task(tmp_path, count=8)
     run_squad.run(make_settings(do_train=True, num_train_epochs=1.0))
     with pytest.raises(ValueError, match="`doc_stride` is 4 there and 3 now"):

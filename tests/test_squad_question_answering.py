@@ -15,7 +15,7 @@ def predict(qas_id, text):
     return Prediction(qas_id, text, (Entry(text, 0.0, 0.0, 1.0),))
 
 
-def test_of_questions_with_the_same_id_the_last_counts(tmp_path, tiny_config):
+def test_the_last_of_several_questions_with_the_same_id_counts(tmp_path, tiny_config):
     tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
     task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, DecodingOptions())
     examples = [

@@ -34,7 +34,7 @@ def write(folder, questions, context=CONTEXT, **fields):
     return str(path)
 
 
-def test_a_paragraph_is_cut_into_words_at_the_originals_spaces(tmp_path):
+def test_a_paragraph_is_split_into_words_at_the_originals_spaces(tmp_path):
     (example,) = squad_questions.read_squad_examples(
         write(tmp_path, [question()]), is_training=False
     )
@@ -46,7 +46,7 @@ def test_a_paragraph_is_cut_into_words_at_the_originals_spaces(tmp_path):
 
 
 @given(st.text(alphabet=st.sampled_from([*map(chr, range(0x3100)), *"ab " * 4000])))
-def test_words_are_what_stands_between_four_spaces_and_the_narrow_one(text):
+def test_words_are_separated_by_four_spaces_and_the_narrow_one(text):
     words = [word for word in re.split("[ \t\r\n\u202f]+", text) if word]
     assert squad_questions.split_words(text) == words
     starts = squad_questions.SquadExample("q", "?", words, context=text).word_starts
@@ -55,7 +55,7 @@ def test_words_are_what_stands_between_four_spaces_and_the_narrow_one(text):
     )
 
 
-def test_a_word_of_a_file_is_one_object_and_python_keeps_none(tmp_path):
+def test_equal_words_of_a_file_are_one_object_that_is_not_interned(tmp_path):
     paragraphs = [
         {"context": context, "qas": [question(str(number), start=0)]}
         for number, context in enumerate(["a \u5317word b", "\u5317word c"])
@@ -80,7 +80,7 @@ def test_a_word_of_a_file_is_one_object_and_python_keeps_none(tmp_path):
         ("Paris", (9, 9)),
     ],
 )
-def test_an_answer_for_training_has_the_words_that_hold_it(tmp_path, text, span):
+def test_the_span_of_an_answer_is_the_words_that_contain_it(tmp_path, text, span):
     (example,) = squad_questions.read_squad_examples(write(tmp_path, [question(text=text)]), True)
     assert (example.start_position, example.end_position) == span
     assert example.orig_answer_text == text
@@ -118,7 +118,7 @@ def test_training_skips_and_counts_what_it_cannot_use(tmp_path, log, changed, wa
     assert len(squad_questions.read_squad_examples(path, is_training=False)) == 2
 
 
-def test_unanswerable_questions_are_not_dropped_from_training_for_want_of_a_flag(tmp_path):
+def test_training_without_the_flag_refuses_unanswerable_questions(tmp_path):
     path = write(tmp_path, [question("good"), question("odd", answers=[], is_impossible=True)])
     message = r"qas\[1\] \(id 'odd'\) has no answer .* Train with `version_2_with_negative`"
     with pytest.raises(ValueError, match=message):
@@ -135,7 +135,7 @@ def test_unanswerable_questions_are_not_dropped_from_training_for_want_of_a_flag
         {"answers": [{"text": "", "answer_start": ""}]},
     ],
 )
-def test_answers_that_nobody_needs_may_be_anything(tmp_path, changed):
+def test_unused_answers_may_be_malformed(tmp_path, changed):
     path = write(tmp_path, [question("good"), question("odd", is_impossible=True, **changed)])
     trained = squad_questions.read_squad_examples(path, True, version_2_with_negative=True)
     assert [each.is_impossible for each in trained] == [False, True]
@@ -143,7 +143,7 @@ def test_answers_that_nobody_needs_may_be_anything(tmp_path, changed):
     assert [each.qas_id for each in predicted] == ["good", "odd"]
 
 
-def test_a_file_of_which_nothing_can_be_used_says_why(tmp_path, log):
+def test_a_file_without_usable_questions_is_an_error_with_the_reason(tmp_path, log):
     path = write(tmp_path, [question("odd", answers=[{"text": "Smith", "answer_start": 0}])])
     with pytest.raises(ValueError, match="none can be used"):
         squad_questions.read_squad_examples(path, is_training=True)
@@ -188,7 +188,7 @@ def test_a_file_without_answers_can_be_predicted_on(tmp_path):
     assert second.answers == (("John", None),)
 
 
-def test_blank_paragraphs_are_counted_and_their_questions_kept_for_prediction(tmp_path, log):
+def test_questions_about_blank_paragraphs_are_predicted_and_counted(tmp_path, log):
     path = write(tmp_path, [{"id": "q", "question": "?"}], context=" \n")
     (example,) = squad_questions.read_squad_examples(path, is_training=False)
     assert example.doc_tokens == []
@@ -235,7 +235,7 @@ def test_a_repeated_id_is_a_warning(tmp_path, log, is_training):
         ([question(answers=[])], r"must hold questions to train on. It has 1"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(tmp_path, questions, message):
+def test_malformed_questions_are_named_with_their_place(tmp_path, questions, message):
     path = write(tmp_path, questions)
     version_2 = "impossible" in message
     with pytest.raises(ValueError, match=message) as raised:
@@ -262,7 +262,7 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, questions, message):
         (b'{"data": ["\xff"]}', "must be UTF-8"),
     ],
 )
-def test_a_file_of_another_form_is_an_error_that_says_so(tmp_path, content, message):
+def test_malformed_files_are_errors_that_name_the_fault(tmp_path, content, message):
     path = tmp_path / "own.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message) as raised:
@@ -270,12 +270,7 @@ def test_a_file_of_another_form_is_an_error_that_says_so(tmp_path, content, mess
     assert repr(str(path)) in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.json"):
-        squad_questions.read_squad_examples(str(tmp_path / "none.json"), is_training=False)
-
-
-def test_a_file_may_be_anywhere_and_begin_with_a_mark(tmp_path):
+def test_a_file_may_be_remote_and_begin_with_a_byte_order_mark(tmp_path):
     path = write(tmp_path, [question()])
     content = codecs.BOM_UTF8 + Path(path).read_bytes()
     other = "ram://test_squad_questions/own.json"
@@ -287,7 +282,7 @@ def test_a_file_may_be_anywhere_and_begin_with_a_mark(tmp_path):
         squad_questions.read_squad_examples("ram://test_squad_questions/none.json", True)
 
 
-def test_the_golden_files_are_read_whole():
+def test_the_golden_files_are_read_completely():
     for version, count in (("v1", 12), ("v2", 12)):
         path = str(GOLDEN / f"squad_{version}.json")
         examples = squad_questions.read_squad_examples(path, is_training=False)

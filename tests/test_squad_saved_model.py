@@ -147,7 +147,7 @@ def test_answers_come_from_all_windows_and_are_parts_of_words(answerer):
     compare(loaded, answer, [(b"", b"ab a. " * 200), (b"b", b""), (b"b", b"a")])
 
 
-def test_an_answer_is_what_stands_at_its_place(answerer):
+def test_an_answer_is_the_text_at_its_place(answerer):
     text = "B\t a.\n\nb ,a" * 5
     outputs = answerer[1](question=tf.constant(["a"]), context=tf.constant([text]))
     start, end = int(outputs["start"][0]), int(outputs["end"][0])
@@ -207,7 +207,7 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
         ({"max_query_length": 13}, "`max_seq_length` must be greater than 16"),
     ],
 )
-def test_what_does_not_fit_is_named(tmp_path, changes, message):
+def test_arguments_that_do_not_fit_together_are_refused(tmp_path, changes, message):
     tokenizer = make_tokenizer()
     with pytest.raises(ValueError, match=message):
         export_answerer(

@@ -169,13 +169,6 @@ def test_an_answer_without_tokens_has_cls_and_is_counted(log):
     assert any("1 training questions" in message for message in log.messages)
 
 
-def test_a_blank_paragraph_has_no_window():
-    examples = [SquadExample("a", "was", []), SquadExample("b", "was", ["the"])]
-    table = make(examples)
-    assert [len(table.windows_of(i)) for i in range(2)] == [0, 1]
-    assert [window.example_index for window in convert(examples)] == [1]
-
-
 def test_long_questions_are_truncated_and_counted(log):
     (window,) = convert([SquadExample("q", "the leader was born in", ["john"])], 16, 4, 3)
     assert window.tokens == ["[CLS]", "the", "leader", "was", "[SEP]", "john", "[SEP]"]
@@ -266,7 +259,7 @@ def test_lengths_must_leave_room(lengths, name):
         make([SquadExample("q", "was", ["the"])], *lengths)
 
 
-def test_what_is_not_for_training_is_an_error_that_names_the_question():
+def test_training_without_the_position_of_an_answer_is_an_error():
     with pytest.raises(ValueError, match="question 'q7'"):
         make([SquadExample("q7", "was", ["the"])], is_training=True)
 

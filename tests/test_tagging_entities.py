@@ -50,7 +50,7 @@ def test_the_same_entities_have_their_tags_in_each_scheme(scheme):
 
 
 @given(entities_and_length(), st.sampled_from(SCHEMES))
-def test_entities_come_back_from_valid_tags(drawn, scheme):
+def test_entities_are_restored_from_valid_tags(drawn, scheme):
     entities, length = drawn
     tags = to_tags(entities, length, scheme)
     assert len(tags) == length
@@ -66,7 +66,7 @@ def test_entities_come_back_from_valid_tags(drawn, scheme):
 
 
 @given(any_tags, st.sampled_from(SCHEMES))
-def test_any_tags_have_entities_that_a_scheme_can_hold(tags, scheme):
+def test_entities_of_any_tags_can_be_tagged_in_each_scheme(tags, scheme):
     converted = convert(tags, scheme)
     assert find_entities(converted) == find_entities(tags)
     assert find_fault(converted, scheme) is None
@@ -74,7 +74,7 @@ def test_any_tags_have_entities_that_a_scheme_can_hold(tags, scheme):
 
 
 @given(any_tags, st.sampled_from(SCHEMES))
-def test_tags_without_fault_are_those_that_conversion_leaves(tags, scheme):
+def test_tags_without_fault_are_those_that_conversion_does_not_change(tags, scheme):
     is_valid = find_fault(tags, scheme) is None
     assert is_valid == (convert(tags, scheme) == tags)
 

@@ -186,7 +186,7 @@ def test_entities_are_the_same_elsewhere(tagger, tmp_path, python):
         (5, 11, "`max_seq_length` must be at most 10, .* Received 11"),
     ],
 )
-def test_what_does_not_fit_is_named(tmp_path, num_labels, length, message):
+def test_arguments_that_do_not_fit_together_are_refused(tmp_path, num_labels, length, message):
     tokenizer = make_tokenizer()
     model = make_model(tokenizer, num_labels)
     with pytest.raises(ValueError, match=message):
@@ -225,7 +225,7 @@ def test_words_are_where_python_finds_them(find, batch):
 
 
 @pytest.mark.slow
-def test_every_character_is_taken_as_in_python(find):
+def test_every_character_is_treated_as_in_python(find):
     chars = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     chars = [char for char in chars if is_worth_a_look(char) or ord(char) % 64 == 0]
     check_words(find, [f"a{char}a'{char}1,{char}" for char in chars])

@@ -90,20 +90,6 @@ def test_an_entity_is_right_where_both_ends_and_its_type_are(gold, found, expect
     assert numbers(scores) == expected
 
 
-def test_entities_end_with_their_sentence():
-    assert numbers(score_entities([["B-X"], ["I-X"]], [["B-X"], ["I-X"]])) == (2, 2, 2)
-
-
-def test_scores_add_up_over_sentences_and_types():
-    gold = [["B-X", "O", "B-Y"], ["B-X", "I-X"]]
-    found = [["B-X", "B-Y", "B-Y"], ["B-X", "B-X"]]
-    scores = score_entities(gold, found)
-    assert rates(scores) == {"precision": 2 / 5, "recall": 2 / 3, "f1": pytest.approx(0.5)}
-    assert scores["accuracy"] == 3 / 5
-    assert numbers(scores["types"]["X"]) == (2, 3, 1)
-    assert numbers(scores["types"]["Y"]) == (1, 2, 1)
-
-
 def test_the_report_of_entities_is_that_of_conlleval():
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC"]]
     found = [["B-PER", "I-PER", "O", "B-PER"], ["O", "B-LOC"]]

@@ -76,12 +76,6 @@ def test_cells_may_hold_spaces_where_tabs_separate(tmp_path):
     assert sentence.words == ["x\u00a0y"]
 
 
-def test_words_alone_are_read_without_tags(tmp_path):
-    [first, second] = read(write(tmp_path, "a\nb\n\nc"), Columns(), with_tags=False)
-    assert (first.words, first.tags) == (["a", "b"], None)
-    assert second.words == ["c"]
-
-
 def test_documents_may_begin_as_in_conll_2012(tmp_path):
     text = "#begin document (x); part 0\na O\n\n#end document\n#begin document (y)\nb O\n"
     first, second = read(write(tmp_path, text), Columns())

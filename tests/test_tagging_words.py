@@ -21,7 +21,7 @@ def cut(text, unit):
         ["don't", "we", "?", "Yes", "-", "no"],
     ],
 )
-def test_words_are_cut_as_in_tagged_texts(words):
+def test_words_are_split_as_in_tagged_texts(words):
     text = ""
     for word in words:
         closes = word in {"'s", "’s", ",", ".", "%", "?", "!", ":", ")", "。"}  # noqa: RUF001
