@@ -263,7 +263,7 @@ def _best_spans(
         )
         starts = starts[(starts >= 0) & (starts < len(window.tokens))]
         starts = starts[window.may_begin[starts]]
-        ends = ends[(ends >= 0) & (ends < len(window.tokens))]
+        ends = ends[ends < len(window.tokens)]
         lengths = ends - starts[:, None] + 1
         rank, end_rank = np.nonzero((lengths >= 1) & (lengths <= decoding.max_answer_length))
         spans.append(np.stack([np.full(len(rank), number), starts[rank], ends[end_rank]]))
@@ -354,6 +354,32 @@ def write_answers(
     with replace_files(list(contents)) as files:
         for file, content in zip(files, contents.values(), strict=True):
             file.write((json.dumps(content, indent=4) + "\n").encode())
+
+
+def format_answer(question: SquadExample, prediction: Prediction) -> dict[str, Any]:
+    """Returns an answer as values of JSON.
+
+    Returns:
+      `answer`, the text, empty for "no answer"; its `start` and `end` in characters of the context,
+      or None; `score`, the sum of its logits; `probability` among the n best; `nbest`, a list of
+      such answers; and for SQuAD 2.0 `null_odds`.
+    """
+    answer = _format_entry(question, prediction.best)
+    answer["nbest"] = [_format_entry(question, entry) for entry in prediction.nbest]
+    if prediction.null_odds is not None:
+        answer["null_odds"] = prediction.null_odds
+    return answer
+
+
+def _format_entry(question: SquadExample, entry: Entry) -> dict[str, Any]:
+    start, end = entry.span.in_context(question) if entry.span else (None, None)
+    return {
+        "answer": entry.text if entry.span else "",
+        "start": start,
+        "end": end,
+        "score": entry.score,
+        "probability": entry.probability,
+    }
 
 
 def align(

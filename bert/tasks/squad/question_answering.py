@@ -310,15 +310,8 @@ class QuestionAnswering:
     def answers(
         self, inputs: Inputs, predictions: Sequence[squad_answers.Prediction]
     ) -> list[dict[str, Any]]:
-        """Returns an answer for each question, as values of JSON.
-
-        An answer has `answer`, the text, empty for "no answer"; its `start` and `end` in characters
-        of the context, or None; `score`, the sum of its logits; `probability` among the n best;
-        `nbest`, a list of such answers; and for SQuAD 2.0 `null_odds`. Padding takes no place
-        among the n best.
-        """
         return [
-            _answer(question, prediction)
+            squad_answers.format_answer(question, prediction)
             for question, prediction in zip(inputs.examples, predictions, strict=True)
         ]
 
@@ -430,22 +423,3 @@ def _rows(inputs: WindowInputs, outputs: Outputs) -> Iterator[squad_answers.Logi
         while following in waiting:
             yield waiting.pop(following)
             following += 1
-
-
-def _answer(question: SquadExample, prediction: squad_answers.Prediction) -> dict[str, Any]:
-    answer = _entry(question, prediction.best)
-    answer["nbest"] = [_entry(question, entry) for entry in prediction.nbest]
-    if prediction.null_odds is not None:
-        answer["null_odds"] = prediction.null_odds
-    return answer
-
-
-def _entry(question: SquadExample, entry: squad_answers.Entry) -> dict[str, Any]:
-    start, end = entry.span.in_context(question) if entry.span else (None, None)
-    return {
-        "answer": entry.text if entry.span else "",
-        "start": start,
-        "end": end,
-        "score": entry.score,
-        "probability": entry.probability,
-    }
