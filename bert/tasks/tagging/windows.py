@@ -6,7 +6,6 @@ is predicted once, in the window in which it has the most context.
 """
 
 import bisect
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -23,6 +22,9 @@ from bert.tasks.tagging.tag_set import TagSet
 NO_WORD = -1
 # A word piece with [CLS] and [SEP].
 MIN_SEQ_LENGTH = 3
+
+# The first and last (exclusive) word of a window, and the words that are predicted in it.
+_Window = tuple[tuple[int, int], list[int]]
 
 
 def make_features(
@@ -57,17 +59,16 @@ def make_features(
       ValueError: for a tag of a type that is not in `tag_set`, naming its place.
     """
     check_max_seq_length(max_seq_length)
-    pieces = _WordPieces(tokenizer)
+    pieces = _WordPieces(sentences, tokenizer)
     windows: list[_Window] = []
-    num_words = num_split = 0
-    for _, group in itertools.groupby(sentences, lambda sentence: sentence.document):
-        document = _Document(list(group), pieces, num_words)
-        for sentence_windows in document.windows(max_seq_length - 2, document_context):
-            windows += sentence_windows
-            num_split += len(sentence_windows) > 1
-        num_words += document.num_words
+    num_split = 0
+    for sentence_windows in _find_windows(
+        sentences, pieces.starts, max_seq_length - 2, document_context
+    ):
+        windows += sentence_windows
+        num_split += len(sentence_windows) > 1
     if logs and not whole_words:
-        pieces.log_summary(num_words)
+        pieces.log_summary()
     if logs and num_split:
         logger.info(
             "%d of %d sentences are longer than %d tokens and were split.",
@@ -77,8 +78,9 @@ def make_features(
         )
     if logs and document_context and len({sentence.document for sentence in sentences}) == 1:
         logger.warning("All sentences are of one document. Lines -DOCSTART- begin documents.")
+    special_ids = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     labels = _label_ids(sentences, tag_set)
-    return _to_arrays(windows, pieces, labels, max_seq_length)
+    return _to_arrays(windows, pieces, special_ids, labels, max_seq_length)
 
 
 def check_max_seq_length(max_seq_length: int) -> None:
@@ -93,37 +95,34 @@ def check_max_seq_length(max_seq_length: int) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Window:
-    """The ids of a window's word pieces, and the positions and indices of its predicted words."""
-
-    input_ids: Sequence[int]
-    positions: Sequence[int]
-    words: Sequence[int]
-
-
 class _WordPieces:
-    """Converts words to ids of word pieces, and counts unknown words and words without a piece."""
+    """The word pieces of the words of sentences, concatenated.
 
-    def __init__(self, tokenizer: tokenization.FullTokenizer) -> None:
-        self._tokenizer = tokenizer
-        self.cls_id, self.sep_id, self._unknown = tokenizer.convert_tokens_to_ids(
-            ["[CLS]", "[SEP]", "[UNK]"]
-        )
+    Attributes:
+      ids: The ids of the pieces; [UNK] for a word without a piece.
+      starts: The index of each word's first piece, followed by the number of pieces.
+    """
+
+    def __init__(
+        self, sentences: Sequence[Sentence], tokenizer: tokenization.FullTokenizer
+    ) -> None:
+        self.ids: list[int] = []
+        self.starts = [0]
         self._empty: list[str] = []
         self._num_unknown = 0
+        (unknown,) = tokenizer.convert_tokens_to_ids(["[UNK]"])
+        for word in itertools.chain.from_iterable(sentence.words for sentence in sentences):
+            ids = tokenizer.tokenize_to_ids(word)
+            if ids:
+                self._num_unknown += ids[0] == unknown
+            else:
+                self._empty.append(word)
+            self.ids += ids or [unknown]
+            self.starts.append(len(self.ids))
 
-    def __call__(self, word: str) -> list[int]:
-        """Returns the ids of a word, [UNK] for a word without a piece."""
-        ids = self._tokenizer.tokenize_to_ids(word)
-        if not ids:
-            self._empty.append(word)
-            return [self._unknown]
-        self._num_unknown += ids[0] == self._unknown
-        return ids
-
-    def log_summary(self, num_words: int) -> None:
-        """Logs the counts; `num_words` is the number of all words."""
+    def log_summary(self) -> None:
+        """Logs the numbers of unknown words, and of words without a piece."""
+        num_words = len(self.starts) - 1
         if self._empty:
             logger.warning(
                 "%d of %d words, such as %r, have no word piece, and are replaced with [UNK].",
@@ -134,64 +133,36 @@ class _WordPieces:
         warn_of_unknown(self._num_unknown, num_words, "words")
 
 
-class _Document:
-    """The word pieces of the sentences of a document.
+def _find_windows(
+    sentences: Sequence[Sentence], starts: Sequence[int], budget: int, document_context: bool
+) -> Iterator[list[_Window]]:
+    """Yields the windows of each sentence; none for a sentence without words."""
+    num_words = 0
+    for _, group in itertools.groupby(sentences, lambda sentence: sentence.document):
+        lengths = (len(sentence.words) for sentence in group)
+        ends = list(itertools.accumulate(lengths, initial=num_words))
+        num_words = ends[-1]
+        for first, last in itertools.pairwise(ends):
+            spans = list(split(starts, first, last, budget)) if first < last else []
+            predicted = _predicted_words(starts, spans)
+            if document_context:
+                spans = [extend(starts, *span, budget, (ends[0], num_words)) for span in spans]
+            yield [(span, words) for span, words in zip(spans, predicted, strict=True) if words]
 
-    Args:
-      sentences: The sentences.
-      pieces: Converts a word to ids.
-      first_word: The index of the document's first word among all words.
-    """
 
-    def __init__(self, sentences: Sequence[Sentence], pieces: _WordPieces, first_word: int) -> None:
-        self._first_word = first_word
-        self._ends = list(
-            itertools.accumulate((len(sentence.words) for sentence in sentences), initial=0)
-        )
-        ids = [pieces(word) for sentence in sentences for word in sentence.words]
-        self._ids = list(itertools.chain.from_iterable(ids))
-        # Word w has the pieces from starts[w] up to starts[w + 1].
-        self._starts = list(itertools.accumulate(map(len, ids), initial=0))
-
-    @property
-    def num_words(self) -> int:
-        return self._ends[-1]
-
-    def windows(self, budget: int, with_context: bool) -> Iterator[list[_Window]]:
-        """Yields the windows of each sentence; none for a sentence without words."""
-        for first, last in itertools.pairwise(self._ends):
-            spans = list(split(self._starts, first, last, budget)) if first < last else []
-            predicted = self._predicted_words(spans)
-            if with_context:
-                spans = [extend(self._starts, *span, budget) for span in spans]
-            yield [
-                self._window(span, words, budget)
-                for span, words in zip(spans, predicted, strict=True)
-                if words
-            ]
-
-    def _predicted_words(self, spans: Sequence[tuple[int, int]]) -> list[list[int]]:
-        """Returns the words that have their maximum context in each of a sentence's windows."""
-        best: dict[int, tuple[int, int]] = {}
-        for window, span in enumerate(spans):
-            for word in range(*span):
-                num_pieces = context(self._starts, *span, word)
-                # The first of several windows with equal context counts.
-                if word not in best or num_pieces > best[word][0]:
-                    best[word] = (num_pieces, window)
-        words: list[list[int]] = [[] for _ in spans]
-        for word, (_, window) in best.items():
-            words[window].append(word)
-        return words
-
-    def _window(self, span: tuple[int, int], words: Sequence[int], budget: int) -> _Window:
-        start, end = (self._starts[word] for word in span)
-        return _Window(
-            # Only a single word can be longer than the budget; its tag is at its first piece.
-            self._ids[start : min(end, start + budget)],
-            [self._starts[word] - start for word in words],
-            [self._first_word + word for word in words],
-        )
+def _predicted_words(starts: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Returns the words that have their maximum context in each of a sentence's windows."""
+    best: dict[int, tuple[int, int]] = {}
+    for window, span in enumerate(spans):
+        for word in range(*span):
+            num_pieces = context(starts, *span, word)
+            # The first of several windows with equal context counts.
+            if word not in best or num_pieces > best[word][0]:
+                best[word] = (num_pieces, window)
+    words: list[list[int]] = [[] for _ in spans]
+    for word, (_, window) in best.items():
+        words[window].append(word)
+    return words
 
 
 def split(starts: Sequence[int], first: int, last: int, budget: int) -> Iterator[tuple[int, int]]:
@@ -223,14 +194,16 @@ def context(starts: Sequence[int], first: int, last: int, word: int) -> int:
     return min(starts[word] - starts[first], starts[last] - starts[word + 1])
 
 
-def extend(starts: Sequence[int], first: int, last: int, budget: int) -> tuple[int, int]:
+def extend(
+    starts: Sequence[int], first: int, last: int, budget: int, document: tuple[int, int]
+) -> tuple[int, int]:
     """Returns a window extended to the budget by words of the document, about half before it."""
     room = max(budget - (starts[last] - starts[first]), 0)
-    after = starts[-1] - starts[last]
-    before = min(starts[first], max(room // 2, room - after))
+    after = starts[document[1]] - starts[last]
+    before = min(starts[first] - starts[document[0]], max(room // 2, room - after))
     start = bisect.bisect_left(starts, starts[first] - before)
     room -= starts[first] - starts[start]
-    return start, bisect.bisect_right(starts, starts[last] + room) - 1
+    return start, min(bisect.bisect_right(starts, starts[last] + room) - 1, document[1])
 
 
 def _label_ids(sentences: Sequence[Sentence], tag_set: TagSet) -> np.ndarray:
@@ -270,18 +243,26 @@ def _plain_ids(sentences: Sequence[Sentence], numbers: Mapping[str, int]) -> np.
 
 
 def _to_arrays(
-    windows: Sequence[_Window], pieces: _WordPieces, labels: np.ndarray, max_seq_length: int
+    windows: Sequence[_Window],
+    pieces: _WordPieces,
+    special_ids: Sequence[int],
+    labels: np.ndarray,
+    max_seq_length: int,
 ) -> dict[str, np.ndarray]:
     shape = (len(windows), max_seq_length)
     names = ("input_ids", "input_mask", "segment_ids", "label_ids", "label_mask")
     arrays = {name: np.zeros(shape, np.int32) for name in names}
     arrays["word_ids"] = np.full(shape, NO_WORD, np.int32)
-    for row, window in enumerate(windows):
-        ids = [pieces.cls_id, *window.input_ids, pieces.sep_id]
-        positions = np.array(window.positions, np.int32) + 1
+    starts = np.array(pieces.starts)
+    cls_id, sep_id = special_ids
+    for row, ((first, last), words) in enumerate(windows):
+        start, end = starts[first], starts[last]
+        # Only a single word can be longer than the window; its tag is at its first piece.
+        ids = [cls_id, *pieces.ids[start : min(end, start + max_seq_length - 2)], sep_id]
+        positions = starts[words] - start + 1
         arrays["input_ids"][row, : len(ids)] = ids
         arrays["input_mask"][row, : len(ids)] = 1
         arrays["label_mask"][row, positions] = 1
-        arrays["label_ids"][row, positions] = labels[list(window.words)]
-        arrays["word_ids"][row, positions] = window.words
+        arrays["label_ids"][row, positions] = labels[words]
+        arrays["word_ids"][row, positions] = words
     return arrays
