@@ -62,7 +62,7 @@ def open_tagging(
     given_scheme, given_features = tags.scheme, features
     tags, features = _complete(tags, stored), _complete(features, stored)
     if features.feature_based:
-        _check_features(features, context.config, encoder, schedule)
+        _check_features(features, context, encoder, schedule)
     else:
         _check_no_features(given_features)
     _check_schemes(data, tags)
@@ -97,7 +97,6 @@ def open_tagging(
     if not features.feature_based:
         bilstm = find_bilstm(context, add_bilstm=encoder.add_bilstm)
         return Tagging(**common, add_bilstm=bilstm)
-    _check_feature_export(context)
     assert features.feature_layers and features.lstm_size
     return FeatureTagging(
         **common,
@@ -110,13 +109,11 @@ def open_tagging(
 def _complete(options: Options, stored: Mapping[str, Any]) -> Options:
     """Returns the options with the trained model's values, or defaults, for missing ones."""
     trained = {**stored.get("task", {}), **stored}
-    known = {**DEFAULTS, **{name: value for name, value in trained.items() if value is not None}}
-    missing = [
-        field.name
-        for field in dataclasses.fields(options)
-        if field.name in DEFAULTS and getattr(options, field.name) is None
-    ]
-    return dataclasses.replace(options, **{name: known[name] for name in missing})
+    missing = [name for name in DEFAULTS if getattr(options, name, "") is None]
+    values: dict[str, Any] = {
+        name: DEFAULTS[name] if trained.get(name) is None else trained[name] for name in missing
+    }
+    return dataclasses.replace(options, **values)
 
 
 def _check_no_features(given: FeatureOptions) -> None:
@@ -128,10 +125,11 @@ def _check_no_features(given: FeatureOptions) -> None:
 
 
 def _check_features(
-    features: FeatureOptions, config: modeling.BertConfig, encoder: Encoder, schedule: Schedule
+    features: FeatureOptions, context: TaskContext, encoder: Encoder, schedule: Schedule
 ) -> None:
-    """Checks the options of a feature-based tagger."""
+    """Checks the options of a feature-based tagger, and that its export can be written."""
     assert features.feature_layers
+    config = context.config
     if config.is_word_vectors and features.feature_layers != "embeddings":
         raise OptionError(
             "feature_layers",
@@ -150,26 +148,20 @@ def _check_features(
             *(Option("freeze_layers"), Option("layerwise_lr_decay"), _FEATURE_BASED),
             *(schedule.freeze_layers, schedule.layerwise_lr_decay),
         )
-
-
-def _check_feature_export(context: TaskContext) -> None:
-    """Checks that a feature-based tagger is exported only in formats that support it."""
-    if context.export_formats and context.config.is_word_vectors:
+    if context.export_formats and config.is_word_vectors:
         raise MessageError(
             "%s must not be given for a tagger on word vectors, whose words are not split as those "
             "of a BERT. predict.py and bert.load read its folder.",
             Option("do_export"),
         )
     # ONNX supports the tagger's own LSTMs, which are Keras's, but not those of an encoder.
-    has_lstms = context.config.is_bilstm
-    check_lstm_export(context.export_formats, ["saved_model", *["onnx"] * (not has_lstms)])
+    formats = ["saved_model"] if config.is_bilstm else ["saved_model", "onnx"]
+    check_lstm_export(context.export_formats, formats)
 
 
 def _check_schemes(data: TaggingData, tags: TagOptions) -> None:
-    for name, value in {
-        "input_scheme": data.input_scheme,
-        "output_scheme": tags.output_scheme,
-    }.items():
+    schemes = {"input_scheme": data.input_scheme, "output_scheme": tags.output_scheme}
+    for name, value in schemes.items():
         if tags.scheme in PLAIN and value:
             raise MessageError(
                 "%s needs tags that are entities, which those of %s are not. Received %r.",
