@@ -10,7 +10,7 @@ from conftest import GOLDEN
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tasks.squad import questions as squad_questions
+from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
 
 CONTEXT = "The leader was John Smith (1895-1943).\tHe  died\u202fin Paris\u00a0then."
 WORDS = [
@@ -35,9 +35,7 @@ def write(folder, questions, context=CONTEXT, **fields):
 
 
 def test_a_paragraph_is_split_into_words_at_the_originals_spaces(tmp_path):
-    (example,) = squad_questions.read_squad_examples(
-        write(tmp_path, [question()]), is_training=False
-    )
+    (example,) = read_squad_examples(write(tmp_path, [question()]), is_training=False)
     assert example.doc_tokens == WORDS
     assert (example.qas_id, example.question_text) == ("q", "When?")
     assert example.context == CONTEXT
@@ -48,8 +46,8 @@ def test_a_paragraph_is_split_into_words_at_the_originals_spaces(tmp_path):
 @given(st.text(alphabet=st.sampled_from([*map(chr, range(0x3100)), *"ab " * 4000])))
 def test_words_are_separated_by_four_spaces_and_the_narrow_one(text):
     words = [word for word in re.split("[ \t\r\n\u202f]+", text) if word]
-    assert squad_questions.split_words(text) == words
-    starts = squad_questions.SquadExample("q", "?", words, context=text).word_starts
+    assert split_words(text) == words
+    starts = SquadExample("q", "?", words, context=text).word_starts
     assert [text[start : start + len(word)] for start, word in zip(starts, words, strict=True)] == (
         words
     )
@@ -61,7 +59,7 @@ def test_equal_words_of_a_file_are_one_object_that_is_not_interned(tmp_path):
         for number, context in enumerate(["a \u5317word b", "\u5317word c"])
     ]
     (tmp_path / "own.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-    one, other = squad_questions.read_squad_examples(str(tmp_path / "own.json"), is_training=False)
+    one, other = read_squad_examples(str(tmp_path / "own.json"), is_training=False)
     assert one.doc_tokens[1] is other.doc_tokens[0]
     word = "".join(["\u5317", "word"])
     # Else it would be the one that was interned before.
@@ -81,7 +79,7 @@ def test_equal_words_of_a_file_are_one_object_that_is_not_interned(tmp_path):
     ],
 )
 def test_the_span_of_an_answer_is_the_words_that_contain_it(tmp_path, text, span):
-    (example,) = squad_questions.read_squad_examples(write(tmp_path, [question(text=text)]), True)
+    (example,) = read_squad_examples(write(tmp_path, [question(text=text)]), True)
     assert (example.start_position, example.end_position) == span
     assert example.orig_answer_text == text
     assert not example.is_impossible
@@ -89,7 +87,7 @@ def test_the_span_of_an_answer_is_the_words_that_contain_it(tmp_path, text, span
 
 def test_the_questions_about_a_paragraph_share_its_words(tmp_path):
     path = write(tmp_path, [question("a"), question("b")])
-    first, second = squad_questions.read_squad_examples(path, is_training=False)
+    first, second = read_squad_examples(path, is_training=False)
     assert first.doc_tokens is second.doc_tokens
 
 
@@ -108,22 +106,22 @@ def test_the_questions_about_a_paragraph_share_its_words(tmp_path):
 )
 def test_training_skips_and_counts_what_it_cannot_use(tmp_path, log, changed, warning):
     path = write(tmp_path, [question("good"), question("odd", **changed)])
-    examples = squad_questions.read_squad_examples(path, is_training=True)
+    examples = read_squad_examples(path, is_training=True)
     kept = ["good"] if warning else ["good", "odd"]
     assert [example.qas_id for example in examples] == kept
     assert f"2 questions about 1 paragraphs of 1 articles; {len(kept)} examples, 0 of" in log.text
     assert any("skipped" in message for message in log.messages) == bool(warning)
     assert warning is None or re.search(f"1 training questions .*{warning}", log.text)
     # Nothing is skipped where no answer is needed.
-    assert len(squad_questions.read_squad_examples(path, is_training=False)) == 2
+    assert len(read_squad_examples(path, is_training=False)) == 2
 
 
 def test_training_without_the_flag_refuses_unanswerable_questions(tmp_path):
     path = write(tmp_path, [question("good"), question("odd", answers=[], is_impossible=True)])
     message = r"qas\[1\] \(id 'odd'\) has no answer .* Train with `version_2_with_negative`"
     with pytest.raises(ValueError, match=message):
-        squad_questions.read_squad_examples(path, is_training=True)
-    assert len(squad_questions.read_squad_examples(path, is_training=False)) == 2
+        read_squad_examples(path, is_training=True)
+    assert len(read_squad_examples(path, is_training=False)) == 2
 
 
 @pytest.mark.parametrize(
@@ -137,23 +135,23 @@ def test_training_without_the_flag_refuses_unanswerable_questions(tmp_path):
 )
 def test_unused_answers_may_be_malformed(tmp_path, changed):
     path = write(tmp_path, [question("good"), question("odd", is_impossible=True, **changed)])
-    trained = squad_questions.read_squad_examples(path, True, version_2_with_negative=True)
+    trained = read_squad_examples(path, True, version_2_with_negative=True)
     assert [each.is_impossible for each in trained] == [False, True]
-    predicted = squad_questions.read_squad_examples(path, is_training=False)
+    predicted = read_squad_examples(path, is_training=False)
     assert [each.qas_id for each in predicted] == ["good", "odd"]
 
 
 def test_a_file_without_usable_questions_is_an_error_with_the_reason(tmp_path, log):
     path = write(tmp_path, [question("odd", answers=[{"text": "Smith", "answer_start": 0}])])
     with pytest.raises(ValueError, match="none can be used"):
-        squad_questions.read_squad_examples(path, is_training=True)
+        read_squad_examples(path, is_training=True)
     assert "their answer is not in the words" in log.text
 
 
 def test_training_takes_the_first_of_several_answers(tmp_path, log):
     answers = [{"text": text, "answer_start": CONTEXT.find(text)} for text in ("John", "Paris")]
     path = write(tmp_path, [question(answers=answers)])
-    (example,) = squad_questions.read_squad_examples(path, is_training=True)
+    (example,) = read_squad_examples(path, is_training=True)
     assert (example.orig_answer_text, example.start_position) == ("John", 3)
     assert "1 training questions have several answers" in log.text
 
@@ -167,7 +165,7 @@ def test_training_includes_questions_without_an_answer_on_request(tmp_path, log)
         {"id": "bare", "question": "?", "is_impossible": True},
     ]
     path = write(tmp_path, questions)
-    examples = squad_questions.read_squad_examples(path, True, version_2_with_negative=True)
+    examples = read_squad_examples(path, True, version_2_with_negative=True)
     positions = {each.qas_id: (each.start_position, each.end_position) for each in examples}
     assert positions == {
         "impossible": (-1, -1),
@@ -183,28 +181,28 @@ def test_training_includes_questions_without_an_answer_on_request(tmp_path, log)
 
 def test_a_file_without_answers_can_be_predicted_on(tmp_path):
     path = write(tmp_path, [{"id": 7, "question": "?"}, question(answers=[{"text": "John"}])])
-    first, second = squad_questions.read_squad_examples(path, is_training=False)
+    first, second = read_squad_examples(path, is_training=False)
     assert (first.qas_id, first.answers) == ("7", None)
     assert second.answers == (("John", None),)
 
 
 def test_questions_about_blank_paragraphs_are_predicted_and_counted(tmp_path, log):
     path = write(tmp_path, [{"id": "q", "question": "?"}], context=" \n")
-    (example,) = squad_questions.read_squad_examples(path, is_training=False)
+    (example,) = read_squad_examples(path, is_training=False)
     assert example.doc_tokens == []
     assert any("1 paragraphs are blank" in message for message in log.messages)
 
 
 def test_answers_elsewhere_than_their_offset_are_counted(tmp_path, log):
     path = write(tmp_path, [question(text="John", start=3), question("r", text="John", start=-4)])
-    squad_questions.read_squad_examples(path, is_training=False)
+    read_squad_examples(path, is_training=False)
     assert any("2 answers are not where" in message for message in log.messages)
 
 
 @pytest.mark.parametrize("is_training", [True, False])
 def test_a_repeated_id_is_a_warning(tmp_path, log, is_training):
     path = write(tmp_path, [question("a"), question("b"), question("a"), question("a")])
-    read = squad_questions.read_squad_examples(path, is_training)
+    read = read_squad_examples(path, is_training)
     assert [example.qas_id for example in read] == ["a", "b", "a", "a"]
     assert sum("2 questions have the id of an earlier one" in line for line in log.messages) == 1
 
@@ -239,7 +237,7 @@ def test_malformed_questions_are_named_with_their_place(tmp_path, questions, mes
     path = write(tmp_path, questions)
     version_2 = "impossible" in message
     with pytest.raises(ValueError, match=message) as raised:
-        squad_questions.read_squad_examples(path, True, version_2)
+        read_squad_examples(path, True, version_2)
     assert repr(path) in str(raised.value)
 
 
@@ -266,7 +264,7 @@ def test_malformed_files_are_errors_that_name_the_fault(tmp_path, content, messa
     path = tmp_path / "own.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message) as raised:
-        squad_questions.read_squad_examples(str(path), is_training=False)
+        read_squad_examples(str(path), is_training=False)
     assert repr(str(path)) in str(raised.value)
 
 
@@ -276,20 +274,18 @@ def test_a_file_may_be_remote_and_begin_with_a_byte_order_mark(tmp_path):
     other = "ram://test_squad_questions/own.json"
     with tf.io.gfile.GFile(other, "wb") as file:
         file.write(content)
-    expected = squad_questions.read_squad_examples(path, is_training=True)
-    assert squad_questions.read_squad_examples(other, is_training=True) == expected
+    expected = read_squad_examples(path, is_training=True)
+    assert read_squad_examples(other, is_training=True) == expected
     with pytest.raises(ValueError, match=r"'ram://.*/none\.json' must be a readable file"):
-        squad_questions.read_squad_examples("ram://test_squad_questions/none.json", True)
+        read_squad_examples("ram://test_squad_questions/none.json", True)
 
 
 def test_the_golden_files_are_read_completely():
     for version, count in (("v1", 12), ("v2", 12)):
         path = str(GOLDEN / f"squad_{version}.json")
-        examples = squad_questions.read_squad_examples(path, is_training=False)
+        examples = read_squad_examples(path, is_training=False)
         assert len(examples) == count
-        trained = squad_questions.read_squad_examples(
-            path, True, version_2_with_negative=version == "v2"
-        )
+        trained = read_squad_examples(path, True, version_2_with_negative=version == "v2")
         assert [each.qas_id for each in trained] == [each.qas_id for each in examples]
 
 
@@ -297,4 +293,4 @@ def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
     path = tmp_path / "dev.json"
     path.write_text('{"data": ' + "[" * 100_000)
     with pytest.raises(ValueError, match=r"dev\.json' must be JSON"):
-        squad_questions.read_squad_examples(str(path), is_training=False)
+        read_squad_examples(str(path), is_training=False)
