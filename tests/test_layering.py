@@ -52,7 +52,7 @@ BUDGETS = {
     "bert.runs": 4120,
     "bert.scale": 2967,
     "bert.serving": 1801,
-    "bert.tasks": 10143,
+    "bert.tasks": 10116,
     "bert.text": 957,
     "bert.training": 4130,
     "bert.weights": 3699,
