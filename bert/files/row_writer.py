@@ -179,8 +179,7 @@ class Table:
 
     def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
         """Returns the row of an answer."""
-        flat = _known_answers(answer, self.names)
-        cells = [_cell(flat.get(name)) for name in self.names.answers]
+        cells = map(_cell, _flatten(answer, self.names).values())
         return self._line([*self._given(query), *cells, ""])
 
     def refusal(self, query: Input, problem: str) -> bytes:
@@ -240,14 +239,10 @@ class ParquetLines(JsonLines):
         parquet.check_installed(path)
         self._input_file = input_file
         self._start = start
-        self.make = self._make
 
     def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
-        flat = _known_answers(answer, self.names)
-        plain = {
-            name: _cell(flat[name]) if isinstance(flat.get(name), list | dict) else flat.get(name)
-            for name in self.names.answers
-        }
+        flat = _flatten(answer, self.names).items()
+        plain = {n: _cell(value) if isinstance(value, list | dict) else value for n, value in flat}
         return super().answer(query, plain)
 
     def refusal(self, query: Input, problem: str) -> bytes:
@@ -255,7 +250,7 @@ class ParquetLines(JsonLines):
         given = {name: value for name, value in cells if name not in self.names.added}
         return _json_line({**given, self.names.error: problem})
 
-    def _make(self, lines: Any, output: BinaryIO) -> None:
+    def make(self, lines: Any, output: BinaryIO) -> None:
         given = self.names
         names = [*given.inputs, *given.answers.values(), *[given.error] * self._has_errors]
         rows = map(parse_json, lines)
@@ -264,26 +259,22 @@ class ParquetLines(JsonLines):
         )
 
 
-def flatten(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an answer for a table, which has the probability of the label after the label."""
+def flat_names(answers: Sequence[str]) -> list[str]:
+    """Returns the names of answers in a table, where the label is followed by its probability."""
+    names = list(answers)
+    if {"label", "probabilities"} <= {*names}:
+        names.insert(names.index("label") + 1, "probability")
+    return names
+
+
+def _flatten(answer: Mapping[str, Any], names: Names) -> dict[str, Any]:
+    """Returns the values of an answer in a table; None for missing ones."""
     values = dict(answer)
     if "probabilities" in values and "label" in values:
         values["probability"] = values["probabilities"][values["label"]]
-    return {name: values[name] for name in flat_names(list(answer))}
-
-
-def flat_names(answers: Sequence[str]) -> list[str]:
-    """Returns the names of the values of `flatten`."""
-    has_chance = {"label", "probabilities"} <= set(answers)
-    pairs = ([name, *["probability"] * (has_chance and name == "label")] for name in answers)
-    return [name for pair in pairs for name in pair]
-
-
-def _known_answers(answer: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    flat = flatten(answer)
     known = names.answers
-    assert flat.keys() <= known.keys(), f"Answers were to have {[*known]}, not {[*flat]}."
-    return flat
+    assert values.keys() <= known.keys(), f"Answers were to have {[*known]}, not {[*values]}."
+    return {name: values.get(name) for name in known}
 
 
 def _json_line(values: Mapping[str, Any]) -> bytes:
@@ -321,11 +312,8 @@ class ResumableFile:
         self.num_rewritten = 0
         # Whether `count` includes the lines of an earlier run.
         self._is_passed = False
-        self._file = self._open()
-
-    def _open(self) -> BinaryIO:
         try:
-            return open_locked(self.unfinished)
+            self._file = open_locked(self.unfinished)
         except BlockingIOError as error:
             raise OptionError(
                 "output_file",
