@@ -103,7 +103,10 @@ def test_single_files_may_have_any_name(tmp_path):
     with pytest.raises(ValueError, match="`data_dir` or `test_file` must be given"):
         data_set.check(["test"])
     missing = open_files(train=str(tmp_path / "no.csv"))
-    with pytest.raises(ValueError, match=r"`train_file` must name a file\. Received .*no\.csv"):
+    with pytest.raises(
+        ValueError,
+        match=r"`train_file` must name a file\. Received .*no\.csv', which does not exist",
+    ):
         missing.check(["train"])
 
 

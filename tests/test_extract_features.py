@@ -188,12 +188,6 @@ def test_a_matrix_is_that_of_the_model_in_memory_to_the_last_bit(settings, tmp_p
     np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, rtol=1e-6)
 
 
-def test_a_matrix_that_is_there_may_be_anybodys(settings, tmp_path):
-    np.save(tmp_path / "out.npy", np.zeros(3))
-    with pytest.raises(ValueError, match="`output_file` must name a new file"):
-        extract_features.run(settings(layers="-1", output_file=str(tmp_path / "out.npy")))
-
-
 def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
     text = "dog\n\n" + "the cat " * 20 + "\ncaf\xe9\n\xe4\n"
     (tmp_path / "text.txt").write_text(text, encoding="latin-1")
@@ -313,18 +307,16 @@ def test_what_is_read_is_never_replaced(settings, tmp_path, name):
 
 
 @pytest.mark.parametrize("form", ["jsonl", "npz"])
-def test_features_are_replaced_and_other_files_are_not(settings, tmp_path, form):
-    """Old commands, which run again and again, go on doing so."""
+def test_an_existing_output_is_replaced_only_on_request(settings, tmp_path, form):
     extract_features.run(settings(format=form))
-    once = (tmp_path / "out").read_bytes()
-    extract_features.run(settings(format=form, layers="0"))
-    assert (tmp_path / "out").read_bytes() != once
-    (tmp_path / "out").write_text('{"mine": 1}\n')
-    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
+    features = (tmp_path / "out").read_bytes()
+    for content in (features, b'{"mine": 1}\n', b""):
+        (tmp_path / "out").write_bytes(content)
+        with pytest.raises(ValueError, match=r"`output_file` must name a new.*`overwrite=True`"):
+            extract_features.run(settings(format=form, overwrite=False))
+        assert (tmp_path / "out").read_bytes() == content
         extract_features.run(settings(format=form))
-    assert (tmp_path / "out").read_text() == '{"mine": 1}\n'
-    extract_features.run(settings(format=form, overwrite=True))
-    assert (tmp_path / "out").read_bytes() == once
+        assert (tmp_path / "out").read_bytes() == features
 
 
 @pytest.mark.parametrize(

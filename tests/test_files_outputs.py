@@ -20,7 +20,7 @@ from bert.files.outputs import check_open_files, check_outputs, make_folder, nam
         (["out", "/dev/null"], r"must name files that can be written\. .* is not a regular file"),
     ],
 )
-def test_outputs_that_cannot_be_are_refused_and_nothing_remains(tmp_path, outputs, message):
+def test_impossible_outputs_are_refused_and_nothing_remains(tmp_path, outputs, message):
     (tmp_path / "in").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("in")
@@ -56,7 +56,7 @@ def test_checking_outputs_changes_nothing(tmp_path):
         ("assets/vocab.txt", "saved_model.pb"),
     ],
 )
-def test_a_file_of_a_model_never_goes(tmp_path, name, weights):
+def test_a_file_of_a_model_is_never_replaced(tmp_path, name, weights):
     for each in (name, weights):
         (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).write_text("x")
@@ -68,17 +68,18 @@ def test_a_file_of_a_model_never_goes(tmp_path, name, weights):
     check_outputs([str(tmp_path / "answers.jsonl")], [], "out", lambda _: True)
 
 
-def test_a_file_with_something_in_it_goes_only_where_it_may(tmp_path):
+def test_an_existing_file_is_replaced_only_where_it_may_be(tmp_path):
     full, empty, new = (str(tmp_path / name) for name in ("vocab.txt", "empty", "new"))
     write_text(full, "x")
     write_text(empty, "")
-    check_outputs([empty, new], [], "out", lambda _: False)
-    check_outputs([full], [], "out", lambda path: path == full)
-    with pytest.raises(ValueError, match=r"`out` must name a new file\. Received .*vocab\.txt"):
-        check_outputs([new, full], [], "out", lambda _: False)
+    check_outputs([new], [], "out", lambda _: False)
+    for path in (full, empty):
+        check_outputs([path], [], "out", lambda other, path=path: other == path)
+        with pytest.raises(ValueError, match=r"`out` must name a new file\. Received .*, which is"):
+            check_outputs([new, path], [], "out", lambda _: False)
 
 
-def test_files_that_can_be_open_at_once_may_be_and_no_more(monkeypatch):
+def test_the_number_of_outputs_is_limited_by_open_files(monkeypatch):
     resource = pytest.importorskip("resource")
     limits = [(256, 1024)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
@@ -93,7 +94,7 @@ def test_files_that_can_be_open_at_once_may_be_and_no_more(monkeypatch):
         check_open_files(name_shards("out", 505))
 
 
-def test_a_link_that_leads_nowhere_is_told_as_one(tmp_path):
+def test_a_dangling_link_is_named_as_a_link(tmp_path):
     link = tmp_path / "out"
     link.symlink_to(tmp_path / "purged")
     with pytest.raises(ValueError, match=r"a link to '.*/purged', which is not there"):

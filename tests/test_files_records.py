@@ -92,9 +92,7 @@ def test_a_record_with_a_flipped_bit_or_another_length_is_none(record, data):
 
 
 @given(st.lists(st.binary(max_size=70), max_size=40), st.integers(1, 3))
-def test_an_index_tells_where_the_records_end_and_how_they_were_made(
-    tmp_path_factory, records, count
-):
+def test_an_index_has_the_ends_and_the_description_of_records(tmp_path_factory, records, count):
     folder = tmp_path_factory.mktemp("records")
     paths = [str(folder / str(number)) for number in range(count)]
     made_with = {"seed": 5, "prob": 0.1, "name": "ä"}
@@ -155,7 +153,7 @@ def test_an_index_of_another_program_or_version_is_ignored_with_a_warning(tmp_pa
         *([2**62, -(2**62)], [2**63 - 1, 40 - 2**63]),
     ],
 )
-def test_records_of_an_index_that_cannot_be_are_refused(ends):
+def test_impossible_ends_in_an_index_are_refused(ends):
     with pytest.raises(ValueError, match="must follow each other"):
         decode_index(encode_index(Index(np.array(ends, np.int64), {})))
 

@@ -11,30 +11,30 @@ ANSWER = {"label": "yes"}
 ODD = {"text": "a", "n": float("nan"), "more": [float("inf"), {"x": float("nan")}]}
 
 
-def asked(cells, line=1):
+def make_input(cells, line=1):
     return Input(line, 0.0, cells, cells)
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
-def test_a_kept_line_belongs_to_its_input_and_to_no_other(kind):
+def test_a_saved_line_is_the_answer_to_its_input_only(kind):
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     names = Names.of([*ODD], [*ANSWER])
     form = JsonLines(names) if kind == "json" else ParquetLines(names, "in.jsonl", "out.parquet")
-    line = form.answer(asked(ODD), ANSWER)
-    assert form.belongs(line, asked(ODD))
+    line = form.answer(make_input(ODD), ANSWER)
+    assert form.belongs(line, make_input(ODD))
     for other in ({"n": 1.0}, {"more": []}, {"text": "b"}, {"new": None}):
-        assert not form.belongs(line, asked({**ODD, **other}))
-    assert not form.belongs(line, asked({"text": "a"}))
-    assert not form.belongs(form.refusal(asked(ODD), "why"), asked(ODD))
+        assert not form.belongs(line, make_input({**ODD, **other}))
+    assert not form.belongs(line, make_input({"text": "a"}))
+    assert not form.belongs(form.refusal(make_input(ODD), "why"), make_input(ODD))
 
 
-def test_parquet_has_the_column_of_errors_wherever_they_may_be(tmp_path):
+def test_parquet_has_a_column_of_errors_if_there_may_be_errors(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     names = Names.of(["text"], [*ANSWER])
     for problem in ("", "why"):
         form = ParquetLines(names, "in.jsonl", "out.parquet", has_errors=True)
-        given = asked({"text": "a"})
+        given = make_input({"text": "a"})
         line = form.refusal(given, problem) if problem else form.answer(given, ANSWER)
         with open(tmp_path / "x", "wb") as file:
             form.make(io.BytesIO(line), file)
@@ -47,18 +47,18 @@ ROWS = [{"text": 'a "b";', "n": "1"}, {"text": "two\nlines;", "n": ""}, {"text":
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
-def test_rows_are_kept_the_same_whether_errors_have_a_column_or_not(separator):
+def test_unfinished_rows_are_the_same_with_and_without_a_column_of_errors(separator):
     names = Names.of([*ROWS[0]], [*ANSWER])
     with_errors, without = (Table(names, separator, has_errors=each) for each in (True, False))
-    kept = [with_errors.header, *(with_errors.answer(asked(row), ANSWER) for row in ROWS)]
-    assert kept == [without.header, *(without.answer(asked(row), ANSWER) for row in ROWS)]
+    kept = [with_errors.header, *(with_errors.answer(make_input(row), ANSWER) for row in ROWS)]
+    assert kept == [without.header, *(without.answer(make_input(row), ANSWER) for row in ROWS)]
     for line, row in zip(kept[1:], ROWS, strict=True):
-        assert with_errors.belongs(line, asked(row)) and without.belongs(line, asked(row))
+        assert with_errors.belongs(line, make_input(row)) and without.belongs(line, make_input(row))
     assert with_errors.make is None
     whole = io.BytesIO()
     without.make(io.BytesIO(b"".join(kept)), whole)
     columns = Table(Names(names.inputs, {}, "label"), separator, has_errors=True)
-    beginnings = [columns.header, *(columns.refusal(asked(row), "yes") for row in ROWS)]
+    beginnings = [columns.header, *(columns.refusal(make_input(row), "yes") for row in ROWS)]
     assert whole.getvalue() == b"".join(beginnings)
     # A part behind the first has no header.
     part = io.BytesIO()
@@ -66,11 +66,11 @@ def test_rows_are_kept_the_same_whether_errors_have_a_column_or_not(separator):
     assert part.getvalue() == b"".join(beginnings[1:])
 
 
-def test_others_read_every_row_of_csv_whatever_breaks_its_lines():
+def test_python_reads_every_row_of_csv_with_any_line_break():
     names = Names.of(["text"], [*ANSWER])
     texts = ["one\rtwo", "\r", "one\r\ntwo", "one\ntwo", "one\u2028two", "", 'a "b",', "plain"]
     form = Table(names, ",", has_errors=True)
-    lines = [form.answer(asked({"text": text}), ANSWER) for text in texts]
+    lines = [form.answer(make_input({"text": text}), ANSWER) for text in texts]
     assert lines[-1] == b"plain,yes,\n"
     file = io.StringIO(b"".join(lines).decode(), newline="")
     assert list(csv.reader(file)) == [[text, "yes", ""] for text in texts]

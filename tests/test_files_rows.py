@@ -36,7 +36,7 @@ def test_csv_gives_back_what_python_wrote(tmp_path_factory, table, quote_all):
 
 
 @given(st.lists(st.lists(cells.filter(lambda cell: not set(cell) & set("\t\n")), min_size=1)))
-def test_tsv_is_what_stands_between_tabs(tmp_path_factory, table):
+def test_tsv_cells_are_between_tabs(tmp_path_factory, table):
     content = "".join("\t".join(row) + "\n" for row in [["head"], *table])
     rows = read(tmp_path_factory.mktemp("tsv") / "t.tsv", content)
     assert rows[1:] == [
@@ -60,7 +60,7 @@ def test_tsv_is_what_stands_between_tabs(tmp_path_factory, table):
         ('a\rb,"c\rd"\r\ne\n', [(1, ["a\rb", "c\rd"]), (2, ["e"])]),
     ],
 )
-def test_csv_knows_quotes_and_lines(tmp_path, content, rows):
+def test_csv_has_quotes_and_line_breaks(tmp_path, content, rows):
     assert read(tmp_path / "t.csv", content) == rows
 
 
@@ -76,7 +76,7 @@ def test_quotes_are_text_in_tsv(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl"])
-def test_marks_line_ends_and_blank_lines_are_no_text(tmp_path, log, ending):
+def test_byte_order_marks_line_ends_and_blank_lines_are_no_text(tmp_path, log, ending):
     row = '{"a": "x"}' if ending == "jsonl" else "a"
     plain = read(tmp_path / f"plain.{ending}", f"{row}\n{row}\n")
     assert not log.messages
@@ -87,7 +87,7 @@ def test_marks_line_ends_and_blank_lines_are_no_text(tmp_path, log, ending):
     assert read(path, gzip.compress(content))[1].line == 4
 
 
-def test_a_written_cell_keeps_to_its_line(tmp_path):
+def test_a_written_cell_has_no_line_break(tmp_path):
     path = tmp_path / "t.tsv"
     breaks = [chr(code) for code in range(0x3000) if len(f"a{chr(code)}b".splitlines()) > 1]
     write_tsv(str(path), [["head", ""], ["".join(["a\t\tb\r\n", *breaks]), "\ud800 \xa0"]])
@@ -174,7 +174,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("ending", "content", "message"), WRONG)
-def test_what_is_wrong_is_named_with_its_line(tmp_path, ending, content, message):
+def test_an_unreadable_row_is_named_with_its_line(tmp_path, ending, content, message):
     path = tmp_path / f"t.{ending}"
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         read(path, content)
@@ -240,5 +240,7 @@ def test_files_of_other_formats_are_refused_before_they_are_read(tmp_path, conte
 def test_a_workbook_is_named_with_the_way_to_a_table(tmp_path):
     path = tmp_path / "data.xlsx"
     path.write_bytes(b"PK\x03\x04\n\x00")
-    with pytest.raises(ValueError, match=r"xlsx' must be a text file.*as CSV UTF-8 .*read_excel"):
+    with pytest.raises(
+        ValueError, match=r"xlsx' must be text .*It is a workbook.*as CSV UTF-8.*read_excel"
+    ):
         load_rows(str(path), "csv")

@@ -104,7 +104,9 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
         assert TEXTS[int(one["id"])] == one["text"]
         assert (one["id"], one["text"]) == (other["id"], other["text"])
         assert one["cosine"] == pytest.approx(other["cosine"], abs=1e-5)
-    extract_features.run(extract_features.Settings(**given, **settings, layers="0,1"))
+    extract_features.run(
+        extract_features.Settings(**given, **settings, layers="0,1", overwrite=True)
+    )
     with pytest.raises(ValueError, match="of one layer"):
         ask(input_file=archive, query="a house")
     with open(archive, "rb+") as file:

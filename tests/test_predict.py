@@ -1,3 +1,4 @@
+import codecs
 import csv
 import dataclasses
 import datetime
@@ -207,10 +208,11 @@ def test_the_model_is_no_place_for_answers(settings, model_dir, name):
 
 
 def test_answers_that_are_there_stay_unless_they_may_go(settings, tmp_path):
-    (tmp_path / "answers.jsonl").write_text("mine")
-    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
-        predict.run(settings(as_json(TEXTS)))
-    assert (tmp_path / "answers.jsonl").read_text() == "mine"
+    for content in ("mine", ""):
+        (tmp_path / "answers.jsonl").write_text(content)
+        with pytest.raises(ValueError, match=r"`output_file` must name a new.*`overwrite=True`"):
+            predict.run(settings(as_json(TEXTS)))
+        assert (tmp_path / "answers.jsonl").read_text() == content
     assert predict.run(settings(as_json(TEXTS), overwrite=True)) == len(TEXTS)
 
 
@@ -263,7 +265,7 @@ def test_bytes_that_are_no_text_are_refused_on_standard_input(
     assert [answer.get("text_a") for answer in answers] == ["red", None, "green"]
     place = 3 if form == "csv" else 2
     assert answers[1]["line"] == place
-    assert f"-:{place}: text must be UTF-8" in answers[1]["error"]
+    assert f"standard input:{place}: text must be UTF-8" in answers[1]["error"]
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -440,6 +442,20 @@ def test_rows_that_are_kept_are_gone_on_with_in_every_form(tables, tmp_path, out
     predict.run(tables(output, batch_size=1))
     assert (tmp_path / output).read_bytes() == whole
     assert not [*tmp_path.glob("*.unfinished")]
+
+
+def test_a_byte_order_mark_of_a_table_is_in_the_table_of_answers(tables, tmp_path, monkeypatch):
+    predict.run(tables("plain.csv", batch_size=1))
+    plain, mark = (tmp_path / "plain.csv").read_bytes(), codecs.BOM_UTF8
+    (tmp_path / "in.csv").write_bytes(mark + (tmp_path / "in.csv").read_bytes())
+    stop_at_once_behind(tables("out.csv", batch_size=1), 2, monkeypatch)
+    predict.run(tables("out.csv", batch_size=1))
+    assert (tmp_path / "out.csv").read_bytes() == mark + plain
+    # The complete file has other columns in its header than the unfinished one.
+    predict.run(tables("skip.csv", batch_size=1, on_error="skip"))
+    assert (tmp_path / "skip.csv").read_bytes().startswith(mark + b"id;text_a;")
+    predict.run(tables("out.jsonl"))
+    assert (tmp_path / "out.jsonl").read_bytes().startswith(b'{"id": ')
 
 
 def test_an_ending_means_the_same_in_capitals(tables, tmp_path):

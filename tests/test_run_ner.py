@@ -518,7 +518,11 @@ def test_a_list_of_texts_is_no_input(trained):
         ({}, {}, r"`data_dir` must hold 'train' with one of .*`train_file` name the file"),
         ({}, {"data_dir": None}, "`data_dir` or `train_file` must be given"),
         ({}, {"data_dir": "nowhere"}, "'nowhere', which is not a folder"),
-        ({}, {"train_file": "nowhere"}, "`train_file` must name a file. Received 'nowhere'"),
+        (
+            {},
+            {"train_file": "nowhere"},
+            "`train_file` must name a file. Received 'nowhere', which does not exist",
+        ),
         ({"train": GOOD}, {"do_eval": True}, "`data_dir` must hold 'dev' .*leave `da"),
         ({"train": ""}, {}, "train.txt' must hold rows"),
         ({"train": "\n\n"}, {}, "train.txt' must hold words"),

@@ -9,7 +9,6 @@ from bert.commands.settings import OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import describe_files
-from bert.files.vectors import is_features
 from bert.log import logger
 from bert.options import option, take
 from bert.parts import FAILED
@@ -95,10 +94,6 @@ def _check_weights(folder: "ModelFolder", config: "modeling.BertConfig") -> None
 
 
 def _check_output(settings: Settings, texts: "Texts", folder: "ModelFolder") -> None:
-    # Faithful: features of an earlier run are replaced.
-    check_outputs(
-        [settings.output_file],
-        [*texts.files, *folder.files],
-        "output_file",
-        lambda path: settings.overwrite or is_features(path),
-    )
+    # Departs: the original replaces any file.
+    inputs = [*texts.files, *folder.files]
+    check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)

@@ -71,11 +71,13 @@ class Inputs:
       names: The names of the columns; empty if every row has its own.
       rows: The inputs.
       separator: The separator of columns, or the default one.
+      has_mark: Whether the file is a table that begins with a byte order mark.
     """
 
     names: list[str]
     rows: "Rows"
     separator: str = ","
+    has_mark: bool = False
 
 
 def kind_of(path: str, separator: str | None = None) -> str:
@@ -234,7 +236,7 @@ def _read_table(reader: RowReader, columns: Columns) -> Inputs:
             for field, position in zip(columns.fields, positions, strict=True)
         }
 
-    return Inputs(names, Rows(reader, rows, parse), reader.separator)
+    return Inputs(names, Rows(reader, rows, parse), reader.separator, reader.has_mark)
 
 
 def _unique(header: Sequence[str]) -> list[str]:

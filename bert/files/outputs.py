@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.machine import allow_open_files
-from bert.files.paths import file_size, file_system, is_file, is_folder, is_remote, list_folder
+from bert.files.paths import file_system, is_file, is_folder, is_remote, list_folder
 from bert.files.progress import no_bars
 from bert.files.visible import visible_lines
 from bert.files.weight_names import SAVED_MODEL_FILE, is_of_model, is_weights
@@ -126,7 +126,7 @@ def _place(path: str) -> str:
 
 def check_replaced(path: str, option: str, may_replace: Callable[[str], bool]) -> None:
     """Raises `OptionError` where an existing file must not be replaced."""
-    if not is_file(path) or not file_size(path):
+    if not is_file(path):
         return
     if weights := _model_of(path):
         received = Message("%r, which belongs to %r", path, weights)

@@ -4,6 +4,7 @@ A row has the values of an input, then its answers. An answer gets a suffix wher
 value of the same name.
 """
 
+import codecs
 import contextlib
 import csv
 import dataclasses
@@ -143,16 +144,20 @@ class Table:
       separator: With a tab, tabs and line breaks in cells become spaces. With any other separator,
         cells that need quotes have them.
       has_errors: Whether the complete file has the column of errors.
+      has_mark: Whether the file begins with a byte order mark, by which Excel knows UTF-8.
     """
 
-    def __init__(self, names: Names, separator: str, *, has_errors: bool) -> None:
+    def __init__(
+        self, names: Names, separator: str, *, has_errors: bool, has_mark: bool = False
+    ) -> None:
         self.names = names
         self.make = None if has_errors else self._drop_errors
         self._separator = separator
         self._end = f"{separator}\n".encode()
         columns = [*names.inputs, *names.answers.values()]
-        self.header = self._line([*columns, names.error])
-        self._whole_header = self._line(columns)
+        mark = codecs.BOM_UTF8 if has_mark else b""
+        self.header = mark + self._line([*columns, names.error])
+        self._whole_header = mark + self._line(columns)
 
     def _line(self, cells: Sequence[str]) -> bytes:
         if self._separator == "\t":

@@ -1,5 +1,6 @@
 """Rows of text files, TSV, CSV, JSON lines and Parquet, each with the line where it begins."""
 
+import codecs
 import collections
 import contextlib
 import csv
@@ -32,8 +33,9 @@ _ESCAPED = "surrogateescape"
 _SEPARATORS = {";": ";", "\t": "tab", ",": ",", "|": "|"}
 _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
 
+# How files begin that are not UTF-8 text.
+_OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-# How files begin that are not text.
 _PACKED = {".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd", ".zip": b"PK\3\4"}
 
 
@@ -65,6 +67,7 @@ class RowReader:
       keeps_blank: Whether blank rows of a table are yielded rather than skipped; may be changed
         while reading.
       is_empty: Whether no line has been read yet.
+      has_mark: Whether the file begins with a byte order mark, which is no part of the text.
       done: The share of the file that has been read, up to 1.
     """
 
@@ -74,6 +77,7 @@ class RowReader:
         self.separator = find_separator(f"table.{self.form}", separator)
         self.keeps_blank = False
         self.is_empty = True
+        self.has_mark = False
         self.done = 0.0
         self._name = "standard input" if path == "-" else path
 
@@ -124,6 +128,7 @@ class RowReader:
             if number == 1:
                 check_beginning(self._name, line)
                 _check_line_end(self._name, line)
+                self.has_mark = line.startswith(codecs.BOM_UTF8)
             self.is_empty, self.done = False, count / size
             yield number, line
 
@@ -225,16 +230,22 @@ def check_beginning(path: str, line: bytes) -> None:
             f"{path!r} must be UTF-8 text. It is UTF-16: convert it, as with `iconv -f UTF-16 -t "
             "UTF-8`."
         )
+    check_no_workbook(path, line)
     # NumPy packs arrays, too.
     if line.startswith(tuple(_PACKED.values())) and not path.endswith(".npz"):
-        if path.lower().endswith((".xlsx", ".xlsm")):
-            raise ValueError(
-                f"{path!r} must be a text file. It is an Excel workbook: save it as CSV UTF-8 in "
-                "Excel, or with pandas, as `pandas.read_excel(...).to_csv(..., index=False)`."
-            )
         kind = next(kind for kind, begin in _PACKED.items() if line.startswith(begin))
         raise ValueError(
             f"{path!r} must be text, plain or gzip. It begins as a {kind} file: unpack it first."
+        )
+
+
+def check_no_workbook(path: str, line: bytes = b"") -> None:
+    """Raises `ValueError` where a file is a workbook, by its extension or its first line."""
+    if path.lower().endswith((".xlsx", ".xlsm")) or line.startswith(_OLD_EXCEL):
+        raise ValueError(
+            f"{path!r} must be text or Parquet. It is a workbook of Excel: save its sheet as CSV "
+            "UTF-8, or with pandas, `pandas.read_excel(...).to_csv(..., index=False)`, and give "
+            "that file."
         )
 
 

@@ -27,13 +27,6 @@ _BLOCK = 1 << 15
 _LIMIT = 999.5
 
 
-def is_features(path: str) -> bool:
-    """Returns whether a file begins like JSON lines or an archive of this module."""
-    with os_errors(path), open_file(path) as file:
-        head = file.read(64)
-    return head.startswith(b'{"linex_index": ') or head[:4] + head[30:40] == b"PK\3\4values.npy"
-
-
 @contextlib.contextmanager
 def array_errors(path: str) -> Iterator[None]:
     """Converts the errors of reading a damaged NumPy file to a `ValueError` with its name."""

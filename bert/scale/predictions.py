@@ -315,7 +315,7 @@ class AnswerFile:
         if not ending:
             return rows, JsonLines(names)
         separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")
-        return rows, Table(names, separator, has_errors=has_errors)
+        return rows, Table(names, separator, has_errors=has_errors, has_mark=inputs.has_mark)
 
     def _find_names(self, inputs: Inputs) -> tuple[list[str], Iterator[Input]]:
         """Returns the names of all values of the inputs, and the inputs."""

@@ -8,7 +8,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert.files.fingerprints import of_files
-from bert.files.paths import describe_folder, is_file, list_folder
+from bert.files.paths import describe_folder, is_file, is_folder, list_folder
+from bert.files.rows import check_no_workbook
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
@@ -247,6 +248,14 @@ def split_remedy(split: str) -> Message:
         " To hold out a part of the training file for it, name that file with %s and leave %s out.",
         *(Option("train_file"), Option("data_dir")),
     )
+
+
+def check_file(option: str, path: str) -> None:
+    """Raises `ValueError` where an option names no file of data, or a workbook."""
+    if not is_file(path):
+        problem = "is a folder" if is_folder(path) else "does not exist"
+        raise OptionError(option, "name a file", Message("%r, which %s", path, problem))
+    check_no_workbook(path)
 
 
 def find_in_folder(

@@ -32,6 +32,7 @@ def make_settings(tmp_path, config):
                 "layers": "-1,-2",
                 "max_seq_length": 16,
                 "batch_size": 2,
+                "overwrite": True,
                 **changes,
             }
         )

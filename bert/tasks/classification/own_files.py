@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from bert.files.paths import describe_folder, is_file, list_folder
+from bert.files.paths import describe_folder, list_folder
 from bert.files.rows import Row, format_of, is_table
 from bert.files.tables import shorten
 from bert.log import logger
@@ -19,7 +19,7 @@ from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 from bert.tasks.classification.options import ClassificationData
 from bert.tasks.classification.rows import File, is_not_finite, read_file
-from bert.tasks.split import DevSplit, find_in_folder
+from bert.tasks.split import DevSplit, check_file, find_in_folder
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 
@@ -148,8 +148,7 @@ class CustomDataSet(DataSet):
         return find_in_folder(folder, split, _ENDINGS, _ENDINGS)
 
     def _check_file(self, option: Option, path: str) -> str:
-        if not is_file(path):
-            raise OptionError(option.name, "name a file", path)
+        check_file(option.name, path)
         if format_of(path) == "lines" and self._data.separator is None:
             must = Message(
                 "have one of the endings %s, unless %s says what separates its columns",

@@ -10,13 +10,13 @@ import numpy as np
 import modeling
 import tokenization
 from bert.files.owned import claim
-from bert.files.paths import describe_folder, find_file, is_file
+from bert.files.paths import describe_folder, find_file
 from bert.log import logger
 from bert.network.heads import choice_model, choice_objective
-from bert.options import MessageError, Option, OptionError
+from bert.options import MessageError, Option
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.examples import find_labelled
-from bert.tasks.split import DevSplit, split_fields, split_remedy, stored_split
+from bert.tasks.split import DevSplit, check_file, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.options import SwagData
 from bert.tasks.task import (
@@ -110,9 +110,8 @@ class MultipleChoice:
         option, folder = Option(f"{split}_file"), self.data.data_dir
         path: str | None = getattr(self.data, option.name)
         if path:
-            if is_file(path):
-                return path
-            raise OptionError(option.name, "name a file", path)
+            check_file(option.name, path)
+            return path
         if folder is None:
             raise MessageError("%s or %s must be given.", option, Option("data_dir"))
         path = find_file(folder, swag_examples.FILES[split])

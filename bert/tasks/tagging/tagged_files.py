@@ -6,10 +6,9 @@ import functools
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 
-from bert.files.paths import is_file
 from bert.log import logger
-from bert.options import MessageError, Option, OptionError
-from bert.tasks.split import DevSplit, find_in_folder
+from bert.options import MessageError, Option
+from bert.tasks.split import DevSplit, check_file, find_in_folder
 from bert.tasks.tagging.entities import OUTSIDE, PLAIN
 from bert.tasks.tagging.options import ENDINGS, TaggingData
 from bert.tasks.tagging.sentences import (
@@ -98,8 +97,7 @@ class TaggedFiles:
         if path is None:
             endings = [ending + packed for ending in ENDINGS for packed in ("", ".gz")]
             return find_in_folder(self.data.data_dir, split, endings, ENDINGS)
-        if not is_file(path):
-            raise OptionError(option.name, "name a file", path)
+        check_file(option.name, path)
         return path
 
     def read(self, split: str) -> list[Sentence]:
