@@ -42,7 +42,7 @@ def write_half(paths, error):
         raise error
 
 
-def test_files_appear_together_when_all_are_whole(tmp_path):
+def test_files_appear_together_when_all_are_complete(tmp_path):
     paths = [str(tmp_path / "a"), str(tmp_path / "b")]
     (tmp_path / "a").write_bytes(b"before")
     with replace_files(paths) as [a, b]:
@@ -66,7 +66,7 @@ def stop_behind_a_rename(monkeypatch, act):
     monkeypatch.setattr(os, "replace", stop)
 
 
-def test_a_signal_among_the_renames_leaves_all_files_new(tmp_path, monkeypatch):
+def test_a_signal_between_renames_leaves_all_files_new(tmp_path, monkeypatch):
     for name in "ab":
         write_text(str(tmp_path / name), "old")
     stop_behind_a_rename(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -91,7 +91,7 @@ def test_a_stop_within_an_exchange_leaves_the_old_folder_in_its_place(tmp_path, 
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_a_copy_of_the_users_beside_a_folder_stays_when_that_is_replaced(tmp_path):
+def test_a_copy_beside_a_folder_is_not_removed_when_the_folder_is_replaced(tmp_path):
     for name in ("model", "model.old"):
         (tmp_path / name).mkdir()
     (tmp_path / "model.old/mine").write_text("mine")
@@ -223,7 +223,7 @@ def test_no_file_appears_before_all_are_closed(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"before"}
 
 
-def test_what_is_removed_is_the_link(tmp_path):
+def test_links_are_removed_without_their_targets(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "file").write_text("kept")
     (tmp_path / "folder").mkdir()
@@ -253,7 +253,7 @@ def test_an_exception_leaves_files_as_they_were(tmp_path, error):
     assert (tmp_path / "a").read_bytes() == b"before"
 
 
-def test_an_output_that_cannot_be_opened_takes_the_others_with_it(tmp_path):
+def test_no_output_remains_where_one_cannot_be_opened(tmp_path):
     with (
         pytest.raises(FileNotFoundError),
         replace_files([str(tmp_path / "a"), str(tmp_path / "nowhere" / "b")]),
@@ -272,7 +272,7 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "real" / "file").read_bytes() == b"after"
 
 
-def test_what_a_killed_run_has_left_goes_and_nothing_else(tmp_path):
+def test_only_leftovers_of_killed_runs_are_removed(tmp_path):
     out = str(tmp_path / "out")
     code = (
         "import os, signal, sys\n"
@@ -297,7 +297,7 @@ def test_what_a_killed_run_has_left_goes_and_nothing_else(tmp_path):
     assert (tmp_path / "out").read_bytes() == b"whole"
 
 
-def test_paths_may_be_what_tensorflow_reads():
+def test_paths_may_be_on_file_systems_of_tensorflow():
     paths = [f"{RAM}/a.tfrecord", f"{RAM}/b.tfrecord"]
     tf.io.gfile.makedirs(RAM)
     try_outputs(paths, "out")
@@ -317,7 +317,7 @@ def test_paths_may_be_what_tensorflow_reads():
         try_outputs(["gs-nowhere://x/y"], "out")
 
 
-def test_a_file_is_locked_by_one_at_a_time(tmp_path):
+def test_a_file_has_one_lock_at_a_time(tmp_path):
     path = str(tmp_path / "file")
     with open_locked(path) as file:
         file.write(b"kept")
@@ -329,7 +329,7 @@ def test_a_file_is_locked_by_one_at_a_time(tmp_path):
 
 
 @pytest.mark.parametrize("leave", [os.remove, lambda path: os.rename(path, path + ".whole")])
-def test_who_waits_for_a_file_that_goes_gets_a_new_one(tmp_path, leave):
+def test_waiting_for_the_lock_of_a_file_that_is_removed_creates_a_new_file(tmp_path, leave):
     path = str(tmp_path / "file")
     first = open_locked(path)
     got = []
@@ -342,14 +342,14 @@ def test_who_waits_for_a_file_that_goes_gets_a_new_one(tmp_path, leave):
         assert os.path.samestat(os.fstat(file.fileno()), os.stat(path))
 
 
-def test_a_link_is_not_locked_for_the_file_that_it_leads_to(tmp_path):
+def test_a_lock_does_not_follow_links(tmp_path):
     (tmp_path / "thesis").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "thesis")
     with pytest.raises(OSError, match="symbolic"):
         open_locked(str(tmp_path / "link"))
 
 
-def test_where_there_are_no_locks_a_file_is_opened_unless_one_is_required(tmp_path, monkeypatch):
+def test_without_locks_a_file_is_opened_unless_a_lock_is_required(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -363,7 +363,7 @@ def test_where_there_are_no_locks_a_file_is_opened_unless_one_is_required(tmp_pa
     assert (tmp_path / "file").read_bytes() == b"more"
 
 
-def test_a_leftover_that_cannot_be_opened_keeps_no_other(tmp_path):
+def test_a_leftover_that_cannot_be_opened_does_not_keep_the_next(tmp_path):
     tail = "." + "0" * 32 + ".tmp"
     (tmp_path / ("a" + tail)).mkdir()
     (tmp_path / ("b" + tail)).touch()
@@ -372,7 +372,7 @@ def test_a_leftover_that_cannot_be_opened_keeps_no_other(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a" + tail, "c" + tail]
 
 
-def test_who_waits_long_for_a_folder_says_so(tmp_path, monkeypatch, log):
+def test_a_long_wait_for_the_lock_of_a_folder_is_logged(tmp_path, monkeypatch, log):
     monkeypatch.setattr(durable, "_SECONDS_OF_PATIENCE", 0.0)
     held = os.open(tmp_path, os.O_RDONLY)
     durable.lock(held)

@@ -14,7 +14,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(fingerprints, "_BLOCK_BYTES", 16)
 
 
-def test_contents_and_order_tell_files_apart(tmp_path):
+def test_digests_differ_by_content_and_order(tmp_path):
     one, renamed, other, empty = paths = [str(tmp_path / name) for name in "abcd"]
     for path, text in zip(paths, ("1", "1", "2", ""), strict=True):
         with open(path, "w", encoding="utf-8") as file:
@@ -25,7 +25,7 @@ def test_contents_and_order_tell_files_apart(tmp_path):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_of_whole_files_every_byte_counts(tmp_path):
+def test_every_byte_of_complete_files_counts(tmp_path):
     path = tmp_path / "inputs"
     found = set()
     for place in (None, 0, 5_000, 5_001, 99_999):
@@ -69,7 +69,7 @@ def test_digest_of_a_file_is_the_same_among_many(tmp_path, count):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_many_files_are_told_apart(tmp_path):
+def test_digests_of_many_files_differ(tmp_path):
     content = bytes(1_000)
     paths = [tmp_path / str(number) for number in range(40)]
     for path in paths:

@@ -32,7 +32,7 @@ def machine(tmp_path):
     return make
 
 
-def test_memory_is_that_of_the_machine(machine):
+def test_memory_is_read_from_the_machine(machine):
     root = machine()
     assert (total_memory(root), free_memory(root)) == (9 * GB, 6 * GB)
 
@@ -56,7 +56,7 @@ def test_the_limit_of_a_group_or_one_above_it_counts(machine, folder):
     assert (total_memory(root), free_memory(root)) == (5 * GB, 3 * GB)
 
 
-def test_groups_of_the_older_kind_count(machine):
+def test_control_groups_of_version_1_count(machine):
     folder = "sys/fs/cgroup/memory/a"
     files = {
         "proc/self/cgroup": "4:cpu,memory:/a\n3:cpuset:/\n",
@@ -67,7 +67,7 @@ def test_groups_of_the_older_kind_count(machine):
     assert (total_memory(root), free_memory(root)) == (5 * GB, 0)
 
 
-def test_other_systems_tell_what_is_installed(tmp_path):
+def test_other_systems_report_installed_memory(tmp_path):
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert total_memory(str(tmp_path)) == free_memory(str(tmp_path)) == installed
 
@@ -87,7 +87,7 @@ def test_gpus_are_those_that_nvidia_shows(tmp_path, monkeypatch):
     assert gpu_memory() == []
 
 
-def test_the_disk_is_that_of_a_folder_to_come(tmp_path):
+def test_free_disk_is_that_of_the_parent_of_a_new_folder(tmp_path):
     assert abs(free_disk(str(tmp_path / "a" / "b")) - free_disk(str(tmp_path))) < 1e9
     assert free_disk("ram://somewhere") is None
 

@@ -39,7 +39,7 @@ def test_only_claimed_files_are_cleared(tmp_path):
     assert names_in(tmp_path) == sorted(users)
 
 
-def test_what_stays_is_still_claimed(tmp_path):
+def test_names_that_are_not_cleared_are_still_claimed(tmp_path):
     claim(tmp_path, "vocab.txt")
     claim(tmp_path, "task.json")
     owned.clear(str(tmp_path), but=["vocab.txt"])
@@ -47,7 +47,7 @@ def test_what_stays_is_still_claimed(tmp_path):
     assert owned.read_names(str(tmp_path)) == ["vocab.txt"]
 
 
-def test_a_file_that_is_no_runs_is_set_aside(tmp_path, log):
+def test_a_file_that_no_run_has_written_is_renamed(tmp_path, log):
     write(tmp_path / "eval_results.txt", "old")
     write(tmp_path / "eval_results.txt.kept-1", "older")
     claim(tmp_path, "eval_results.txt", "new")
@@ -98,9 +98,7 @@ def test_what_is_behind_a_link_stays_at_any_depth(tmp_path, act, depth):
     assert sorted(other.rglob("*")) == before
 
 
-def test_a_clearing_that_is_cut_off_leaves_no_checkpoint_that_lacks_something(
-    tmp_path, monkeypatch
-):
+def test_an_interrupted_clear_leaves_no_incomplete_checkpoint(tmp_path, monkeypatch):
     """After each single removal, the newest checkpoint is complete or there is none."""
     names = ["a.txt", "checkpoint", "model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index"]
 
@@ -138,13 +136,13 @@ def test_a_clearing_that_is_cut_off_leaves_no_checkpoint_that_lacks_something(
         ("other", False),
     ],
 )
-def test_only_whole_names_are_a_runs_own(tmp_path, path, is_own):
+def test_a_run_owns_complete_names_only(tmp_path, path, is_own):
     owned.adopt(str(tmp_path), ["model2.index", f"best/{owned.LIST_FILE}"])
     owned.adopt(str(tmp_path / "best"), ["model.ckpt-1.index"])
     assert owned.is_own(str(tmp_path), str(tmp_path / path)) is is_own
 
 
-def test_folders_within_are_cleared_by_their_own_list(tmp_path):
+def test_inner_folders_are_cleared_by_their_own_manifest(tmp_path):
     best = owned.claim_folder(str(tmp_path), "best")
     owned.adopt(best, ["model.ckpt-1.index"])
     write(tmp_path / "best/model.ckpt-1.index")
@@ -154,7 +152,7 @@ def test_folders_within_are_cleared_by_their_own_list(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../thesis", "/etc/passwd", "a/../../b", "", 7, None, "a\0"])
-def test_a_list_that_leads_out_of_its_folder_is_refused(tmp_path, name):
+def test_a_manifest_with_a_path_outside_of_its_folder_is_refused(tmp_path, name):
     (tmp_path / owned.LIST_FILE).write_text(json.dumps(["a", name]))
     with pytest.raises(ValueError, match="It is damaged"):
         owned.clear(str(tmp_path))
@@ -188,7 +186,7 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
     assert names_in(tmp_path) == sorted([*users, owned.LIST_FILE])
 
 
-def test_leftovers_are_removed_from_folders_with_lists_of_their_own(tmp_path):
+def test_leftovers_are_removed_from_inner_folders_with_manifests(tmp_path):
     best = tmp_path / "best"
     owned.claim_folder(str(tmp_path), "best")
     owned.claim_all(str(best), ["model.ckpt-7.index"])
@@ -214,7 +212,7 @@ def test_leftovers_are_removed_from_a_folder_that_a_link_leads_to(tmp_path):
     assert names_in(tmp_path / "disk") == [owned.LIST_FILE]
 
 
-def test_leftovers_are_looked_for_once_in_each_folder(tmp_path, monkeypatch):
+def test_each_folder_is_listed_once_for_leftovers(tmp_path, monkeypatch):
     owned.adopt(str(tmp_path), [f"{inner}{n}.index" for inner in ("", "a/") for n in range(50)])
     listed = []
     listdir = os.listdir
@@ -225,7 +223,7 @@ def test_leftovers_are_looked_for_once_in_each_folder(tmp_path, monkeypatch):
     assert len(listed) <= 4
 
 
-def test_a_folder_that_was_being_exchanged_is_not_lost(tmp_path):
+def test_a_folder_whose_replacement_was_interrupted_is_not_lost(tmp_path):
     owned.claim_tree(str(tmp_path), "saved_model")
     for name in ("saved_model.partial", "saved_model.old.tmp"):
         write(tmp_path / name / "saved_model.pb", name)
@@ -270,7 +268,7 @@ def test_a_folder_in_which_another_process_trains_is_not_cleared(tmp_path):
     assert (tmp_path / "run_1/checkpoint").exists()
 
 
-def test_a_run_within_keeps_its_list_when_its_folder_is_claimed(tmp_path):
+def test_claiming_an_inner_folder_does_not_change_its_manifest(tmp_path):
     claim(tmp_path / "run_1", "checkpoint")
     owned.claim_folder(str(tmp_path), "run_1")
     assert owned.read_names(str(tmp_path / "run_1")) == ["checkpoint"]
@@ -303,7 +301,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 
 
 @pytest.mark.parametrize("is_mine", [False, True])
-def test_a_tree_goes_with_the_folders_that_are_empty(tmp_path, is_mine):
+def test_a_tree_is_removed_with_its_empty_folders(tmp_path, is_mine):
     """TensorFlow's exports have a folder `assets`, with or without anything in it."""
     place = tmp_path / "saved_model"
     owned.claim_tree(str(tmp_path), "saved_model")

@@ -49,7 +49,7 @@ def test_patterns_name_files_in_their_order(folder, patterns, names):
     assert match_files(patterns, "input_file") == expected
 
 
-def test_a_pattern_takes_no_index_of_a_file_for_a_file(tmp_path):
+def test_a_pattern_does_not_match_indexes(tmp_path):
     for name in ("a", ".a.index", ".b.index"):
         (tmp_path / name).touch()
     assert index_path(str(tmp_path / "a")) == str(tmp_path / ".a.index")
@@ -67,7 +67,7 @@ def test_a_pattern_without_a_file_is_named_with_its_flag(folder, missing):
     assert repr(pattern) in str(error.value)
 
 
-def test_of_several_files_none_is_the_one(folder):
+def test_a_pattern_of_several_files_is_no_single_file(folder):
     for name in ("one.txt", "two, three.txt"):
         path = os.path.join(folder, name)
         with open(path, "w"):
@@ -80,7 +80,7 @@ def test_of_several_files_none_is_the_one(folder):
         match_file(f"{folder}/none*", "corpus")
 
 
-def test_gzip_is_known_by_its_content(tmp_path):
+def test_gzip_is_recognized_by_its_content(tmp_path):
     content = b"one\r\n\ntwo \xff\nlast"
     plain, packed = tmp_path / "plain.gz", tmp_path / "packed.txt"
     plain.write_bytes(content)
@@ -146,7 +146,7 @@ def test_remote_files_are_found_whatever_their_names(name):
 
 
 @pytest.mark.parametrize("read", [is_gzip, read_lines, lambda path: read_part(path, 0, 9)])
-def test_what_is_not_there_elsewhere_is_told_as_of_a_local_file(read):
+def test_a_missing_remote_file_is_the_same_error_as_a_local_one(read):
     with pytest.raises(FileNotFoundError):
         list(read(f"{RAM}/none"))
 

@@ -34,7 +34,7 @@ def test_results_of_threads_come_in_order_until_one_fails():
     assert 51 <= len(taken) < 100
 
 
-def test_items_are_taken_as_results_are_asked_for():
+def test_items_are_read_as_results_are_requested():
     taken = []
 
     def items():
@@ -111,7 +111,7 @@ def test_processes_import_neither_the_script_nor_what_it_imports(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="Looks up processes in /proc.")
-def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(tmp_path):
+def test_processes_end_with_their_parent_even_if_it_is_killed(tmp_path):
     env = write_script(tmp_path, KILLED)
     kill = (
         "import os, subprocess, sys\n"
@@ -131,7 +131,7 @@ def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(tmp_p
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_to_stop_are_not_for_the_processes_to_answer(number):
+def test_worker_processes_ignore_signals_to_stop(number):
     with Workers(2, None) as workers:
         for process_id in set(workers.map(own_id, range(4))):
             os.kill(process_id, number)

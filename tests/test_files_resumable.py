@@ -25,7 +25,7 @@ def write_doubles(path, numbers, key="key", stop_at=None, make=None):
     return made
 
 
-def test_a_second_run_goes_on_behind_the_lines_of_the_first(tmp_path):
+def test_a_second_run_resumes_after_the_lines_of_the_first(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         write_doubles(path, range(9), stop_at=4)
@@ -45,13 +45,13 @@ def test_a_second_run_goes_on_behind_the_lines_of_the_first(tmp_path):
         (b"\xff", [0, 1, 2, 3, 4]),
     ],
 )
-def test_lines_are_kept_up_to_the_first_that_does_not_belong(tmp_path, kept, made):
+def test_lines_are_reused_up_to_the_first_wrong_one(tmp_path, kept, made):
     (tmp_path / "out.key.unfinished").write_bytes(kept)
     assert write_doubles(tmp_path / "out", range(5)) == made
     assert (tmp_path / "out").read_bytes() == b"0\n2\n4\n6\n8\n"
 
 
-def test_lines_of_another_making_are_left_alone(tmp_path):
+def test_lines_of_another_run_are_not_changed(tmp_path):
     (tmp_path / "out.other.unfinished").write_bytes(b"0\n")
     assert write_doubles(tmp_path / "out", range(3)) == [0, 1, 2]
     assert (tmp_path / "out.other.unfinished").read_bytes() == b"0\n"
@@ -63,7 +63,7 @@ def test_a_run_without_a_line_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_run_that_ends_before_all_lines_are_looked_through_keeps_them(tmp_path):
+def test_a_run_that_ends_while_it_reads_saved_lines_does_not_lose_them(tmp_path):
     kept = tmp_path / "out.key.unfinished"
     kept.write_bytes(b"0\n2\n4\n")
     # The second time, behind a line.
@@ -99,7 +99,7 @@ def test_a_loss_of_power_leaves_all_lines_or_no_file(tmp_path, monkeypatch, make
     assert {state["out"] for state in power.last} == {whole}
 
 
-def test_lines_outlive_a_kill(tmp_path):
+def test_lines_survive_a_kill(tmp_path):
     code = (
         "import os, signal, sys\n"
         "from bert.files.row_writer import open_resumable\n"

@@ -24,7 +24,7 @@ def tree(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_nothing_remains_however_the_block_ends(tmp_path):
+def test_nothing_remains_after_the_block(tmp_path):
     use(tmp_path / "out")
     with pytest.raises(IsADirectoryError), scratch_folder(str(tmp_path / "out"), NAMES) as folder:
         Path(folder).write_bytes(b"")
@@ -35,7 +35,7 @@ def test_nothing_remains_however_the_block_ends(tmp_path):
     "names",
     [["ids"], [LOCK_FILE, "model.ckpt-1.index"], [MARKER, "ids", "mine"], [MARKER, "ids/mine"]],
 )
-def test_a_folder_with_anything_of_others_is_refused_and_stays(tmp_path, names):
+def test_a_folder_with_foreign_files_is_refused_and_unchanged(tmp_path, names):
     for name in names:
         path = tmp_path / "out.partial" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def test_a_link_or_a_file_in_its_place_is_refused_before_the_work(tmp_path):
     assert tree(tmp_path) == ["elsewhere", "file.partial", "out.partial"]
 
 
-def test_what_a_killed_run_left_goes_and_a_running_one_is_heeded(tmp_path):
+def test_leftovers_of_a_killed_run_are_removed_and_a_running_one_is_respected(tmp_path):
     left = tmp_path / "out.partial"
     left.mkdir()
     for name in (MARKER, "ids", "seeds-3"):
@@ -69,7 +69,7 @@ def test_what_a_killed_run_left_goes_and_a_running_one_is_heeded(tmp_path):
     assert tree(tmp_path) == []
 
 
-def test_what_cannot_be_removed_hides_nothing_and_the_next_run_removes_it(tmp_path, monkeypatch):
+def test_files_that_cannot_be_removed_are_removed_by_the_next_run(tmp_path, monkeypatch):
     def refuse(path):
         raise OSError(path)
 

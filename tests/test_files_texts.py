@@ -23,7 +23,7 @@ def test_lines_are_texts_and_pairs_blank_ones_too(tmp_path):
     assert [given.text for given in read(tmp_path / "x.txt")] == ["a,b", "", "one ||| two"]
 
 
-def test_a_table_is_told_by_its_ending(tmp_path):
+def test_a_table_is_recognized_by_its_extension(tmp_path):
     (tmp_path / "x.csv").write_text('id,text\n1,"a, b\nand ""c"""\n\n2,d\n')
     found = read(tmp_path / "x.csv", None, None, "id")
     assert [(given.texts[0], given.id) for given in found] == [('a, b\nand "c"', "1"), ("d", "2")]
@@ -40,7 +40,7 @@ def test_packed_tables_are_read(tmp_path):
     assert texts_of(tmp_path / "x.tsv.gz") == [("one, two", "")]
 
 
-def test_columns_are_the_usual_ones_or_those_that_are_named(tmp_path):
+def test_columns_are_the_default_ones_or_the_named_ones(tmp_path):
     (tmp_path / "x.tsv").write_text("text_a\ttext_b\tc\n1\t2\t3\n")
     assert texts_of(tmp_path / "x.tsv") == [("1", "2")]
     assert texts_of(tmp_path / "x.tsv", None, "c,text_a") == [("3", "1")]
@@ -84,7 +84,7 @@ def test_names_in_a_header_have_no_spaces_around_them(tmp_path):
         ("x.txt", "a\n", (None, None, "n"), "`id_column='n'` must be that of a table"),
     ],
 )
-def test_what_is_not_there_is_told_with_its_place(tmp_path, name, text, arguments, message):
+def test_a_missing_column_or_text_is_named_with_its_place(tmp_path, name, text, arguments, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         read(tmp_path / name, *arguments)

@@ -48,7 +48,7 @@ def test_numbers_are_written_as_python_rounds_them(rows):
         (3e38, b"3e+38"),
     ],
 )
-def test_a_number_has_the_form_that_python_gives_it(value, text):
+def test_a_number_is_written_as_python_writes_it(value, text):
     row = np.array([value, 2.0], np.float32)
     [written] = json_rows(row[None])
     assert written == python_text(row)
@@ -156,7 +156,7 @@ def test_an_array_with_too_few_rows_is_an_error():
         write_npz(io.BytesIO(), {"values": ((3, 1), "<f4", [np.zeros((2, 1))])})
 
 
-def test_an_archive_is_read_whole_or_named(tmp_path):
+def test_a_damaged_archive_is_named(tmp_path):
     arrays = {
         "values": np.arange(6, dtype=np.float32).reshape(3, 2),
         "texts": np.array(["a", "bb"]),

@@ -59,7 +59,7 @@ def test_a_pattern_of_several_files_is_refused_and_of_one_is_read(tmp_path):
     assert read_word_vectors(str(tmp_path / "*1.txt")).words == ["a"]
 
 
-def test_words_with_spaces_and_those_that_are_there_twice_are_left_out(read, log):
+def test_words_with_spaces_and_repeated_words_are_skipped(read, log):
     vectors = read("a 1 2\n. . . 3 4\na 5 6\nb\N{NO-BREAK SPACE}c 7 8\nd 9 10\n")
     assert vectors.words == ["a", "d"]
     assert vectors.values.tolist() == [[1, 2], [9, 10]]
@@ -80,6 +80,6 @@ def test_words_with_spaces_and_those_that_are_there_twice_are_left_out(read, log
         (b"2 4\nab \x00\x01\x80?\x00\x00\n", "line 2"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(read, text, message):
+def test_an_error_names_the_line(read, text, message):
     with pytest.raises(ValueError, match=message):
         read(text)

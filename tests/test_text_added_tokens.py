@@ -39,7 +39,7 @@ def tokenize(text, *tokens, **options):
         (AddedToken("ab", normalized=False), "AB ab", ["a", "##b", "ab"]),
     ],
 )  # fmt: skip
-def test_an_added_token_stays_whole(token, text, pieces):
+def test_an_added_token_is_not_split(token, text, pieces):
     assert tokenize(text, token) == pieces
 
 
@@ -126,7 +126,7 @@ def test_word_characters_and_spaces_are_those_of_unicode():
 @pytest.mark.parametrize(
     "values", [{}, {"content": ""}, {"content": 3}, {"content": "a", "lstrip": "no"}]
 )
-def test_what_is_no_added_token_is_named(values):
+def test_a_wrong_added_token_is_named(values):
     with pytest.raises(ValueError, match=r"An added token must have text as `content`.*Received"):
         AddedToken.from_dict(values)
 
@@ -150,7 +150,7 @@ def test_cleaning_twice_is_cleaning_once():
             assert basic.tokenize(basic.normalize(char)) == basic.tokenize(char)
 
 
-def test_marks_that_are_left_keep_their_places():
+def test_remaining_marks_keep_their_order():
     # What stood between them is dropped; to clean once more would change their order.
     text = "c\u302e\U000e01e5\U0001d165"
     vocab = {**VOCAB, "##\u302e": 90, "##\U0001d165": 91}

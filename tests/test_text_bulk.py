@@ -44,12 +44,12 @@ def test_many_lines_have_the_ids_of_each(tokenizer, lines):
     assert at_once(tokenizer, lines) == line_by_line(tokenizer, lines)
 
 
-def test_each_byte_counts_as_it_does_in_a_line_alone(tokenizer):
+def test_each_byte_is_tokenized_as_in_a_single_line(tokenizer):
     lines = [f"the{chr(code)}cat{chr(code)}" for code in range(256)]
     assert at_once(tokenizer, lines) == line_by_line(tokenizer, lines)
 
 
-def test_words_are_the_same_only_if_all_of_their_bytes_are():
+def test_equal_words_have_equal_bytes():
     words = ["abcdefgh", "abcdefg", "abcdefghi", "abcdefghj", "h", "abcdefgh"]
     words += ["abcdefgh" + word for word in words] + ["a" * 17, "a" * 16, "a" * 17, "a" * 16 + "b"]
     vocab = {word: number for number, word in enumerate(["[UNK]", *dict.fromkeys(words)])}
@@ -59,7 +59,7 @@ def test_words_are_the_same_only_if_all_of_their_bytes_are():
     assert counts == [len(words)] + [1] * len(words)
 
 
-def test_added_tokens_stay_whole(tokenizer):
+def test_added_tokens_are_not_split(tokenizer):
     added = tokenization.FullTokenizer(VOCAB, added_tokens=[AddedToken("<the>")])
     lines = ["a <the> cat", "<the>", "the"]
     assert at_once(added, lines) == line_by_line(added, lines)

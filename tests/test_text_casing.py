@@ -33,12 +33,12 @@ CHINESE = [*SPECIAL, *map(chr, range(0x4E00, 0x8E00))]
         ([], None),
     ],
 )
-def test_casing_is_told_where_it_is_sure(vocab, is_cased):
+def test_casing_is_found_where_it_is_certain(vocab, is_cased):
     assert find_casing(vocab) is is_cased
 
 
 @pytest.mark.parametrize(("vocab", "kind"), [(UNCASED, "an uncased"), (CASED, "a cased")])
-def test_a_flag_that_contradicts_the_vocabulary_is_told(vocab, kind, log):
+def test_a_flag_that_contradicts_the_vocabulary_is_a_warning(vocab, kind, log):
     warn_of_casing(vocab, "v.txt", vocab is UNCASED)
     assert log.messages == []
     warn_of_casing(vocab, "v.txt", vocab is CASED)

@@ -34,12 +34,12 @@ def test_a_vocabulary_may_have_fewer_tokens_than_the_model_has_rows(size, rows, 
         (30522, 28996, "must have at most 28996 tokens.*'v.txt' has 30522"),
     ],
 )
-def test_a_vocabulary_that_cannot_be_that_of_the_model_is_an_error(size, rows, message):
+def test_a_vocabulary_of_another_model_is_an_error(size, rows, message):
     with pytest.raises(ValueError, match=message):
         check_size(size, rows, WHAT, "v.txt")
 
 
-def test_a_given_vocabulary_may_only_be_made_of_that_of_the_model(log):
+def test_a_given_vocabulary_may_only_extend_the_one_of_the_model(log):
     own = {token: number for number, token in enumerate(["[PAD]", "[unused1]", "a", "b", "c"])}
     check_same(own, WHAT, "v.txt", own=own, own_file="o.txt")
     assert not log.messages
