@@ -40,9 +40,9 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 746,
-    "bert.commands": 3085,
+    "bert.commands": 3080,
     "bert.export": 1459,
-    "bert.files": 4867,
+    "bert.files": 4866,
     "bert.inspection": 509,
     "bert.models": 3329,
     "bert.network": 929,
@@ -52,7 +52,7 @@ BUDGETS = {
     "bert.runs": 4120,
     "bert.scale": 2967,
     "bert.serving": 1801,
-    "bert.tasks": 10116,
+    "bert.tasks": 10121,
     "bert.text": 957,
     "bert.training": 4130,
     "bert.weights": 3699,
