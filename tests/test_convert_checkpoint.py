@@ -395,16 +395,14 @@ def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_pat
         ({"vocab_file": str(ROOT / "sample/vocab.txt")}, "vocab_file` must"),
     ],
 )
-def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path, changes, message):
+def test_impossible_conversions_are_refused_and_leave_nothing(tmp_path, changes, message):
     settings = {"input": str(GOLDEN), "output": str(tmp_path / "out"), "format": "tf", **changes}
     with pytest.raises((ValueError, OSError), match=message):
         convert_checkpoint.run(convert_checkpoint.Settings(**settings))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_a_vocabulary_is_only_written_where_it_is_asked_for(
-    tmp_path, still_config, tensors
-):
+def test_a_folder_without_a_vocabulary_is_only_written_on_request(tmp_path, still_config, tensors):
     source = save(tmp_path / "tf", tensors, still_config)
     (source / "vocab.txt").unlink()
     with pytest.raises(ValueError, match=r"vocab_file` must be given.*`without_vocabulary`"):

@@ -46,7 +46,7 @@ for name, kind in kinds.items():
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [*exhaustive(("float32", 1e-5)), ("bfloat16", 0.03)]
 )
-def test_kept_weights_give_what_the_model_gives(dtype, tolerance):
+def test_frozen_weights_give_the_outputs_of_the_model(dtype, tolerance):
     code = MODELS.format(dtype=dtype, tolerance=tolerance)
     found = fork_python("-c", code, **{VARIABLE: "1"})
     assert found.stdout.split() == ["classifier", "tags", "spans", "tokens"], found.stderr

@@ -98,7 +98,7 @@ def convert(folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_of_transformers_answers_as_the_one_it_is_made_of(model_dir, kind, log):
+def test_a_folder_of_transformers_predicts_as_its_source(model_dir, kind, log):
     folder = model_dir(kind)
     model = bert.load(str(folder))
     expected = model.predict(INPUTS[kind])
@@ -130,7 +130,7 @@ def test_a_named_task_does_not_give_outputs_the_names_of_others(model_dir, log):
     assert bert.load(str(converted), task_name="mnli").task.task.labels[0] == "contradiction"
 
 
-def test_a_question_may_have_no_answer_where_that_is_told(model_dir, tmp_path, log):
+def test_a_question_may_have_no_answer_on_request(model_dir, tmp_path, log):
     converted, asked = convert(model_dir("question_answering")), INPUTS["question_answering"][:1]
     (converted / "task.json").unlink()
     [always] = bert.load(str(converted)).predict(asked)
@@ -160,7 +160,7 @@ def test_a_question_may_have_no_answer_where_that_is_told(model_dir, tmp_path, l
 
 
 @pytest.mark.parametrize("has_task", [True, False])
-def test_what_is_told_of_questions_counts_or_is_refused(model_dir, has_task):
+def test_options_of_questions_apply_or_are_refused(model_dir, has_task):
     # A number of NumPy, as scores have them, is a number.
     told = Overrides(version_2_with_negative=True, null_score_diff_threshold=np.float64(-2))
     path, others = model_dir("question_answering"), model_dir("classification")
@@ -199,7 +199,7 @@ def original(model_dir):
     return left
 
 
-def test_what_the_original_left_unsaid_is_told(original):
+def test_options_complete_a_folder_of_the_original(original):
     folder = original.parent / "classification"
     expected = bert.load(str(folder)).predict(INPUTS["classification"])
     files = {"bert_config_file": str(folder / "bert_config.json")}
@@ -221,7 +221,7 @@ def test_what_the_original_left_unsaid_is_told(original):
         )
 
 
-def test_all_that_must_be_told_is_asked_for_at_once(original):
+def test_all_missing_options_are_named_at_once(original):
     folder = original.parent / "classification"
     with pytest.raises(ValueError, match="bert_config_file` must be given"):
         predict.load(str(original))
@@ -235,7 +235,7 @@ def test_all_that_must_be_told_is_asked_for_at_once(original):
 
 
 @pytest.mark.parametrize("load", [bert.load, predict.load])
-def test_an_argument_that_is_not_known_is_that_of_what_was_called(load):
+def test_an_unknown_argument_is_an_error_of_the_called_function(load):
     with pytest.raises(TypeError, match=r"^load.*\(\) got an unexpected .* 'nonsense'"):
         load("out", nonsense=1)
 
@@ -255,7 +255,7 @@ def test_a_pre_trained_model_is_no_model_to_predict_with(original):
 
 
 @pytest.mark.parametrize("ending", ["jsonl", *exhaustive("csv")])
-def test_the_columns_of_swag_are_asked_as_they_are(model_dir, tmp_path, ending):
+def test_the_columns_of_swag_are_inputs(model_dir, tmp_path, ending):
     row = {"": "0", "sent1": "red", "sent2": "A", "ending0": "round", "ending1": "blue square"}
     other = {**row, "": "1", "sent1": "green"}
     if ending == "csv":
@@ -278,7 +278,7 @@ def test_the_columns_of_swag_are_asked_as_they_are(model_dir, tmp_path, ending):
 
 
 @pytest.mark.exhaustive
-def test_what_is_no_choice_is_told_in_a_line_by_an_export_too(model_dir, tmp_path):
+def test_an_export_names_malformed_choices_in_one_line(model_dir, tmp_path):
     folder = model_dir("multiple_choice")
     model = bert.load(str(folder))
     model.task.export(str(folder / "saved_model"), model.model)
@@ -385,7 +385,7 @@ def test_words_are_written_to_tables(model_dir, tmp_path, ending):
         ),
     ],
 )
-def test_labels_that_do_not_exclude_each_other_are_told_by_their_numbers(
+def test_a_multi_label_export_is_recognized_by_its_probabilities(
     model_dir, tmp_path, bias, task_type, label
 ):
     folder = ModelFolder(str(model_dir("classification")))
@@ -403,7 +403,7 @@ def test_labels_that_do_not_exclude_each_other_are_told_by_their_numbers(
     assert answer == label
 
 
-def test_an_export_with_operations_of_others_says_what_to_install(tmp_path, monkeypatch):
+def test_an_export_with_unknown_operations_says_what_to_install(tmp_path, monkeypatch):
     module, path = tf.Module(), tmp_path / "saved_model.pb"
     text = tf.TensorSpec([None], tf.string, name="text")
 
@@ -423,7 +423,7 @@ def test_an_export_with_operations_of_others_says_what_to_install(tmp_path, monk
 
 
 @pytest.mark.parametrize("listed", [{"a": 1}, [[1]], [3], "BertModel", [], None])
-def test_what_does_not_name_an_architecture_is_passed_over(tmp_path, listed):
+def test_an_unknown_architecture_in_a_file_is_ignored(tmp_path, listed):
     folder = save_model("labels", tmp_path / "model")
     (tmp_path / "model/config.json").write_text(json.dumps({"architectures": listed}))
     (tmp_path / "model/task.json").unlink()

@@ -42,7 +42,7 @@ def pretrained(released):
     return bert.load(str(released))
 
 
-def test_a_released_checkpoint_is_loaded_and_its_casing_told(released, log):
+def test_a_released_checkpoint_is_loaded_and_its_casing_logged(released, log):
     model = bert.load(str(released))
     assert isinstance(model, PretrainedModel)
     assert "whether the model is uncased: it is taken for uncased" in log.text
@@ -185,7 +185,7 @@ def test_words_are_the_means_of_their_pieces(pretrained):
 @pytest.mark.exhaustive
 # Keras' own, when it saves.
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_keras_trains_a_model_on_top_and_keeps_it(released, tmp_path):
+def test_keras_trains_and_saves_a_model_on_top(released, tmp_path):
     """As in a notebook: load, encode, train with `fit`, save and load."""
     model = bert.load(str(released))
     texts, labels = ["the end", "it was", "the other end", "was it"] * 4, np.array([1, 0, 1, 0] * 4)
@@ -209,7 +209,7 @@ def test_keras_trains_a_model_on_top_and_keeps_it(released, tmp_path):
     again.fit(inputs, labels, verbose=0)
 
 
-def test_an_encoder_alone_encodes_and_tells_no_tokens(pretrained, released, tmp_path):
+def test_an_encoder_without_heads_encodes_and_predicts_no_tokens(pretrained, released, tmp_path):
     for name in ("bert_config.json", "vocab.txt"):
         (tmp_path / name).write_bytes((released / name).read_bytes())
     tensors = Stored.open(str(released)).read()
@@ -262,7 +262,7 @@ def test_a_fine_tuned_folder_answers(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_what_a_folder_says_of_its_tokenizer_goes_on(tmp_path):
+def test_the_options_of_a_tokenizer_are_passed_on(tmp_path):
     """From pre-training to fine-tuning, prediction, export and conversion, there and back."""
     classifier_runs.write_task(tmp_path, lambda color: color, count=8)
     make = classifier_runs.settings_in(tmp_path)
@@ -314,7 +314,7 @@ def test_a_name_of_a_cased_release_is_not_lower_cased(released, tmp_path):
     )
 
 
-def test_a_length_told_of_a_pre_trained_model_cuts_what_is_encoded(pretrained, released):
+def test_a_length_truncates_the_texts_that_a_pre_trained_model_encodes(pretrained, released):
     told = bert.load(str(released), max_seq_length=8)
     texts = ["the end of it was the other end of it", "the end"]
     cut = pretrained.encode(texts, max_seq_length=8)
@@ -330,14 +330,14 @@ def test_a_length_told_of_a_pre_trained_model_cuts_what_is_encoded(pretrained, r
 
 
 @pytest.mark.parametrize("told", [{"task_name": "mrpc"}, {"labels": "a,b"}, {"is_pair": False}])
-def test_what_would_say_nothing_of_a_pre_trained_model_is_refused(released, told):
+def test_options_without_effect_on_a_pre_trained_model_are_refused(released, told):
     [name] = told
     with pytest.raises(ValueError, match=f"^`{name}` must not be given for .* only pre-trained"):
         bert.load(str(released), do_lower_case=True, **told)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
-def test_a_text_is_answered_as_it_is_alone(batch_size):
+def test_an_answer_does_not_depend_on_the_batch(batch_size):
     """However long the others are with which it goes through the model."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"]
     config = modeling.BertConfig(

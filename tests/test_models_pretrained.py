@@ -109,7 +109,7 @@ def test_a_model_of_one_segment_takes_no_pairs(model):
         model.read("the ||| cat", "here")
 
 
-def test_a_pair_follows_as_the_head_of_pre_training_tells(model):
+def test_a_pair_is_scored_by_the_next_sentence_head(model):
     pairs = [model.read(text) for text in ("cats ||| the mat .", "the ||| cat", "on ||| the mats")]
     chances = model.next_sentence(pairs)
     for text, chance in zip(pairs, chances, strict=True):

@@ -27,7 +27,7 @@ def test_the_nearest_are_those_of_a_full_sort_in_blocks_of_any_size(
     assert same.tolist() == [[20, 30]]
 
 
-def test_all_are_found_where_more_are_asked_for_and_zeros_are_near_to_nothing():
+def test_fewer_vectors_than_requested_are_found_and_zeros_are_near_nothing():
     scores, numbers = Index(np.array([[0, 0], [1, 1]], np.float32), center=False).nearest(
         np.array([[2, 2]], np.float32), 9
     )

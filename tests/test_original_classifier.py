@@ -207,7 +207,7 @@ def test_features_are_those_of_classification(tokenizer, a, b, label, max_seq_le
     assert features.is_real_example is True
 
 
-def test_a_tokenizer_of_ones_own_serves(tokenizer):
+def test_any_tokenizer_with_the_methods_works(tokenizer):
     class Letters:
         def tokenize(self, text):
             return list(text)
@@ -441,7 +441,7 @@ class MovieReviews(run_classifier.DataProcessor):
         }.values()
 
 
-def test_a_processor_of_ones_own_leads_to_a_trained_model(tmp_path, tokenizer, golden_config):
+def test_a_user_defined_processor_trains_a_model(tmp_path, tokenizer, golden_config):
     rows = [[f"{word} book", str(n)] for n, word in enumerate(["never", "always"])] * 4
     write_rows(tmp_path / "train.tsv", [["sentence", "polarity"], *rows])
     processor = MovieReviews()
@@ -684,7 +684,7 @@ class Grades(run_classifier.MrpcProcessor):
         return ["worse", "same", "better"]
 
 
-def test_a_subclass_of_a_processor_may_have_labels_of_its_own(tmp_path):
+def test_a_subclass_of_a_processor_may_define_its_labels(tmp_path):
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     for name, label in (("train", "same"), ("dev", "better"), ("test", "0")):
         (tmp_path / f"{name}.tsv").write_text(f"{header}{label}\t1\t2\tthe old\tthe man\n")
@@ -718,7 +718,7 @@ class Quoted(run_classifier.MnliProcessor):
         return super()._read_tsv(input_file, quotechar='"')
 
 
-def test_a_subclass_of_a_processor_may_have_steps_of_its_own(tmp_path):
+def test_a_subclass_of_a_processor_may_override_its_steps(tmp_path):
     for split in ("train", "dev", "test"):
         write_rows(tmp_path / f"{split}.tsv", [[f"{split} a", "0"], ["b", "1"]])
     assert read_all(Upper(), tmp_path) == [

@@ -127,7 +127,7 @@ def test_models_without_a_scope_have_variables_of_their_own(tiny_config):
 
 
 @pytest.mark.usefixtures("graph")
-def test_every_run_of_a_session_drops_out_anew(tiny_config):
+def test_each_run_of_a_session_draws_a_dropout_mask(tiny_config):
     examples = make_examples(tiny_config, 2)
     tensors = placeholders()
     with v1.variable_scope("", reuse=v1.AUTO_REUSE):
@@ -152,7 +152,7 @@ def test_every_run_of_a_session_drops_out_anew(tiny_config):
 
 
 @pytest.mark.usefixtures("graph")
-def test_layers_of_keras_drop_out_anew_in_every_run_too(tiny_config):
+def test_keras_layers_draw_a_dropout_mask_in_each_run(tiny_config):
     examples = make_examples(tiny_config, 2)
     inputs = {name: tf.constant(examples[name]) for name in NAMES}
     output = modeling.BertModel(tiny_config)(inputs, training=True)["sequence_output"]
@@ -342,7 +342,7 @@ def test_learning_rate_may_be_a_tensor_or_a_schedule():
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_step_of_ones_own_and_scales_of_layers_decide_on_the_rate():
+def test_a_given_step_and_the_scales_of_layers_set_the_rate():
     step = v1.get_variable("my_step", initializer=4, trainable=False)
     optimizer = optimization.AdamWeightDecayOptimizer(lambda step: 0.1 * tf.cast(step, tf.float32))
     optimizer.learning_rate_scales = {"scope/scaled": 0.5}
@@ -367,7 +367,7 @@ def test_a_loss_that_is_eager_is_refused():
 
 
 @pytest.mark.usefixtures("graph")
-def test_a_classifier_of_ones_own_learns(tiny_config):
+def test_a_user_defined_classifier_learns(tiny_config):
     """As in any script that was made of run_classifier.py."""
     v1.set_random_seed(1)
     tensors = placeholders()

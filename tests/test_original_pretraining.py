@@ -194,7 +194,7 @@ def test_training_follows_the_original(config):
     assert model_fn.trainer.step == 10
 
 
-def test_batches_are_whole_and_as_written(tmp_path, tiny_config):
+def test_batches_are_full_and_as_written(tmp_path, tiny_config):
     examples = make_examples(tiny_config, 7)
     path = write_examples(tmp_path / "records", examples)
     input_fn = run_pretraining.input_fn_builder([path], 12, 3, False)
@@ -238,7 +238,7 @@ def test_a_record_is_decoded_into_small_integers(tmp_path, tiny_config):
         ("eval", ("next_sentence_labels",), r"must have \['next_sentence_labels'\]"),
     ],
 )
-def test_what_it_cannot_do_is_said(tiny_config, mode, without, message):
+def test_unsupported_modes_are_named(tiny_config, mode, without, message):
     model_fn = model_fn_of(tiny_config, init_checkpoint=None)
     batch = {k: v for k, v in make_examples(tiny_config, 2).items() if k not in without}
     with pytest.raises(ValueError, match=message):

@@ -14,7 +14,7 @@ def vocab_file(tmp_path):
     return str(path)
 
 
-def test_the_whole_way_from_text_to_ids(vocab_file):
+def test_texts_become_ids_as_in_the_original(vocab_file):
     tokenizer = tokenization.FullTokenizer(vocab_file)
     tokens = tokenizer.tokenize("UNr\u00e9adable,books")
     assert tokens == ["un", "##read", "##able", ",", "book", "##s"]

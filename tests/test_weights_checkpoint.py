@@ -213,7 +213,7 @@ def test_the_first_format_of_tensorflow_is_read(tmp_path, golden_variables, vers
 
 
 @pytest.mark.parametrize("where", [0, 0.001, 0.3, 0.9, 0.999, None])
-def test_damage_to_the_first_format_is_told(tmp_path, version_1, where):
+def test_damage_to_the_first_format_is_an_error(tmp_path, version_1, where):
     data = bytearray((version_1 / "bert_model.ckpt").read_bytes())
     if where is None:
         del data[len(data) // 2 :]
@@ -232,7 +232,7 @@ EMPTY = bytes.fromhex(
 )
 
 
-def test_a_list_goes_on_past_a_file_of_the_first_format_without_variables(tmp_path, version_1):
+def test_a_listed_file_of_the_first_format_without_variables_is_skipped(tmp_path, version_1):
     (tmp_path / "model.ckpt-2").write_bytes(EMPTY)
     listed = tmp_path / "checkpoint"
     listed.write_text('model_checkpoint_path: "model.ckpt-2"\n')
@@ -415,7 +415,7 @@ def test_fit_is_checked_without_reading_weights(tmp_path, tiny_config):
         checkpoint.Stored.open(prefix, "model").check_fit(change(tiny_config, vocab_size=30))
 
 
-def test_pooler_may_be_lacking_where_it_is_trained_or_not_used(tmp_path, tiny_config, log):
+def test_a_missing_pooler_is_accepted_where_it_is_trained_or_unused(tmp_path, tiny_config, log):
     prefix = str(tmp_path / "model.ckpt")
     head = {
         "cls/squad/output_weights": np.ones((2, 8), np.float32),
@@ -492,7 +492,7 @@ def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):
     assert_same(values_of(state), stored)
 
 
-def test_only_the_latest_checkpoints_are_kept(tmp_path, trainer):
+def test_checkpoints_beyond_the_maximum_are_removed(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=2)
     for step in (1, 9, 10, 11, 100):
         checkpoints.save(trainer.state(), step)
@@ -507,7 +507,7 @@ def test_only_the_latest_checkpoints_are_kept(tmp_path, trainer):
     assert checkpoint.Stored.open(str(tmp_path)).prefix == checkpoints.latest()
 
 
-def test_zero_keeps_all_checkpoints(tmp_path, trainer):
+def test_no_checkpoint_is_removed_with_a_maximum_of_zero(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=0)
     for step in range(7):
         checkpoints.save(trainer.state(), step)
@@ -526,7 +526,7 @@ def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
     assert checkpoint.Stored.open(str(folder)).prefix == str(folder / "model.ckpt-2")
 
 
-def test_checkpoint_file_that_lies_is_named(tmp_path, trainer):
+def test_a_list_of_missing_checkpoints_is_an_error(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 1)
     os.remove(tmp_path / "model.ckpt-1.index")
@@ -558,7 +558,7 @@ def test_a_list_that_is_lost_or_damaged_is_not_needed(tmp_path, trainer, damage)
     assert names == ["model.ckpt-10", "model.ckpt-11"]
 
 
-def test_a_list_that_was_edited_goes_before_what_is_found(tmp_path, trainer):
+def test_an_edited_list_precedes_other_checkpoints(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     for step in (1, 2, 3):
         checkpoints.save(trainer.state(), step)
@@ -599,7 +599,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_latest_sound_one(
     assert checkpoints.resume(state) == 3
 
 
-def test_where_no_checkpoint_is_whole_the_run_does_not_begin_anew(tmp_path, trainer):
+def test_a_run_without_a_sound_checkpoint_does_not_start_over(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     for step in (1, 2):
         checkpoints.save(trainer.state(), step)
@@ -622,7 +622,7 @@ KINDS = ("float32", "float16", "float64", "bfloat16")
         *itertools.product([3e38], ["float32", "bfloat16"]),
     ],
 )
-def test_what_is_not_finite_is_neither_saved_nor_read(tmp_path, value, dtype):
+def test_numbers_that_are_not_finite_are_neither_saved_nor_read(tmp_path, value, dtype):
     prefix = str(tmp_path / "model.ckpt-1")
     tensors = {
         "steps": np.full(3, 7),
@@ -790,7 +790,7 @@ def test_a_checkpoint_that_is_listed_again_is_not_removed(tmp_path, trainer, mon
     assert not any("going" in name for name in owned.read_names(str(tmp_path)))
 
 
-def test_links_are_removed_and_never_what_they_lead_to(tmp_path, trainer):
+def test_links_are_removed_and_their_targets_are_not(tmp_path, trainer):
     disk, folder = tmp_path / "disk", tmp_path / "run"
     for each in (disk, folder):
         each.mkdir()
@@ -852,9 +852,7 @@ class _DiesAt:
 
 @pytest.mark.parametrize("again", [True, *exhaustive(False)])
 @pytest.mark.parametrize("after", [False, True])
-def test_save_that_dies_anywhere_leaves_a_whole_checkpoint(
-    tmp_path, monkeypatch, trainer, after, again
-):
+def test_a_killed_save_leaves_a_complete_checkpoint(tmp_path, monkeypatch, trainer, after, again):
     """`again`: the checkpoint that is written has been there already, unlisted or not."""
     state = trainer.state()
     outcomes = []
@@ -893,7 +891,7 @@ def test_save_that_dies_anywhere_leaves_a_whole_checkpoint(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_loss_of_power_leaves_a_whole_checkpoint(tmp_path, monkeypatch, trainer, again):
+def test_a_loss_of_power_leaves_a_complete_checkpoint(tmp_path, monkeypatch, trainer, again):
     """`again`: the checkpoint that is written has been there already."""
     state = trainer.state()
     folder = tmp_path / "run"
@@ -950,7 +948,7 @@ def test_output_folder_that_cannot_be_written_is_named(tmp_path, place):
     assert place in str(caught.value)
 
 
-def test_every_flipped_bit_of_an_index_is_told_in_a_line_or_does_no_harm(tmp_path):
+def test_a_flipped_bit_of_an_index_is_an_error_of_one_line_or_harmless(tmp_path):
     """Some make TensorFlow raise an `IndexError`, which is no error of this program's user."""
     prefix = str(tmp_path / "model.ckpt")
     tensors = {f"{name}/x": np.arange(9.0, dtype=np.float32) for name in ("a", "b")}

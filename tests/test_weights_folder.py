@@ -48,7 +48,7 @@ def test_files_come_from_the_folder_of_the_checkpoint(folder, log):
     assert complete(init_checkpoint=str(folder / "model.safetensors")).vocab_file
 
 
-def test_what_is_given_stays(folder, log):
+def test_given_options_override_the_folder(folder, log):
     settings = complete(init_checkpoint=str(folder), bert_config_file="a", vocab_file="b")
     assert (settings.bert_config_file, settings.vocab_file) == ("a", "b")
     assert log.messages == []
@@ -96,7 +96,7 @@ def test_other_activations_are_the_same_in_all_forms(tmp_path, encoder, tiny_con
     assert ModelFolder.open(str(tmp_path)).config == change(tiny_config, hidden_act=ours)
 
 
-def test_the_vocabulary_tells_its_casing(tmp_path, tiny_config, log):
+def test_the_casing_is_found_in_the_vocabulary(tmp_path, tiny_config, log):
     words = [f"Word{number}" for number in range(200)]
     (tmp_path / "vocab.txt").write_text("\n".join(["[UNK]", "[CLS]", "[SEP]", *words]))
     config = change(tiny_config, vocab_size=203)
@@ -125,14 +125,14 @@ def test_tokenizer_json_takes_the_place_of_a_missing_vocabulary(folder):
         ("vocab.txt", "`vocab_file` must be given, .* neither 'vocab.txt' nor 'tokenizer.json'"),
     ],
 )
-def test_a_missing_file_is_asked_for_by_its_flag(folder, name, message):
+def test_a_missing_file_is_an_error_of_its_option(folder, name, message):
     (folder / name).unlink()
     with pytest.raises(ValueError, match=message) as caught:
         complete(init_checkpoint=str(folder))
     assert str(folder) in str(caught.value)
 
 
-def test_without_any_weights_the_files_are_asked_for():
+def test_without_weights_the_files_must_be_given():
     with pytest.raises(ValueError, match=r"`bert_config_file` must be given.*'nowhere'"):
         complete()
 
@@ -218,7 +218,7 @@ def test_added_tokens_are_those_of_the_folder(words, folder):
     assert source.vocabulary.decode().splitlines() == WORDS
 
 
-def test_added_tokens_keep_their_numbers(words, folder):
+def test_added_tokens_have_their_ids(words, folder):
     config = {"added_tokens_decoder": {str(len(WORDS) + 5): E1}}
     words("<e1>", tokenizer_config=config)
     tokenizer = complete(init_checkpoint=str(folder)).load_tokenizer()
@@ -258,7 +258,7 @@ def test_a_tokenizer_of_another_kind_is_refused_by_its_name(words, key, value):
         words("a", tokenizer_config={key: value})
 
 
-def test_a_tokenizer_of_another_kind_is_known_by_any_of_its_files(words, folder):
+def test_a_tokenizer_of_another_kind_is_recognized_by_any_file(words, folder):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "tokenizer_class": "MyTokenizer"}))
     with pytest.raises(ValueError, match=r"config.json' has `tokenizer_class` 'MyTokenizer'"):
@@ -267,7 +267,7 @@ def test_a_tokenizer_of_another_kind_is_known_by_any_of_its_files(words, folder)
     assert words("a", tokenizer_config={"tokenizer_class": "BertTokenizer"}) == ["a"]
 
 
-def test_a_tokenizer_is_made_of_what_was_kept_of_it(words, folder):
+def test_a_tokenizer_is_restored_from_its_options(words, folder):
     config = {"strip_accents": False, "added_tokens_decoder": {"11": E1, "3": {"content": "a"}}}
     words("a", tokenizer_config=config)
     source = complete(init_checkpoint=str(folder))
@@ -298,7 +298,7 @@ def test_labels_in_another_order_than_the_outputs_are_refused(folder):
         ModelFolder.open(str(folder)).check_labels(["bad", "good"])
 
 
-def test_labels_of_other_names_are_told(folder, log):
+def test_other_labels_are_logged(folder, log):
     name_labels(folder, "POSITIVE", "NEGATIVE")
     ModelFolder.open(str(folder)).check_labels(["1", "0"])
     assert log.messages[-1].endswith("Taken are: POSITIVE as 1, NEGATIVE as 0.")
@@ -331,7 +331,7 @@ def test_a_vocabulary_must_fit_the_model(tmp_path, tiny_config, log):
         load(5, "[MASK]")
 
 
-def test_two_segments_are_asked_for_by_their_use(tiny_config):
+def test_an_input_of_two_segments_needs_two_segment_types(tiny_config):
     require_segments(tiny_config, "a text and its ending")
     with pytest.raises(ValueError, match=r"at least 2, for pairs of texts\. Received 1\."):
         require_segments(change(tiny_config, type_vocab_size=1), "pairs of texts")
@@ -346,7 +346,7 @@ def test_casing_is_as_given_or_as_the_folder_says_or_unknown(folder):
         ModelFolder.open(str(folder), do_lower_case=True)
 
 
-def test_the_name_of_a_released_model_tells_its_casing(folder):
+def test_the_casing_is_found_in_the_name_of_a_released_model(folder):
     released = folder.rename(folder.parent / "cased_L-12_H-768_A-12")
     ModelFolder.open(str(released), do_lower_case=False)
     with pytest.raises(ValueError, match="`do_lower_case` must be False for the cased model"):
@@ -356,7 +356,7 @@ def test_the_name_of_a_released_model_tells_its_casing(folder):
 # A run's own folder.
 
 
-def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
+def test_another_configuration_is_refused_in_an_output_folder(tmp_path, tiny_config):
     folder = str(tmp_path / "run")
     run = ModelFolder(folder)
     run.check_same(tiny_config)
@@ -375,7 +375,7 @@ def test_output_folder_keeps_its_configuration(tmp_path, tiny_config):
 TASK = {"kind": "classification", "do_lower_case": False, "task": {"labels": ("no", "yes")}}
 
 
-def test_what_is_kept_is_read_again(tmp_path, tiny_config):
+def test_the_files_of_a_model_are_read_as_written(tmp_path, tiny_config):
     ModelFolder(str(tmp_path)).save(tiny_config, b"[UNK]\n[CLS]\n[SEP]\nA\n", TASK)
     folder = ModelFolder(str(tmp_path), "model_dir")
     assert folder.read_task().items() > json.loads(json.dumps(TASK)).items()
@@ -389,7 +389,7 @@ def test_what_is_kept_is_read_again(tmp_path, tiny_config):
     assert folder.find_weights().prefix == folder.stored.prefix
 
 
-def test_a_folder_without_a_task_says_who_makes_one(tmp_path):
+def test_a_folder_without_a_task_names_the_scripts_that_write_one(tmp_path):
     folder = ModelFolder(str(tmp_path), "model_dir")
     assert folder.task == {}
     with pytest.raises(ValueError, match=r"`model_dir` must be the `output_dir` .* no task"):
@@ -411,7 +411,7 @@ def test_a_folder_of_another_task_is_refused(tmp_path, tiny_config):
         run.check_same(tiny_config, b"b", TASK)
 
 
-def test_what_was_kept_is_not_written_again(tmp_path, tiny_config):
+def test_unchanged_files_are_not_written_again(tmp_path, tiny_config):
     """A user's own file of the same content stays theirs."""
     (tmp_path / "vocab.txt").write_bytes(b"a")
     ModelFolder(str(tmp_path)).save(tiny_config, b"a", TASK)
@@ -463,7 +463,7 @@ def test_weights_that_were_not_trained_here_are_not_replaced(
     folder.check_fillable(overwrites=overwrites)
 
 
-def test_what_a_killed_run_was_writing_is_no_weights_of_others(tmp_path):
+def test_partial_files_of_a_killed_run_are_not_foreign_weights(tmp_path):
     """Else the run could not go on. Nor is the index that lies beside records."""
     (tmp_path / "model.ckpt-8.partial.index").write_text("half")
     (tmp_path / ".train.tfrecord.index").write_text("of records")

@@ -150,7 +150,7 @@ def test_only_what_a_model_needs_is_fetched_and_its_bytes_are_the_hubs(ask, serv
     assert not any("pytorch_model.bin" in request for request in server.requests)
 
 
-def test_what_is_in_the_cache_is_not_fetched_again_and_serves_offline(ask, server):
+def test_a_cached_model_is_not_fetched_again_and_loads_offline(ask, server):
     folder = ask()
     server.requests.clear()
     assert ask() == folder
@@ -191,7 +191,7 @@ def test_without_a_network_the_error_says_what_to_download_by_hand(ask, env):
     assert "/google/bert_tiny/tree/main into one folder" in error
 
 
-def test_an_unknown_model_is_told(ask):
+def test_an_unknown_model_is_an_error(ask):
     error = ask("google/bert_huge")
     assert "shows no such model or revision" in error
     assert "'google/bert_huge' is no local path" in error
@@ -249,7 +249,7 @@ def test_without_the_package_the_error_says_so():
         ("", False),
     ],
 )
-def test_names_are_told_from_paths(path, expected):
+def test_names_are_distinguished_from_paths(path, expected):
     assert hub.is_name(path) == expected
 
 
@@ -265,7 +265,7 @@ def test_a_local_path_wins(tmp_path, monkeypatch, made):
     assert not hub.is_name(NAME)
 
 
-def test_what_a_local_folder_lacks_is_not_asked_of_the_hub(tmp_path, monkeypatch):
+def test_files_missing_in_a_local_folder_are_not_fetched(tmp_path, monkeypatch):
     (tmp_path / "runs/my_classifier").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     # It would end in the attempt to fetch it.

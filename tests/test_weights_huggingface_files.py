@@ -55,7 +55,7 @@ def test_other_tokenizers_are_refused(tmp_path, changes, message):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"model": 3}', "[" * 100_000])
-def test_what_is_no_tokenizer_is_named(tmp_path, text):
+def test_a_file_without_a_tokenizer_is_named(tmp_path, text):
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(ValueError, match=r"tokenizer.json', whose `model` has no `vocab`"):
         tokenization.load_vocab(str(tmp_path / "tokenizer.json"))
@@ -99,7 +99,7 @@ def test_absent_keys_have_the_values_of_transformers():
         ({"hidden_size": 9}, "`hidden_size` must be a multiple"),
     ],
 )
-def test_what_is_not_computed_here_is_refused_with_key_and_value(tmp_path, changes, message):
+def test_an_unsupported_configuration_is_refused_with_key_and_value(tmp_path, changes, message):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, **changes}))
     with pytest.raises(ValueError, match=message) as caught:
@@ -123,13 +123,13 @@ def test_labels_without_their_numbers_are_refused(id2label):
         huggingface_files.labels({"id2label": id2label})
 
 
-def test_what_is_not_there_elsewhere_is_told_as_of_a_local_file():
+def test_a_missing_remote_file_is_an_error_like_a_local_one():
     with pytest.raises(FileNotFoundError):
         read_json_object("ram://test_files_huggingface/none.json")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, "9" * 5000])
-def test_what_is_no_object_is_told_in_a_line(tmp_path, text):
+def test_json_without_an_object_is_an_error_of_one_line(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json' must (be JSON|hold a JSON object)"):
         read_json_object(str(tmp_path / "config.json"))
@@ -149,7 +149,7 @@ def test_what_is_no_object_is_told_in_a_line(tmp_path, text):
         {"model": {"vocab": {"[UNK]": [0]}}},
     ],
 )
-def test_a_tokenizer_of_odd_types_is_told_in_a_line(changes):
+def test_a_tokenizer_of_wrong_types_is_an_error_of_one_line(changes):
     whole = {"model": {"type": "WordPiece", "vocab": {"[UNK]": 0}}}
     text = json.dumps({**whole, **changes}).encode()
     for read in (tokenizer_json.read_vocab, tokenizer_json.read_casing):
@@ -158,7 +158,7 @@ def test_a_tokenizer_of_odd_types_is_told_in_a_line(changes):
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, 1.5, 7])
-def test_a_configuration_of_odd_types_is_told_in_a_line(value):
+def test_a_configuration_of_wrong_types_is_an_error_of_one_line(value):
     with pytest.raises(ValueError, match="`hidden_act` must be among"):
         huggingface_config.to_bert({**CONFIG, "hidden_act": value})
     with pytest.raises(ValueError, match="`id2label` must number the labels"):

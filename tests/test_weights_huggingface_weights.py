@@ -108,7 +108,7 @@ def test_every_head_has_its_name(tmp_path, still_config, architecture, model, na
     assert_same(read(folder), tensors)
 
 
-def test_what_is_written_is_read_bit_for_bit(tmp_path, tensors):
+def test_tensors_are_read_as_written_bit_for_bit(tmp_path, tensors):
     tensors["global_step"] = np.asarray(70000, np.int64)
     assert_same(read(write(tmp_path, tensors)), tensors)
 

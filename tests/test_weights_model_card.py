@@ -57,7 +57,7 @@ def read(folder):
     return (folder / "README.md").read_text()
 
 
-def test_a_card_tells_the_model_its_data_scores_and_commands(folder):
+def test_a_card_has_the_model_its_data_scores_and_commands(folder):
     tell(folder, init_checkpoint="google-bert/bert-base-cased", overwrite_output_dir=True)
     card = read(folder)
     head, body = card.removeprefix("---\n").split("\n---\n")
@@ -101,7 +101,7 @@ def test_the_card_of_a_model_of_pairs_asks_for_pairs(folder):
     assert 'model.predict([("A text.", "Another text.")])' in read(folder)
 
 
-def test_what_users_named_is_no_markup(folder):
+def test_names_of_users_are_escaped(folder):
     card = read(folder)
     assert "`good`, `so|so`, ``` ``bad`` # no ```\n" in card
     assert not re.search(r"^# no", card, re.MULTILINE)

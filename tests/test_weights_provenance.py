@@ -45,12 +45,12 @@ def test_the_same_differs_in_nothing(tmp_path):
         ("--teacher", INIT, None, "--teacher is bert_model.ckpt there and absent now"),
     ],
 )
-def test_differences_are_told_by_name(tmp_path, name, before, now, line):
+def test_differences_are_listed_by_name(tmp_path, name, before, now, line):
     begin(tmp_path, {name: before})
     assert provenance.differences(str(tmp_path), {name: now}) == ([line] if line else [])
 
 
-def test_what_is_not_given_again_is_kept(tmp_path):
+def test_initial_weights_need_not_be_given_again(tmp_path):
     begin(tmp_path, {"--init_checkpoint": INIT})
     begin(tmp_path, {"--init_checkpoint": None})
     other = {"--init_checkpoint": {**INIT, "sha256": "b"}}

@@ -117,7 +117,7 @@ def cosines(folder, query=TEXTS[0], **given):
     ("pooling", "is_scaled", "max_seq_length"),
     [("cls", True, 4), ("mean", False, 5), ("max", True, None)],
 )
-def test_what_the_folder_says_is_done_by_all_that_make_vectors(
+def test_all_scripts_that_compute_vectors_follow_the_folder(
     model_dir, log, pooling, is_scaled, max_seq_length
 ):
     plain = {"pooling": pooling, "normalize": is_scaled, "max_seq_length": max_seq_length or 16}
@@ -156,7 +156,7 @@ def test_what_is_given_overrides_the_folder(model_dir):
     )
 
 
-def test_tokens_are_pooled_only_where_that_is_asked_for(model_dir):
+def test_tokens_are_pooled_only_on_request(model_dir):
     """The lines of JSON hold every token, as the original's do."""
     write_modules(model_dir, "cls", ("Transformer", "Pooling", "Normalize"), **length(4))
     out = model_dir.parent / "out.jsonl"
@@ -185,7 +185,7 @@ def test_tokens_are_pooled_only_where_that_is_asked_for(model_dir):
         (None, ("Transformer",), "no module 'Pooling'"),
     ],
 )
-def test_what_is_not_computed_here_is_named(tmp_path, pooling, kinds, named):
+def test_unsupported_modules_are_named(tmp_path, pooling, kinds, named):
     write_modules(tmp_path, pooling, kinds)
     vectors = sentence_transformers.read(str(tmp_path), 16)
     with pytest.raises(ValueError, match=f"`pooling` must be given for this model.*{named}"):
@@ -225,7 +225,7 @@ def test_a_model_with_another_module_is_refused_until_a_pooling_is_given(model_d
         ({"sentence_bert_config.json": {"do_lower_case": True}}, False, "texts in lower case"),
     ],
 )  # fmt: skip
-def test_what_is_done_to_texts_there_is_named(model_dir, log, files, is_uncased, named):
+def test_unsupported_changes_of_texts_are_named(model_dir, log, files, is_uncased, named):
     write_modules(model_dir, "cls", **files)
     (model_dir / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": is_uncased}))
     bert.load(model_dir)

@@ -1,7 +1,6 @@
-"""The names of the original's extract_features.py that the script of today does not need.
+"""Functions of the original's extract_features.py, with its arguments and results.
 
-They keep the original's arguments and results, and are there for code written for it, which finds
-them as `extract_features.<name>`.
+Code written for the original finds these names as `extract_features.<name>`.
 """
 
 import dataclasses
@@ -38,7 +37,7 @@ class InputExample:
 
 @dataclasses.dataclass
 class InputFeatures:
-    """What the model reads of one example; the last three are lists of `seq_length`."""
+    """The model's inputs for one example; the last three are lists of `seq_length`."""
 
     unique_id: int
     tokens: list[str]
@@ -56,7 +55,7 @@ def read_examples(input_file: str) -> list[InputExample]:
 def convert_examples_to_features(
     examples: Iterable[InputExample], seq_length: int, tokenizer: tokenization.FullTokenizer
 ) -> list[InputFeatures]:
-    """Returns the features of each example, cut or padded to `seq_length`; logs the first few."""
+    """Returns the features of each example, truncated or padded to `seq_length`; logs a few."""
     if seq_length < 3:
         raise ValueError(
             "`seq_length` must be at least 3, to hold a token and what surrounds it. Received "
@@ -91,9 +90,9 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> inpu
     """
     input_fn.check_lengths(features, _INPUTS, seq_length)
     arrays = {
-        name: np.array([getattr(each, name) for each in features], np.int32) for name in _INPUTS
+        name: np.array([getattr(row, name) for row in features], np.int32) for name in _INPUTS
     }
-    arrays["unique_ids"] = np.array([each.unique_id for each in features], np.int32)
+    arrays["unique_ids"] = np.array([row.unique_id for row in features], np.int32)
     return input_fn.from_arrays(arrays, is_training=False, drop_remainder=False)
 
 

@@ -1,7 +1,6 @@
-"""The names of the original's run_squad.py that the script of today does not need.
+"""Functions on texts of the original's run_squad.py, with its arguments and results.
 
-They keep the original's arguments and results, and are there for code written for it, which finds
-them as `run_squad.<name>`.
+Code written for the original finds these names as `run_squad.<name>`.
 """
 
 import collections
@@ -27,17 +26,17 @@ class InputFeatures:
     """One window in the original's form.
 
     Attributes:
-      unique_id: Its number among all windows, from 1000000000.
-      example_index: The question's place in the list of examples.
-      doc_span_index: Its number among the question's windows.
-      tokens: Without padding.
-      token_to_orig_map: From the position of a token of the paragraph to the index of its word.
-      token_is_max_context: From such a position to whether no other window shows it better.
+      unique_id: The number of the window among all windows, from 1000000000.
+      example_index: The index of the question in the list of examples.
+      doc_span_index: The number of the window among the question's windows.
+      tokens: Tokens without padding.
+      token_to_orig_map: By position of a token of the paragraph, the index of its word.
+      token_is_max_context: By the same positions, whether no other window has more context.
       input_ids: Padded with 0.
       input_mask: 1 for tokens, 0 for padding.
       segment_ids: 1 for the paragraph, 0 for all else.
-      start_position: For training, the answer's first token; 0 where the window does not hold it.
-      end_position: The last token, likewise.
+      start_position: For training, the answer's first token; 0 where it is not in the window.
+      end_position: For training, the answer's last token; 0 where it is not in the window.
       is_impossible: Whether the question has no answer.
     """
 
@@ -132,12 +131,12 @@ class FeatureWriter:
         self._writer.write(encode_example(values))
 
     def close(self) -> None:
-        """Lets the file appear."""
+        """Completes the file."""
         self._stack.close()
 
 
 class RawResult(NamedTuple):
-    """What the model says of one window: a logit for each position."""
+    """The model's outputs for one window: logits for each position."""
 
     unique_id: int
     start_logits: Sequence[float]
@@ -174,8 +173,8 @@ def write_predictions(  # noqa: PLR0913, PLR0917
     tokenizer = tokenization.BasicTokenizer(do_lower_case)
     windows, rows = _group(len(all_examples), all_features, all_results)
     predictions = [
-        squad_answers.decode_windows(*each, decoding, tokenizer)
-        for each in zip(all_examples, windows, rows, strict=True)
+        squad_answers.decode_windows(*example, decoding, tokenizer)
+        for example in zip(all_examples, windows, rows, strict=True)
     ]
     squad_answers.log_summary(predictions)
     squad_answers.write_answers(
@@ -219,19 +218,19 @@ def _window_of(features: InputFeatures) -> squad_answers.Window:
 def get_final_text(
     pred_text: str, orig_text: str, do_lower_case: bool, *, verbose_logging: bool = False
 ) -> str:
-    """Returns the part of `orig_text` that `pred_text` was made of; all of it if that fails."""
+    """Returns the part of `orig_text` that became `pred_text`; all of it if none is found."""
     split = tokenization.BasicTokenizer(do_lower_case).tokenize
     begin, end = squad_answers.align(pred_text, orig_text, split, verbose_logging=verbose_logging)
     return orig_text[begin:end]
 
 
 def get_best_indexes(logits: Sequence[float], n_best_size: int) -> list[int]:
-    """Returns where the largest logits are, at most so many, the largest first."""
+    """Returns the indexes of the `n_best_size` largest logits, the largest first."""
     return squad_answers.best_places(np.asarray(logits), n_best_size).tolist()
 
 
 def compute_softmax(scores: Sequence[float]) -> list[float]:
-    """Returns the probability of each score; none of none."""
+    """Returns the probability of each score; [] for []."""
     return squad_answers.softmax(scores) if len(scores) else []
 
 
@@ -242,13 +241,13 @@ def improve_answer_span(
     tokenizer: tokenization.FullTokenizer,
     orig_answer_text: str,
 ) -> tuple[int, int]:
-    """Returns the first and last token that are the answer within a span, or else the span.
+    """Returns the first and last token of the answer within a span, or else of the span.
 
     Args:
       doc_tokens: Tokens of the paragraph.
       input_start: First token of the words that hold the answer.
-      input_end: The last one.
-      tokenizer: Made the tokens.
+      input_end: Last token of these words.
+      tokenizer: The tokenizer of the paragraph.
       orig_answer_text: The answer.
     """
     number: collections.defaultdict[str, int] = collections.defaultdict()
@@ -269,7 +268,7 @@ class DocSpan(NamedTuple):
 
 
 def check_is_max_context(doc_spans: Sequence[DocSpan], cur_span_index: int, position: int) -> bool:
-    """Returns whether no other span shows the token at `position` of the paragraph better."""
+    """Returns whether no other span has more context of the token at `position`."""
     scores = [
         float(window_table.context_scores(np.array(position - span.start), span.length))
         if 0 <= position - span.start < span.length

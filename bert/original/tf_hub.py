@@ -20,7 +20,7 @@ def create_model(
     num_labels: int,
     bert_hub_module_handle: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns what `run_classifier.create_model` does, with the encoder of a module.
+    """Returns the results of `run_classifier.create_model` with the encoder of a module.
 
     In a graph of `tf.compat.v1`, the encoder's variables are in the scope `module`, and their
     initializers give the weights of the module.
@@ -34,11 +34,11 @@ def create_model(
         module.stored.check_fit(module.config)
         with tf.compat.v1.variable_scope(None, "module") as scope:
             bert = modeling.BertModel(*inputs, scope="bert")
-        names = {each: f"{scope.name}/{each}" for each in module.stored.shapes}
-        created = {each.name.removesuffix(":0"): each for each in scope.global_variables()}
+        created = {v.name.removesuffix(":0"): v for v in scope.global_variables()}
+        names = {name: f"{scope.name}/{name}" for name in module.stored.shapes}
         tf.compat.v1.train.init_from_checkpoint(
             module.stored.prefix,
-            {each: created[name] for each, name in names.items() if name in created},
+            {name: created[scoped] for name, scoped in names.items() if scoped in created},
         )
     else:
         bert = modeling.BertModel(*inputs)

@@ -45,7 +45,7 @@ _WITHOUT_OWNER = frozenset(
         "bert-large-cased-whole-word-masking-finetuned-squad",
     }
 )
-# How the paths of checkpoints end; a name may as well, but none of a BERT is known to.
+# Endings of the paths of checkpoints; no known name of a BERT has one of them.
 _LOCAL = re.compile(r"\.(?:ckpt(?:-\d+)?|index|meta|safetensors|bin|h5)$")
 
 
@@ -86,7 +86,7 @@ def fetch(name: str, option: str = "init_checkpoint", *, fetches: bool = True) -
         folder = _fetch(model, revision, fetches)
     except OSError as error:
         raise _refusal(model, revision, option, str(error)) from error
-    if not any(os.path.isfile(os.path.join(folder, each)) for each in _WEIGHTS):
+    if not any(os.path.isfile(os.path.join(folder, name)) for name in _WEIGHTS):
         raise OptionError(
             option,
             "name a model with weights as safetensors",

@@ -67,7 +67,7 @@ def from_bert(
       config: Complete, as `BertConfig.to_dict` gives it.
       architecture: Name of the class in transformers.
       labels: Names of the outputs.
-      task_type: That of a classifier, as `task.json` has it.
+      task_type: The type of a classifier, as in `task.json`.
 
     Raises:
       ValueError: where transformers has no such model.
@@ -108,7 +108,7 @@ def check_known(config: Mapping[str, Any]) -> None:
 
 
 def task_type(values: Mapping[str, Any]) -> str | None:
-    """Returns the type of a classifier, as `task.json` has it, where a `config.json` tells it."""
+    """Returns the type of a classifier in the words of `task.json`, None where there is none."""
     kinds = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
     return kinds.get(str(values.get("problem_type")))
 
@@ -140,11 +140,11 @@ def label_keys(names: Sequence[str]) -> dict[str, Any]:
 
 
 def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns how a tokenizer differs from that of the original, {} where it does not.
+    """Returns the options in which a tokenizer differs from the original's, {} for none.
 
     Args:
-      files: By name what `TOKENIZER_CONFIG_FILE`, `TOKENIZER_FILE`, `ADDED_TOKENS_FILE` and
-        `SPECIAL_TOKENS_FILE` hold, {} where there is none.
+      files: By name the contents of `TOKENIZER_CONFIG_FILE`, `TOKENIZER_FILE`, `ADDED_TOKENS_FILE`
+        and `SPECIAL_TOKENS_FILE`, {} for an absent file.
 
     Returns:
       Some of `strip_accents`, `tokenize_chinese_chars` and `added_tokens`, a list of what
@@ -170,7 +170,7 @@ def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     return options
 
 
-# Classes of transformers that cut as BERT's does, or as their `tokenizer.json` says.
+# Classes of transformers that tokenize as BERT's does, or as their `tokenizer.json` says.
 _TOKENIZERS = re.compile(
     r"((Distil|Mobile|Squeeze|Conv|Retri)?Bert|Electra|Lxmert|LayoutLM|DPR\w*|PreTrained|Auto)"
     r"Tokenizer(Fast)?|TokenizersBackend"
@@ -180,10 +180,10 @@ _TOKENIZERS = re.compile(
 def find_other_tokenizer(
     files: Mapping[str, Mapping[str, Any]],
 ) -> tuple[str, str, Any] | None:
-    """Returns what tells that a tokenizer is not BERT's: a key, its file and its value; or None.
+    """Returns the first sign of a tokenizer other than BERT's: a key, its file and its value.
 
     Args:
-      files: As for `read_tokenizer_options`, and likewise `CONFIG_FILE`.
+      files: As for `read_tokenizer_options`, with `CONFIG_FILE`.
     """
     config = files[TOKENIZER_CONFIG_FILE]
     usual = {

@@ -63,8 +63,8 @@ def _load(file: str, folder: ModelFolder, make: Maker, architecture: str | None)
     architecture = architecture or FINE_TUNED.get(folder.task.get("kind", ""))
     num_outputs = _num_outputs(file)
     problem = ""
-    for each in (architecture,) if architecture else _ARCHITECTURES:
-        model = make(each, folder.config, num_outputs)
+    for candidate in (architecture,) if architecture else _ARCHITECTURES:
+        model = make(candidate, folder.config, num_outputs)
         # Keras passes over what a file lacks, with a warning at most.
         for variable in model.weights:
             variable.assign(np.full(variable.shape, np.nan, np.float32))
@@ -78,7 +78,7 @@ def _load(file: str, folder: ModelFolder, make: Maker, architecture: str | None)
         lacking = [v.path for v in model.weights if np.isnan(v.numpy()).any()]
         if not lacking:
             return model
-        problem = problem or f"for {each}, it has no numbers for {lacking[0]!r}."
+        problem = problem or f"for {candidate}, it has no numbers for {lacking[0]!r}."
     raise OptionError(
         "input",
         "hold Keras weights of a model of `make_model`, in the shape of the configuration",

@@ -1,7 +1,7 @@
 """Writes the model card, `README.md` beside the weights: a model's data, scores and use.
 
-The card is made of `task.json`, `run.json` and the files of scores in the folder, and so is the
-same for the same folder; the Hugging Face hub reads its head.
+The card is computed from `task.json`, `run.json` and the files of scores in the folder, and is the
+same for the same folder. The Hugging Face hub reads its head.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from bert.weights.model_files import CONFIG_FILE, TASK_FILE
 CARD_FILE = "README.md"
 # Replaces the folder, which may be anywhere.
 _FOLDER = "my_model"
-# Options that say where and over what a run writes, and nothing of the model.
+# Options of the output folder, which say nothing about the model.
 _OF_THE_FOLDER = ("output_dir", "check", "overwrite_output_dir", "resume_with_changes")
 # The number of labels that are listed at most.
 _LABELS_SHOWN = 50

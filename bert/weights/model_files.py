@@ -125,12 +125,12 @@ def _differences(name: str, there: Any, now: Any) -> list[str]:
             ),
         ]
     if isinstance(there, list) and isinstance(now, list):
-        lost = [each for each in there if each not in now]
-        new = [each for each in now if each not in there]
+        lost = [item for item in there if item not in now]
+        new = [item for item in now if item not in there]
         if not lost and not new:
             return [f"`{name}` is {there!r:.200} there and in another order now"]
         items = (("there", lost), ("now", new))
         return [
-            f"`{name}` has {each!r:.200} only {side}" for side, values in items for each in values
+            f"`{name}` has {item!r:.200} only {side}" for side, values in items for item in values
         ]
     return [f"`{name}` is {there!r} there and {now!r} now"]

@@ -1,4 +1,4 @@
-"""Writes and removes checkpoints: files of tensors by name, which appear whole or not at all."""
+"""Writes and removes checkpoints: files of tensors by name, which appear when complete."""
 
 import errno
 import functools
@@ -79,7 +79,7 @@ def remove_marked(folder: str, but: Collection[str]) -> None:
 
 
 def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> None:
-    """Writes a TF1 checkpoint of these tensors, which appears at `prefix` only when whole.
+    """Writes a TF1 checkpoint of these tensors, which appears at `prefix` when complete.
 
     A loss of power, too, leaves the one that was there, or none, or the new one.
 

@@ -76,7 +76,7 @@ def _output(scope: str, module: str) -> list[Variable]:
 def _layer(scope: str) -> list[Variable]:
     attention = ("self/query", "self/key", "self/value", "output/dense")
     return [
-        *(each for part in attention for each in _dense(f"{scope}/attention/{part}", *_SQUARE)),
+        *(v for part in attention for v in _dense(f"{scope}/attention/{part}", *_SQUARE)),
         *_layer_norm(f"{scope}/attention/output"),
         *_dense(f"{scope}/intermediate/dense", _HIDDEN, _INNER),
         *_dense(f"{scope}/output/dense", _INNER, _HIDDEN),
@@ -106,7 +106,7 @@ _HEADS = (
 def encoder_variables(num_layers: int) -> Table:
     """Returns the variables of an encoder of so many layers, by name."""
     layers = (_layer(f"bert/encoder/layer_{number}") for number in range(num_layers))
-    table = [*_EMBEDDINGS_AND_POOLER, *(each for layer in layers for each in layer)]
+    table = [*_EMBEDDINGS_AND_POOLER, *(variable for layer in layers for variable in layer)]
     return {variable.name: variable for variable in table}
 
 
