@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert.files.inputs import Columns
 from bert.files.weight_names import TASK_FILE
-from bert.models.kinds import KINDS, read_task
+from bert.models.kinds import open_task, read_task
 from bert.models.model import Between, as_list
 from bert.models.model import Inputs as ModelInputs
 from bert.models.options import Overrides
@@ -30,6 +30,7 @@ from bert.tasks.task import (
 from bert.training.lengths import by_length
 from bert.training.validation import check_length
 from bert.weights.folder import ModelFolder
+from bert.weights.huggingface_files import FINE_TUNED
 
 
 class LoadedModel(Encoding):
@@ -154,10 +155,10 @@ def open_fine_tuned(
       ValueError: where files are missing or malformed.
     """
     stored = read_task(folder, overrides)
-    kind = str(stored.get("kind"))
+    kind = stored.get("kind")
     path = os.path.join(folder.path, TASK_FILE)
-    if kind not in KINDS:
-        raise ValueError(f"`kind` in {path!r} must be one of {sorted(KINDS)}. It is {kind!r}.")
+    if kind not in FINE_TUNED:
+        raise ValueError(f"`kind` in {path!r} must be one of {sorted(FINE_TUNED)}. It is {kind!r}.")
     weights = folder.stored
     if overrides.max_seq_length is not None:
         # An error of the option, not of the file.
@@ -165,7 +166,7 @@ def open_fine_tuned(
     try:
         stored_field(stored, "do_lower_case", bool)
         check_length(stored_field(stored, "max_seq_length", int), folder.config)
-        task = KINDS[kind](stored, folder.config, folder.load_tokenizer())
+        task = open_task(stored, folder.config, folder.load_tokenizer())
     except ValueError as error:
         raise ValueError(f"{path!r} must be as a training run writes it: {error}") from error
     model = task.whole_model(task.make_model(precision))

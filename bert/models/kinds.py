@@ -4,7 +4,7 @@ A training run of this project writes the task to `task.json`. A folder of trans
 it in `config.json`. A folder of the original does not describe it, so that options must.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import modeling
@@ -21,8 +21,6 @@ from bert.weights.huggingface_files import ARCHITECTURES, FINE_TUNED
 
 if TYPE_CHECKING:
     from bert.tasks.classification.examples import Task as ClassificationTask
-
-Opener = Callable[[Mapping[str, Any], modeling.BertConfig, tokenization.FullTokenizer], Task]
 
 # The head of a classifier, of a tagger, and of a model of multiple choice.
 _HEAD = "output_weights"
@@ -41,37 +39,26 @@ _OF_KIND = {
 }
 
 
-def _open_classification(*model: Any) -> Task:
-    from bert.tasks.classification.task import Classification  # noqa: PLC0415
+def open_task(
+    stored: Mapping[str, Any], config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
+) -> Task:
+    """Returns the task of a `task.json`; only the modules of its kind are loaded."""
+    kind, model = stored["kind"], (stored, config, tokenizer)
+    if kind == "classification":
+        from bert.tasks.classification.task import Classification  # noqa: PLC0415
 
-    return Classification.from_stored(*model)
+        return Classification.from_stored(*model)
+    if kind == "question_answering":
+        from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
 
+        return QuestionAnswering.from_stored(*model)
+    if kind == "tagging":
+        from bert.tasks.tagging.open import from_stored  # noqa: PLC0415
 
-def _open_question_answering(*model: Any) -> Task:
-    from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
-
-    return QuestionAnswering.from_stored(*model)
-
-
-def _open_tagging(*model: Any) -> Task:
-    from bert.tasks.tagging.open import from_stored  # noqa: PLC0415
-
-    return from_stored(*model)
-
-
-def _open_multiple_choice(*model: Any) -> Task:
+        return from_stored(*model)
     from bert.tasks.swag.task import MultipleChoice  # noqa: PLC0415
 
     return MultipleChoice.from_stored(*model)
-
-
-# The openers of tasks by the `kind` in `task.json`; each loads only the modules of its kind.
-KINDS: Mapping[str, Opener] = {
-    "classification": _open_classification,
-    "question_answering": _open_question_answering,
-    "tagging": _open_tagging,
-    "multiple_choice": _open_multiple_choice,
-}
 
 
 def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
