@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokenization
@@ -56,8 +56,15 @@ def check(features, sentences, max_seq_length):
             kept = min(len(expected), max_seq_length - 2)
             assert pieces[place : place + kept] == expected[:kept]
     assert not features["segment_ids"].any()
+    # A window in which no word is predicted would be computed in vain.
+    assert features["label_mask"].any(axis=1).all()
 
 
+# The last window but one has no word that has its most context there.
+RARE = [1, 4, 4, 2, 6, 2, 2, 3, 1, 1, 1, 1, 6, 4, 4, 1, 3, 1, 1, 4]
+
+
+@example([[RARE]], 11, False)
 @given(documents, st.integers(3, 24), st.booleans())
 def test_every_word_is_predicted_once_at_its_first_piece(drawn, max_seq_length, context):
     sentences = sentences_of(drawn)
@@ -138,6 +145,9 @@ def test_neighbours_fill_the_window_within_their_document(log):
         np.argwhere(features["word_ids"] >= 0),
         [[0, 1], [0, 2], [1, 2], [1, 3], [2, 6], [3, 1]],
     )
+    # A window has no words of another document, though there is room.
+    features = make_features(sentences, TAG_SET, TOKENIZER, 24, document_context=True)
+    assert features["input_mask"].sum(axis=1).tolist() == [10, 10, 10, 6]
     assert not log.messages
     make_features(sentences[:3], TAG_SET, TOKENIZER, 9, document_context=True)
     assert "All sentences are of one document" in log.messages[-1]
