@@ -83,6 +83,18 @@ def test_padding_competes_for_places_among_the_best():
     assert answer(start[:-1], end[:-1], n_best_size=2).text == "John Smith"
 
 
+def test_an_answer_begins_only_in_the_window_with_the_most_context_of_its_token():
+    example = SquadExample("q", "was", ["john", "smith"] * 20)
+    table = table_of(example)
+    rows = np.full((len(table), 2, LENGTH), -1, np.float32)
+    # The last token of a window has more context in the next one.
+    first, _, length = table.parts[0]
+    rows[0, :, first + length - 1] = 9
+    (prediction,) = find([example], table, rows)
+    assert prediction.best.start_logit == -1
+    assert prediction.best.end_logit == 9
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_answers_are_those_of_the_definition(seed):
     rng = np.random.default_rng(seed)

@@ -98,6 +98,7 @@ def test_the_questions_about_a_paragraph_share_its_words(tmp_path):
         ({"answers": [], "is_impossible": False}, "have no answer"),
         ({"answers": [{"text": "Smith", "answer_start": 0}]}, "is not in the words"),
         ({"answers": [{"text": "then. And", "answer_start": 57}]}, "is not in the words"),
+        ({"answers": [{"text": "then.  ", "answer_start": 57}]}, "is not in the words"),
         ({"answers": [{"text": "died in", "answer_start": 43}]}, None),
         # Words are joined by spaces, and U+00A0 is none.
         ({"answers": [{"text": "Paris\u00a0then", "answer_start": 54}]}, "is not in the words"),

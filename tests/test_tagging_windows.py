@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 import tokenization
 from bert.tasks.tagging.entities import convert
-from bert.tasks.tagging.predictions import Prediction, decode, loss, score, text_entities
+from bert.tasks.tagging.predictions import (
+    Prediction,
+    decode,
+    is_known,
+    loss,
+    score,
+    text_entities,
+    word_logits,
+)
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.tagger import RawText
@@ -186,6 +194,20 @@ def test_predictions_are_returned_to_their_words(drawn, max_seq_length, context,
     scores = score(TAG_SET, sentences, predictions)
     assert scores["accuracy"] == 1
     assert scores["num_correct"] == scores["num_gold"] == scores["num_found"]
+
+
+def test_words_with_unknown_plain_tags_do_not_count_in_the_loss():
+    tag_set = TagSet(labels=("A", "B"), scheme="none")
+    sentences = [sentence([1, 1], ["A", "C"]), sentence([1], ["B"])]
+    features = make_features(sentences, tag_set, TOKENIZER, 8)
+    known = is_known(sentences, tag_set)
+    assert known.tolist() == [True, False, True]
+    logits = np.random.RandomState(0).randn(*features["label_ids"].shape, 2)
+    words = word_logits(features, logits)
+    log_probs = words - np.log(np.exp(words).sum(axis=1, keepdims=True))
+    expected = -(log_probs[0, 0] + log_probs[2, 1]) / 2
+    assert loss(features, logits, known) == pytest.approx(expected)
+    assert np.isnan(loss(features, logits, known & False))
 
 
 def test_a_word_without_a_piece_is_predicted_and_counted(log):
