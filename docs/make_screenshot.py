@@ -55,7 +55,8 @@ def main(options: argparse.Namespace) -> None:
     """Trains and takes the picture."""
     picture = Path(options.output_file).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        photograph(train(folder), picture, options.size, is_dark=options.dark)
+        page = train(str(Path(folder, "my_remarks")))
+        photograph(page, picture, options.size, is_dark=options.dark)
     print(f"{picture}: {picture.stat().st_size:,} bytes")
 
 
