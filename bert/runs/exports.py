@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import math
 import os
@@ -35,6 +34,12 @@ _CALLS = 9
 _BATCH_SIZE = 32
 # Scores that differ by less are equal: sums in another order differ in the last digits.
 _ROUNDING = 1e-6
+
+# What is known of an export without a dev set.
+_NOT_COMPARED: Mapping[str, Any] = {
+    "examples": 0,
+    **dict.fromkeys(("score", "float32_score", "largest_difference")),
+}
 
 Runtime = Callable[[Arrays], Mapping[str, np.ndarray]]
 
@@ -129,127 +134,65 @@ class Parity:
         return text
 
 
-class Exporter:
-    """Writes exports of a model.
+class _Comparison:
+    """Compares exports with their model on a dev set.
 
     Args:
-      folder: The output folder.
-      max_score_loss: The largest loss of the score that is allowed.
       task: The task of the model.
-      model: The trained model, made by `Task.make_model`.
-      inputs: The inputs of the dev set, made by `Task.make_inputs`, if there are any.
-      beside: By name, the contents of the files that describe the model to other programs.
+      model: The model from tokens, in float32.
+      inputs: The inputs of the dev set.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        max_score_loss: float,
-        task: Task,
-        model: keras.Model,
-        inputs: Inputs | None,
-        beside: Mapping[str, bytes],
-    ) -> None:
-        self._folder = folder
-        self._max_score_loss = max_score_loss
+    def __init__(self, task: Task, model: keras.Model, inputs: Inputs) -> None:
         self._task = task
-        self._model = at_precision(task, task.whole_model(model), "float32")
-        self._beside = beside
+        self._names = list(model.input)
         self._inputs = inputs
-        if inputs is not None:
-            rank = len(next(iter(self._model.input.values())).shape)
-            spec = tf.TensorSpec([None] * rank, tf.int32)
-            self._predict = Predictor(self._model, dict.fromkeys(self._model.input, spec))
-            self._outputs = [*self._run(self._predict)]
+        rank = len(next(iter(model.input.values())).shape)
+        spec = tf.TensorSpec([None] * rank, tf.int32)
+        self._predict = Predictor(model, dict.fromkeys(self._names, spec))
+        self._outputs = [*self._run(self._predict)]
+        self._float32_score = self._score(self._outputs)
 
-    def __call__(self, export: Export) -> Parity:
-        """Writes an export, and keeps it unless it is refused."""
-        place = owned.claim_tree(self._folder, export.name)
-        with contextlib.suppress(_RefusedError), replace_folder(place) as partial:
-            self._write(partial, export)
-            runtime = _open(partial, export)
-            parity = self._compare(export, runtime, _size(partial))
-            logger.info("Export %s: %s.", export.name, parity.describe())
-            if self._inputs is not None:
-                self._log_latency(export, runtime)
-            if parity.is_refused:
-                logger.warning(
-                    "The export loses more than %s, so it is not written.",
-                    Option("max_score_loss", parity.max_score_loss),
-                )
-                raise _RefusedError
-            text = json.dumps(parity.to_dict(), indent=2)
-            write_text(os.path.join(partial, PARITY), text + "\n")
-        if not parity.is_refused:
-            owned.adopt_tree(self._folder, export.name)
-            logger.info("Wrote %s.", place)
-        return parity
+    def compare(self, runtime: Runtime) -> dict[str, Any]:
+        """Returns what `Parity` needs of an export."""
+        outputs = [*self._run(runtime)]
+        return {
+            "examples": len(self._inputs.examples),
+            "score": self._score(outputs),
+            "float32_score": self._float32_score,
+            "largest_difference": self._difference(outputs),
+        }
 
-    def _write(self, folder: str, export: Export) -> None:
-        if export.format == "saved_model":
-            model = at_precision(self._task, self._model, export.precision)
-            self._task.export(folder, model)
-        else:
-            portable.write(folder, export.format, export.precision, self._model, self._beside)
-
-    def _run(self, runtime: Runtime) -> Iterator[tuple[np.ndarray, Arrays]]:
-        assert self._inputs is not None
-        arrays = self._inputs.arrays
-        for numbers, batch in by_length(arrays, list(self._model.input), _BATCH_SIZE):
-            yield numbers, runtime(batch)
-
-    def _compare(self, export: Export, runtime: Runtime, size: int) -> Parity:
-        inputs, metric = self._inputs, self._task.metric
-        found: dict[str, Any] = dict.fromkeys(("score", "float32_score", "largest_difference"))
-        if inputs is not None:
-            outputs = [*self._run(runtime)]
-            found = {
-                "score": self._score(outputs),
-                "float32_score": self._float32_score,
-                "largest_difference": self._difference(outputs),
-            }
-        count = len(inputs.examples) if inputs else 0
-        return Parity(
-            *(export, metric, count),
-            **found,
-            bytes=size,
-            max_score_loss=self._max_score_loss,
-            counts_examples=self._task.counts_examples,
-        )
-
-    @functools.cached_property
-    def _float32_score(self) -> float | None:
-        return self._score(self._outputs)
-
-    def _score(self, outputs: Outputs) -> float | None:
-        assert self._inputs is not None
-        scores = self._task.score(self._inputs, self._task.decode(self._inputs, outputs))
-        return float(scores[self._task.metric]) if scores else None
-
-    def _difference(self, outputs: Sequence[tuple[np.ndarray, Arrays]]) -> float:
-        assert self._inputs is not None
-        largest = 0.0
-        for (numbers, own), (_, other) in zip(self._outputs, outputs, strict=True):
-            rows = {name: each[numbers] for name, each in self._inputs.arrays.items()}
-            one, two = (self._task.probabilities(rows, found) for found in (own, other))
-            # `maximum` returns a NaN if there is one.
-            largest = float(np.maximum(largest, np.abs(one - two).max(initial=0.0)))
-        return float(f"{largest:.6g}")
-
-    def _log_latency(self, export: Export, runtime: Runtime) -> None:
+    def log_latency(self, name: str, runtime: Runtime) -> None:
         """Logs the time for an example of the median length."""
-        assert self._inputs is not None
-        names = list(self._model.input)
         arrays = self._inputs.arrays
         lengths = arrays["input_mask"].sum(axis=-1)
         middle = np.argsort(lengths.reshape(len(lengths), -1).max(-1))[len(lengths) // 2]
-        [(_, batch)] = by_length({n: each[[middle]] for n, each in arrays.items()}, names, 1)
+        example = {key: values[[middle]] for key, values in arrays.items()}
+        [(_, batch)] = by_length(example, self._names, 1)
         own, other = (_milliseconds(run, batch) for run in (self._predict, runtime))
         logger.info(
             "One example of %d tokens takes %s %.1f ms (the model here %.1f ms).",
             batch["input_mask"].sum(axis=-1).max(),
-            *(export.name, other, own),
+            *(name, other, own),
         )
+
+    def _run(self, runtime: Runtime) -> Iterator[tuple[np.ndarray, Arrays]]:
+        for numbers, batch in by_length(self._inputs.arrays, self._names, _BATCH_SIZE):
+            yield numbers, runtime(batch)
+
+    def _score(self, outputs: Outputs) -> float | None:
+        scores = self._task.score(self._inputs, self._task.decode(self._inputs, outputs))
+        return float(scores[self._task.metric]) if scores else None
+
+    def _difference(self, outputs: Sequence[tuple[np.ndarray, Arrays]]) -> float:
+        largest = 0.0
+        for (numbers, own), (_, other) in zip(self._outputs, outputs, strict=True):
+            rows = {name: values[numbers] for name, values in self._inputs.arrays.items()}
+            one, two = (self._task.probabilities(rows, found) for found in (own, other))
+            # `maximum` returns a NaN if there is one.
+            largest = float(np.maximum(largest, np.abs(one - two).max(initial=0.0)))
+        return float(f"{largest:.6g}")
 
 
 class _RefusedError(Exception):
@@ -264,26 +207,59 @@ def run(
     inputs: Sequence[Inputs],
     beside: Mapping[str, bytes],
 ) -> list[Parity]:
-    """Writes the requested exports; other arguments as for `Exporter`.
+    """Writes the requested exports, and keeps those that are not refused.
 
     Args:
-      options: The formats and precisions.
-      folder: As for `Exporter`.
-      task: As for `Exporter`.
-      model: As for `Exporter`.
+      options: The formats and precisions, and the largest loss of the score that is allowed.
+      folder: The output folder.
+      task: The task of the model.
+      model: The trained model, made by `Task.make_model`.
       inputs: The inputs of all parts; those of the dev set are for one device, whatever the model
         was trained on.
-      beside: As for `Exporter`.
+      beside: By name, the contents of the files that describe the model to other programs.
     """
+    model = at_precision(task, task.whole_model(model), "float32")
     dev = next((each for each in inputs if each.part == Part("dev")), None)
-    if dev is None:
+    comparison = _Comparison(task, model, dev) if dev else None
+    if comparison is None:
         logger.warning(
             "Exports are compared with no data: %s together with the evaluation of a dev set "
             "shows what an export loses.",
             Option("do_export"),
         )
-    exporter = Exporter(folder, options.max_score_loss, task, model, dev, beside)
-    return [exporter(export) for export in read_exports(options)]
+    parities = []
+    for export in read_exports(options):
+        place = owned.claim_tree(folder, export.name)
+        with contextlib.suppress(_RefusedError), replace_folder(place) as partial:
+            if export.format == "saved_model":
+                task.export(partial, at_precision(task, model, export.precision))
+            else:
+                portable.write(partial, export.format, export.precision, model, beside)
+            runtime = _open(partial, export)
+            parity = Parity(
+                export=export,
+                metric=task.metric,
+                **(comparison.compare(runtime) if comparison else _NOT_COMPARED),
+                bytes=_size(partial),
+                max_score_loss=options.max_score_loss,
+                counts_examples=task.counts_examples,
+            )
+            logger.info("Export %s: %s.", export.name, parity.describe())
+            if comparison:
+                comparison.log_latency(export.name, runtime)
+            if parity.is_refused:
+                logger.warning(
+                    "The export loses more than %s, so it is not written.",
+                    Option("max_score_loss", parity.max_score_loss),
+                )
+                raise _RefusedError
+            text = json.dumps(parity.to_dict(), indent=2)
+            write_text(os.path.join(partial, PARITY), text + "\n")
+        if not parity.is_refused:
+            owned.adopt_tree(folder, export.name)
+            logger.info("Wrote %s.", place)
+        parities.append(parity)
+    return parities
 
 
 def make_sections(parities: Sequence[Parity]) -> list[Section]:
