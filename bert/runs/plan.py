@@ -40,7 +40,7 @@ def plan(
     if isinstance(recipe, Search):
         from bert.runs import search  # noqa: PLC0415
 
-        return search.plan(recipe.map(FineTuning.completed), limit, strategy)
+        return search.plan(recipe.completed(), limit, strategy)
     from bert.runs import finetuning  # noqa: PLC0415
 
     return finetuning.plan(recipe.completed(), limit, strategy)[0]

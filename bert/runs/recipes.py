@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bert.export.formats import ExportOptions, read_exports
@@ -479,10 +479,10 @@ class Search:
             command=best.command.with_values(num_runs=1),
         )
 
-    def map(self, change: Callable[[FineTuning], FineTuning]) -> "Search":
-        """Returns the search with a change of all its recipes."""
-        trials = tuple(Trial(trial.point, change(trial.recipe)) for trial in self.trials)
-        return dataclasses.replace(self, shared=change(self.shared), trials=trials)
+    def completed(self) -> "Search":
+        """Returns the search with all its recipes completed."""
+        trials = tuple(Trial(trial.point, trial.recipe.completed()) for trial in self.trials)
+        return dataclasses.replace(self, shared=self.shared.completed(), trials=trials)
 
 
 def value_text(value: float) -> str:

@@ -5,7 +5,6 @@ rate, the batch size and the number of epochs that suit a task are tried (paper,
 """
 
 import dataclasses
-import functools
 import gc
 import itertools
 import json
@@ -31,7 +30,7 @@ from bert.reports.run import make_runs_tables, mean_text, write_runs_report
 from bert.runs import finetuning, finetuning_run, identity, resources
 from bert.runs.finetuning import FineTuningPlan
 from bert.runs.plans import FolderState, Plan, Result
-from bert.runs.recipes import Search, value_text
+from bert.runs.recipes import Search, Trial, value_text
 from bert.runs.resumption import check_apart
 from bert.training import loop, strategies
 from bert.training.options import Output
@@ -52,9 +51,9 @@ class SearchPlan(Plan):
     """The verified plans of the runs of a search.
 
     Attributes:
-      recipe: The search, with the precision.
-      plans: The plan of each run; with a limit, of each run that has not ended, or of all if all
-        have.
+      recipe: The search, with the precision; with a limit, of the runs that have not ended, or of
+        all if all have.
+      plans: The plan of each run.
     """
 
     recipe: Search
@@ -99,8 +98,14 @@ def plan(
     if limit is not None and left:
         tried = dataclasses.replace(recipe, trials=tuple(left))
     plans = finetuning.plan(tried, limit, strategy, parts)
+    compute = plans[0].recipe.compute
+    planned = zip(tried.trials, plans, strict=True)
     return SearchPlan(
-        recipe=recipe.map(functools.partial(dataclasses.replace, compute=plans[0].recipe.compute)),
+        recipe=dataclasses.replace(
+            tried,
+            shared=dataclasses.replace(shared, compute=compute),
+            trials=tuple(Trial(trial.point, plan.recipe) for trial, plan in planned),
+        ),
         lines=plans[0].lines,
         strategy=plans[0].strategy,
         limit=limit,
