@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from bert.files.paths import file_system
-from bert.options import Option, OptionError
+from bert.options import Message, OptionError
 
 
 def save_rows(rows: Any, option: str) -> str:
@@ -27,7 +27,7 @@ def save_rows(rows: Any, option: str) -> str:
         raise OptionError(
             option,
             "be a path, a DataFrame, or a list of dictionaries of texts and numbers",
-            remedy=f"{Option(option)} is a {type(rows).__name__}: {error}.",
+            remedy=Message("Received a %s: %s.", type(rows).__name__, error),
         ) from error
     content = "".join(lines).encode("utf-8")
     folder = f"ram://rows/{hashlib.sha256(content).hexdigest()}"
