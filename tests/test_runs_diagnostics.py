@@ -149,7 +149,7 @@ def test_the_first_examples_are_logged(tmp_path, log):
 
 @pytest.mark.parametrize(("level", "count"), [("INFO", 2), ("DEBUG", 20)])
 def test_rows_of_longer_examples_have_numbers(tmp_path, log, level, count):
-    log.set_level(level, logger="absl")
+    log.set_level(level, logger="bert")
     show_examples(Reading(tmp_path), make_inputs(["one question"]))
     assert log.messages == [f"Example train-{row}: [CLS] a b [SEP]" for row in range(1, count + 1)]
 
