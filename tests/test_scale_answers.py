@@ -88,8 +88,8 @@ def test_a_model_that_was_trained_anew_is_loaded_anew(world):  # noqa: F811
     settings = Answering(**world("pairs").given)
     form = JsonLines(Names.of([], []))
     # The folder's name tells the model of that time.
-    works = [AnswerWork(folder, settings, form, 1, 1, 1) for folder in ("1", "1", "2")]
-    first, again, other = (each.open() for each in works)
+    works = [AnswerWork(folder, settings, [0, 1], form, 1) for folder in ("1", "1", "2")]
+    first, again, other = (work.model() for work in works)
     assert first is again
     assert other is not first
 

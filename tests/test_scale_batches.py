@@ -49,8 +49,7 @@ def test_files_of_a_pipeline_have_all_texts_and_are_few(monkeypatch, num_chunks)
     # Chunks of different sizes; the last one ends with the last text.
     starts = [number * number for number in range(num_chunks + 1)]
     settings = Extraction(input_file="text.txt", output_file="out", init_checkpoint="model")
-    work = FeatureWork.plan(settings, starts, "folder")
+    work = FeatureWork.plan("folder", settings, starts[:-1], starts[-1])
     assert (work.bounds[0], work.bounds[-1]) == (0, starts[-1])
     assert work.bounds == sorted({*work.bounds} & {*starts})
-    assert work.num_lines == starts[-1]
-    assert min(num_chunks, 4) <= work.num_files <= 7
+    assert min(num_chunks, 4) <= len(work.paths) <= 7

@@ -1,13 +1,10 @@
 """Answers of a model to inputs of a file, as lines; inputs without an answer are named by line."""
 
 import dataclasses
-import functools
-import itertools
 import json
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from bert.files.durable import replace_files
 from bert.files.inputs import Columns, Input, Inputs, read_inputs
 from bert.files.paths import read_lines
 from bert.files.row_writer import JsonLines, Table
@@ -91,18 +88,6 @@ class Answerer:
         ]
 
 
-@functools.lru_cache(maxsize=1)
-def _load_once(given: Answering, key: str) -> "Model":
-    """Returns the model, which a process loads once.
-
-    Args:
-      given: Names the model.
-      key: Differs for every model that was or will be in the same folder.
-    """
-    del key
-    return open_answering(given, find_answering(given), given.batch_size)
-
-
 def read(given: Answering, model: "Model") -> Inputs:
     """Returns the inputs.
 
@@ -122,55 +107,28 @@ def read(given: Answering, model: "Model") -> Inputs:
 class AnswerWork(Work):
     """The answers to a file of inputs, computed by machines.
 
-    Args:
-      given: The model and the inputs.
+    Attributes:
       form: How answers are written.
       size: Inputs of a chunk, which go through the model in batches of similar lengths.
-      num_of_file: Inputs whose answers are in one file.
-      num_inputs: All inputs.
     """
 
-    given: Answering
     form: Form
     size: int
-    num_of_file: int
-    num_inputs: int
 
-    @classmethod
-    def plan(
-        cls, given: Answering, form: Form, size: int, num_inputs: int, folder: str
-    ) -> "AnswerWork":
-        """Returns the work on so many inputs."""
-        num_of_file = size * cls.num_chunks(-(-num_inputs // size))
-        return cls(folder, cls.with_whole_paths(given), form, size, num_of_file, num_inputs)
+    @staticmethod
+    def load(options: Answering) -> "Model":
+        return open_answering(options, find_answering(options), options.batch_size)
 
-    @property
-    def num_files(self) -> int:
-        return -(-self.num_inputs // self.num_of_file)
+    def inputs(self) -> Iterator[Input]:
+        return read(self.options, self.model()).rows
 
-    def open(self) -> Any:
-        return _load_once(self.given, self.folder)
-
-    def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[Input]]]:
-        rows = read(self.given, self.open()).rows
-        for number in itertools.count():
-            inputs = list(itertools.islice(rows, self.num_of_file))
-            if not inputs:
-                return
-            if number not in done:
-                yield number, inputs
-
-    def make(self, number: int, inputs: Sequence[Input]) -> None:
-        content = self.answer(inputs)
-        with replace_files([self.path(number)]) as [file]:
-            file.write(content)
-
-    def answer(self, inputs: Sequence[Input]) -> bytes:
-        """Returns the content of a file: the line of each input, and its problem."""
-        answers = Answerer(self.open(), self.given.input_file, self.form)
-        chunks = (inputs[at : at + self.size] for at in range(0, len(inputs), self.size))
-        found = ([each.text.decode(), each.problem] for chunk in chunks for each in answers(chunk))
-        return b"".join(json.dumps(each).encode() + b"\n" for each in found)
+    def write(self, file: BinaryIO, start: int, inputs: Sequence[Input]) -> None:
+        """Writes the line of each input, and its problem."""
+        del start
+        answers = Answerer(self.model(), self.options.input_file, self.form)
+        for at in range(0, len(inputs), self.size):
+            for text, problem in answers(inputs[at : at + self.size]):
+                file.write(json.dumps([text.decode(), problem]).encode() + b"\n")
 
 
 def read_back(paths: Sequence[str]) -> Iterator[Answer]:

@@ -1,104 +1,140 @@
-"""Computes outputs of the inputs of files as a pipeline of Apache Beam, on many machines.
+"""Computes outputs for the inputs of files as a pipeline of Apache Beam, on many machines.
 
-One step reads the inputs and deals them out in complete chunks, which are rounded as in a single
-process. The output of some consecutive chunks is a file, in a folder that all machines reach; files
-that an earlier run has left there are not computed again.
+One step reads the inputs and distributes them in complete chunks, which are rounded as in a single
+process. Each file holds the output of some consecutive chunks, in a folder that all machines reach;
+files of an earlier run of the same command are not computed again.
 """
 
 import abc
 import contextlib
 import dataclasses
+import functools
+import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Self, TypeVar
 
 from bert.files import durable, fingerprints
 from bert.files.paths import is_file, is_folder, is_remote
 from bert.options import MessageError, Option, OptionError
-from bert.scale.beam import NAMESPACE, check_beam, run_pipeline
+from bert.scale.beam import NAMESPACE, check_beam, check_shared, run_pipeline
 from bert.scale.options import BeamOptions
 from bert.scale.parts import Part
 
-# About so many files at most, within a factor of two, for any number of inputs.
+# Maximum number of files, within a factor of two, for any number of inputs.
 _FILES = 1024
 
 # Digits of a fingerprint in the name of what is not finished.
 KEY_LENGTH = 12
 
 _MODEL_PATHS = ("model_dir", "init_checkpoint", "bert_config_file", "vocab_file")
-# Options that change nothing of the output: paths, for the files count; what only this process
-# does; and `on_error`, for inputs without an answer are answered again.
+# Options that do not change the output: paths, whose files are compared instead; what concerns this
+# process alone; and `on_error`, since inputs without an answer are answered again.
 _WITHOUT_DIFFERENCE = frozenset(
     [
         *(*_MODEL_PATHS, "input_file", "output_file"),
         *("check", "overwrite", "runner", "beam_options", "use_tpu", "on_error"),
     ]
 )
-# Keys of unfinished files depend on the order of options: these come first, wherever groups have
-# them.
+# These options come first in the keys of unfinished files, which depend on their order.
 _FIRST = ("shard", "version_2_with_negative", "null_score_diff_threshold", "precision")
 # The lock file in the folder of the files.
 _LOCK = "lock"
 
-_Settings = TypeVar("_Settings")
+_Options = TypeVar("_Options")
 
 
 @dataclasses.dataclass(frozen=True)
 class Work(abc.ABC):
-    """The work that machines share.
+    """Inputs whose outputs machines compute, a file for some consecutive chunks of them.
 
-    Args:
+    Attributes:
       folder: The folder of the files; its name differs for every model.
+      options: The options that name the model and the inputs.
+      bounds: The number of the first input of each file, and of all inputs.
     """
 
     folder: str
+    options: Any
+    bounds: Sequence[int]
+
+    @classmethod
+    def plan(cls, folder: str, options: Any, starts: Sequence[int], count: int, *rest: Any) -> Self:
+        """Returns the work on `count` inputs, whose chunks begin at `starts`."""
+        step = max(len(starts) // _FILES, 1)
+        return cls(folder, _with_absolute_paths(options), [*starts[::step], count], *rest)
 
     @property
+    def paths(self) -> list[str]:
+        """The files, in the order of their inputs."""
+        return [os.path.join(self.folder, f"{n:06}") for n in range(len(self.bounds) - 1)]
+
+    @staticmethod
     @abc.abstractmethod
-    def num_files(self) -> int:
-        """How many files there are when all is done."""
+    def load(options: Any) -> Any:
+        """Returns the model and whatever else the options name."""
 
     @abc.abstractmethod
-    def open(self) -> Any:
-        """Returns the model, with what goes with it; a process loads it once."""
+    def inputs(self) -> Iterable[Any]:
+        """Returns all inputs."""
 
     @abc.abstractmethod
+    def write(self, file: BinaryIO, start: int, inputs: Sequence[Any]) -> None:
+        """Writes the output of inputs, of which the first has the number `start`."""
+
+    def model(self) -> Any:
+        """Returns what `load` does, which a process loads once."""
+        with _LOADING:
+            return _load_once(type(self), self.options, self.folder)
+
     def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[Any]]]:
         """Yields the inputs of each file that is not done, with its number."""
+        inputs = iter(self.inputs())
+        for number, (start, stop) in enumerate(itertools.pairwise(self.bounds)):
+            consecutive = list(itertools.islice(inputs, stop - start))
+            if number not in done:
+                yield number, consecutive
 
-    @abc.abstractmethod
     def make(self, number: int, inputs: Sequence[Any]) -> None:
         """Writes a file, again if another machine has written it: the content is the same."""
+        from apache_beam.metrics import Metrics  # noqa: PLC0415
 
-    def path(self, number: int) -> str:
-        """Returns the path of a file."""
-        return os.path.join(self.folder, f"{number:06}")
-
-    @staticmethod
-    def num_chunks(count: int) -> int:
-        """Returns how many of `count` chunks have their output in one file."""
-        return max(count // _FILES, 1)
-
-    @staticmethod
-    def with_whole_paths(settings: _Settings) -> _Settings:
-        """Returns the settings for processes in other folders."""
-        paths = {name: _whole_path(getattr(settings, name, None)) for name in _MODEL_PATHS}
-        given = settings.input_file  # type: ignore[attr-defined]
-        files = [given] if os.path.exists(given) else [each.strip() for each in given.split(",")]
-        paths["input_file"] = ",".join(
-            path if is_remote(path) else os.path.abspath(path) for path in files
-        )
-        return dataclasses.replace(
-            settings,  # type: ignore[type-var]
-            **{name: path for name, path in paths.items() if path},
-        )
+        with durable.replace_files([self.paths[number]]) as [file]:
+            self.write(file, self.bounds[number], inputs)
+        Metrics.counter(NAMESPACE, "inputs").inc(len(inputs))
 
 
-def _whole_path(path: str | None) -> str | None:
+# Threads of a process share a model.
+_LOADING = threading.Lock()
+
+
+@functools.lru_cache(maxsize=1)
+def _load_once(work: type[Work], options: Any, folder: str) -> Any:
+    # The folder differs for every model that was or will be at the same path.
+    del folder
+    return work.load(options)
+
+
+def _with_absolute_paths(options: _Options) -> _Options:
+    """Returns the options for processes in other folders."""
+    paths = {name: _absolute_path(getattr(options, name, None)) for name in _MODEL_PATHS}
+    given = options.input_file  # type: ignore[attr-defined]
+    files = [given] if os.path.exists(given) else map(str.strip, given.split(","))
+    paths["input_file"] = ",".join(
+        path if is_remote(path) else os.path.abspath(path) for path in files
+    )
+    return dataclasses.replace(
+        options,  # type: ignore[type-var]
+        **{name: path for name, path in paths.items() if path},
+    )
+
+
+def _absolute_path(path: str | None) -> str | None:
     """Returns the absolute path of a model, which may also be a name on the hub."""
     if not path or is_remote(path):
         return path
-    # A checkpoint is named by what its files begin with.
+    # The path of a checkpoint is the prefix of its files.
     is_here = os.path.exists(path) or os.path.exists(f"{path}.index")
     return os.path.abspath(path) if is_here else path
 
@@ -162,30 +198,23 @@ def check_machines(beam: BeamOptions, part: Part | None) -> None:
 
 
 @contextlib.contextmanager
-def made_files(beam: BeamOptions, work: Work) -> Iterator[list[str]]:
-    """Gives the files of the work in their order, once all are there, and removes them afterwards.
+def computed_files(beam: BeamOptions, work: Work) -> Iterator[list[str]]:
+    """Computes the files of some work, yields their paths in order, and removes them afterwards.
 
     After a failure, they stay for the same command.
 
     Raises:
-      ValueError: where the pipeline cannot be run, or leaves some out.
+      ValueError: where the pipeline cannot be run, or a file is missing.
     """
     if not is_folder(work.folder):
         durable.make_folders(work.folder)
-    paths = [work.path(number) for number in range(work.num_files)]
+    paths = work.paths
     with _locked(work.folder):
         done = {number for number, path in enumerate(paths) if is_file(path)}
         if len(done) < len(paths):
             run_pipeline(beam, lambda pipeline: _build(pipeline, work, done))
         for path in paths:
-            if not is_file(path):
-                raise MessageError(
-                    "All machines must write into the folder %r. %r is not there on this one: give "
-                    "an %s on a file system that all share.",
-                    work.folder,
-                    path,
-                    Option("output_file"),
-                )
+            check_shared(path)
         yield paths
         durable.remove(work.folder)
 
@@ -207,43 +236,11 @@ def _locked(folder: str) -> Iterator[None]:
 
 def _build(pipeline: Any, work: Work, done: Collection[int]) -> Any:
     import apache_beam as beam  # noqa: PLC0415
-    from apache_beam.ml.inference.base import RunInference  # noqa: PLC0415
 
     return (
         pipeline
         | "Start" >> beam.Create([None])
         | "Read" >> beam.FlatMap(work.read, done)
         | "Deal out" >> beam.Reshuffle()
-        | "Make" >> RunInference(_handler(work))
+        | "Make" >> beam.MapTuple(work.make)
     )
-
-
-def _handler(work: Work) -> Any:
-    """Returns the model handler of `RunInference`."""
-    from apache_beam.metrics import Metrics  # noqa: PLC0415
-    from apache_beam.ml.inference.base import ModelHandler  # noqa: PLC0415
-
-    class Handler(ModelHandler):
-        def load_model(self) -> Any:
-            work.open()
-            # Beam holds the returned object, which cannot be any model.
-            return self
-
-        def batch_elements_kwargs(self) -> dict[str, int]:
-            # An element is a list of inputs already.
-            return {"min_batch_size": 1, "max_batch_size": 1}
-
-        def get_num_bytes(self, batch: Sequence[Any]) -> int:
-            # Else all would be pickled, to be measured.
-            return sum(len(inputs) for _, inputs in batch)
-
-        def run_inference(
-            self, batch: Sequence[tuple[int, list[Any]]], model: Any, inference_args: Any = None
-        ) -> Iterator[int]:
-            del model, inference_args
-            for number, inputs in batch:
-                work.make(number, inputs)
-                yield number
-                Metrics.counter(NAMESPACE, "inputs").inc(len(inputs))
-
-    return Handler()

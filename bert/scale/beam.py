@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bert.files.paths import is_file
 from bert.files.process import is_script
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
@@ -138,6 +139,22 @@ def run_pipeline(
     if counters:
         logger.info("Counted: %s.", ", ".join(f"{n} {name}" for name, n in counters.items()))
     return counters
+
+
+def check_shared(path: str) -> None:
+    """Checks that a file that another machine has written is on this one.
+
+    Raises:
+      MessageError: where it is not.
+    """
+    if not is_file(path):
+        raise MessageError(
+            "All machines must write into the folder %r. %r is not there on this one: give an %s "
+            "on a file system that all share.",
+            os.path.dirname(path),
+            path,
+            Option("output_file"),
+        )
 
 
 def _local_runner(options: Any) -> Any:

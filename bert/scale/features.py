@@ -2,10 +2,9 @@
 
 import array
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from bert.log import logger
 from bert.models import vectors as text_vectors
 from bert.models.vectors import unit_length
 from bert.options import Message, MessageError, Option, OptionError, take
-from bert.scale.batches import Work, describe_part, folder_of, key_of, made_files
+from bert.scale.batches import Work, computed_files, describe_part, folder_of, key_of
 from bert.scale.joining import join
 from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction
 from bert.scale.parts import Part, write_description
@@ -66,29 +65,21 @@ class Lines:
             start=span.start,
         )
 
+    def texts(self) -> Iterator[str]:
+        """Yields the texts themselves."""
+        return (given.text for given in self.given())
+
+    def ids(self) -> Iterator[str]:
+        """Yields the id of each text, "" where it has none."""
+        return (given.id or "" for given in self.given())
+
     def __iter__(self) -> Iterator[Line]:
         for given in self.given():
             yield read_line(given.texts, self.tokenizer, self.max_seq_length)
 
 
-class Survey(NamedTuple):
-    """Statistics of tokenized lines.
-
-    Attributes:
-      lengths: The number of tokens of each line.
-      num_cut: How many lines were truncated.
-      num_unknown: How many tokens are [UNK].
-      num_empty: How many lines have no token but [CLS] and [SEP].
-    """
-
-    lengths: array.array
-    num_cut: int
-    num_unknown: int
-    num_empty: int
-
-
-def measure(lines: Lines, config: modeling.BertConfig) -> Survey:
-    """Reads all lines.
+def survey(lines: Lines, config: modeling.BertConfig, *, is_quiet: bool = False) -> array.array:
+    """Returns the number of tokens of every line; warns of many truncated or unknown ones.
 
     Raises:
       ValueError: where there is a pair that the model cannot take.
@@ -109,20 +100,12 @@ def measure(lines: Lines, config: modeling.BertConfig) -> Survey:
         num_cut += line.num_cut > 0
         num_unknown += line.tokens.count("[UNK]")
         num_empty += len(line.tokens) == 2
-    return Survey(lengths, num_cut, num_unknown, num_empty)
-
-
-def survey(lines: Lines, config: modeling.BertConfig) -> array.array:
-    """Returns the number of tokens of every line, and warns of many unknown or cut ones.
-
-    Raises:
-      ValueError: as `measure`.
-    """
-    lengths, num_cut, num_unknown, num_empty = measure(lines, config)
+    if is_quiet:
+        return lengths
     num_tokens = sum(lengths)
     logger.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
     if num_cut:
-        logger.warning("%d lines were cut to fit %s.", num_cut, Option("max_seq_length"))
+        logger.warning("%d lines were truncated to fit %s.", num_cut, Option("max_seq_length"))
     if num_empty:
         logger.warning("%d lines have no token but [CLS] and [SEP].", num_empty)
     if num_unknown > 0.02 * num_tokens:
@@ -144,15 +127,14 @@ def extract(
     """Yields the tokens and features of each line, in order.
 
     Args:
-      extractor: Computes them.
+      extractor: Computes the features.
       lines: The texts.
       options: Which values, and how they are scaled.
-      report: Is called now and then with the number of tokens that are done.
+      report: Called after each chunk with the number of tokens that are done.
 
     Raises:
       ArithmeticError: where features are not finite.
     """
-    scaled = options.normalize
     number, num_done = lines.start, 0
     chunks = text_vectors.extract(
         extractor,
@@ -163,47 +145,42 @@ def extract(
     for chunk in chunks:
         for line, values in chunk:
             number += 1
-            if not all(np.isfinite(each).all() for each in values):
+            if not all(np.isfinite(vector).all() for vector in values):
                 raise ArithmeticError(
                     f"Features must be finite. Those of line {number} of {lines.files} are "
                     f"not; look at the weights in {options.init_checkpoint!r}."
                 )
-            yield line.tokens, [unit_length(each) for each in values] if scaled else values
+            yield line.tokens, [*map(unit_length, values)] if options.normalize else values
             num_done += len(line.tokens)
         report(num_done)
 
 
-def _write_jsonl(
+def write(
     file: BinaryIO,
-    features: Iterator[Features],
     extractor: Extractor,
     lines: Lines,
     lengths: array.array,
+    options: Extraction,
+    *,
+    shows_progress: bool = False,
 ) -> None:
-    del lengths
-    ids = (given.id or "" for given in lines.given()) if lines.has_ids else None
-    write_jsonl(file, features, extractor.layers, extractor.pooling, ids, lines.start)
+    """Writes the features of all lines to an open file; `lengths` are their numbers of tokens."""
+    progress = [Progress("Extracting features", sum(lengths))] * shows_progress
+    features = extract(extractor, lines, options, *progress)
+    form = options.written_format()
+    if form == "jsonl":
+        ids = lines.ids() if lines.has_ids else None
+        write_jsonl(file, features, extractor.layers, extractor.pooling, ids, lines.start)
+    elif form == "npy":
+        shape = (len(lengths), extractor.model.outputs[0].shape[-1])
+        write_npy(file, "values", (shape, "<f4", (values for _, [values] in features)))
+    else:
+        write_npz(file, _archive(features, extractor, lines, lengths))
 
 
-def _write_npy(
-    file: BinaryIO,
-    features: Iterator[Features],
-    extractor: Extractor,
-    lines: Lines,
-    lengths: array.array,
-) -> None:
-    del lines
-    shape = (len(lengths), extractor.model.outputs[0].shape[-1])
-    write_npy(file, "values", (shape, "<f4", (values for _, [values] in features)))
-
-
-def _write_npz(
-    file: BinaryIO,
-    features: Iterator[Features],
-    extractor: Extractor,
-    lines: Lines,
-    lengths: array.array,
-) -> None:
+def _archive(
+    features: Iterator[Features], extractor: Extractor, lines: Lines, lengths: array.array
+) -> dict[str, Array]:
     layers = extractor.layers
     num_rows = sum(map(extractor.num_rows, lengths))
     shape = (num_rows, len(layers), extractor.model.outputs[0].shape[-1])
@@ -217,46 +194,15 @@ def _write_npz(
     }
     if extractor.pooling != "none":
         arrays["pooling"] = text_array([extractor.pooling], 1, len(extractor.pooling))
-        arrays["texts"] = _text_array(lambda: (given.text for given in lines.given()), lengths)
+        arrays["texts"] = _text_array(lines.texts, lengths)
     if lines.has_ids:
-        arrays["ids"] = _text_array(lambda: (given.id or "" for given in lines.given()), lengths)
-    write_npz(file, arrays)
+        arrays["ids"] = _text_array(lines.ids, lengths)
+    return arrays
 
 
 def _text_array(read: Callable[[], Iterator[str]], lengths: array.array) -> Array:
     longest = max(map(len, read()), default=0)
     return text_array(read(), len(lengths), min(longest, TEXT_LIMIT))
-
-
-_FORMATS: Mapping[str, Callable[..., None]] = {
-    "jsonl": _write_jsonl,
-    "npz": _write_npz,
-    "npy": _write_npy,
-}
-
-
-def write(
-    file: BinaryIO,
-    extractor: Extractor,
-    lines: Lines,
-    lengths: array.array,
-    options: Extraction,
-    *,
-    shows: bool = False,
-) -> None:
-    """Writes the features of all lines.
-
-    Args:
-      file: Open for writing bytes.
-      extractor: Computes them.
-      lines: The texts.
-      lengths: Tokens of each of them.
-      options: The format, and how features are computed.
-      shows: Whether to show progress.
-    """
-    progress = [Progress("Extracting features", sum(lengths))] * shows
-    features = extract(extractor, lines, options, *progress)
-    _FORMATS[options.written_format()](file, features, extractor, lines, lengths)
 
 
 def make_extractor(options: Extraction, config: modeling.BertConfig) -> Extractor:
@@ -389,15 +335,15 @@ class FeatureFile:
         described = describe_part(self.made_with, form, *files) if part else {}
         self.folder.stored.assign(extractor.model.weights)
         with replace_files([path]) as [file]:
-            write(file, extractor, lines, lengths, self.options, shows=True)
+            write(file, extractor, lines, lengths, self.options, shows_progress=True)
         if part:
             write_description(path, part, described)
         return len(lengths)
 
     def _find_starts(self, lines: Lines, extractor: Extractor) -> list[int]:
-        """Returns where chunks begin within which lines are computed together, and their end."""
+        """Returns the numbers of the first line of each chunk, and of all lines."""
         if extractor.pooling == "none":
-            # With which line a chunk ends depends on the number of tokens in it.
+            # The number of lines in a chunk depends on the number of their tokens.
             lengths = survey(lines, self.folder.config)
         else:
             lengths = array.array("I", [0]) * sum(1 for _ in lines.given())
@@ -415,83 +361,40 @@ class FeatureFile:
         return range(starts[chunks.start], starts[chunks.stop])
 
     def _write_by_machines(self, lines: Lines, extractor: Extractor, beam: BeamOptions) -> int:
-        # By its complete content, for no line that is there is compared with its text again.
-        model = [*filter(is_file, self.folder.files)]
-        made_of = fingerprints.of_whole_files(lines.files), fingerprints.of_files(model)
+        # The complete content counts, since finished files are not compared with their texts.
+        text = fingerprints.of_whole_files(lines.files)
+        model = fingerprints.of_files([*filter(is_file, self.folder.files)])
         path = self.options.output_file
-        parts = folder_of(path, key_of(self.made_with, *made_of))
-        work = FeatureWork.plan(self.options, self._find_starts(lines, extractor), parts)
-        with made_files(beam, work) as paths, replace_files([path]) as [file]:
+        parts = folder_of(path, key_of(self.made_with, text, model))
+        *starts, num_lines = self._find_starts(lines, extractor)
+        work = FeatureWork.plan(parts, self.options, starts, num_lines)
+        with computed_files(beam, work) as paths, replace_files([path]) as [file]:
             join(paths, self.options.written_format(), file)
-        return work.num_lines
+        return num_lines
 
 
 def _no_text(lines: Lines) -> OptionError:
     return OptionError("input_file", "hold text", [*lines.files])
 
 
-@dataclasses.dataclass(frozen=True)
 class FeatureWork(Work):
-    """The features of a file of texts, computed by machines.
+    """The features of a file of texts, computed by machines."""
 
-    Args:
-      options: The model, the texts, and the values to write.
-      bounds: The number of the first text of each file, and of all texts.
-    """
+    @staticmethod
+    def load(options: Extraction) -> tuple[Extractor, Lines, modeling.BertConfig]:
+        """Returns the extractor, the lines of all texts, and the configuration."""
+        folder = ModelFolder.of(take(ModelSource, options), options)
+        extractor = make_extractor(options, folder.config)
+        folder.stored.assign(extractor.model.weights)
+        tokenizer = folder.load_tokenizer()
+        lines = Lines.of(find_texts_of(options), tokenizer, options.tokens_at_most())
+        return extractor, lines, folder.config
 
-    options: Extraction
-    bounds: Sequence[int]
+    def inputs(self) -> Iterable[GivenText]:
+        return find_texts_of(self.options)
 
-    @classmethod
-    def plan(cls, options: Extraction, starts: Sequence[int], folder: str) -> "FeatureWork":
-        """Returns the work on texts, from the starts of their chunks and their end."""
-        step = cls.num_chunks(len(starts) - 1)
-        bounds = [*starts[:-1:step], starts[-1]]
-        return cls(folder, cls.with_whole_paths(options), bounds)
-
-    @property
-    def num_files(self) -> int:
-        return len(self.bounds) - 1
-
-    @property
-    def num_lines(self) -> int:
-        """How many texts there are."""
-        return self.bounds[-1]
-
-    def open(self) -> Any:
-        return _open_once(self.options, self.folder)
-
-    def read(self, _: Any, done: Collection[int]) -> Iterator[tuple[int, list[GivenText]]]:
-        texts = iter(_open_texts(self.options))
-        for number, (start, stop) in enumerate(itertools.pairwise(self.bounds)):
-            given = list(itertools.islice(texts, stop - start))
-            if number not in done:
-                yield number, given
-
-    def make(self, number: int, inputs: Sequence[GivenText]) -> None:
-        extractor, lines, config = self.open()
-        lines = dataclasses.replace(lines, given=lambda: inputs, start=self.bounds[number])
-        lengths = measure(lines, config).lengths
-        with replace_files([self.path(number)]) as [file]:
-            write(file, extractor, lines, lengths, self.options)
-
-
-def _open_texts(options: Extraction) -> Texts:
-    return Texts(find_texts(options.input_file), options)
-
-
-@functools.lru_cache(maxsize=1)
-def _open_once(options: Extraction, key: str) -> tuple[Extractor, Lines, modeling.BertConfig]:
-    """Returns the extractor, the lines of all texts, and the configuration; loads them once.
-
-    Args:
-      options: Name the model and the texts.
-      key: Differs for every model that was or will be in the same folder.
-    """
-    del key
-    folder = ModelFolder.of(take(ModelSource, options), options)
-    extractor = make_extractor(options, folder.config)
-    folder.stored.assign(extractor.model.weights)
-    tokenizer = folder.load_tokenizer()
-    lines = Lines.of(_open_texts(options), tokenizer, options.tokens_at_most())
-    return extractor, lines, folder.config
+    def write(self, file: BinaryIO, start: int, inputs: Sequence[GivenText]) -> None:
+        extractor, lines, config = self.model()
+        lines = dataclasses.replace(lines, given=lambda: inputs, start=start)
+        lengths = survey(lines, config, is_quiet=True)
+        write(file, extractor, lines, lengths, self.options)

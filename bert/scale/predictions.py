@@ -27,7 +27,7 @@ from bert.files.row_writer import (
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.answers import Answer, Answerer, AnswerWork, Form, read, read_back
-from bert.scale.batches import check_machines, describe_part, folder_of, key_of, made_files
+from bert.scale.batches import check_machines, computed_files, describe_part, folder_of, key_of
 from bert.scale.options import Answering, AnswerOutput, BeamOptions
 from bert.scale.parts import Part, write_description
 
@@ -265,11 +265,13 @@ class AnswerFile:
         # By its complete content, for no line that is there is compared with its input again.
         content = fingerprints.of_whole_files([self.given.input_file])
         folder = folder_of(self.output.output_file, self._key(form, content))
-        work = AnswerWork.plan(self.given, form, self._chunk_size, num_inputs, folder)
+        size = self._chunk_size
+        starts = range(0, num_inputs, size)
+        work = AnswerWork.plan(folder, self.given, starts, num_inputs, form, size)
         problems: list[str] = []
         # Not before all are there: until then, only the folder holds what a run has left.
         with (
-            made_files(beam, work) as paths,
+            computed_files(beam, work) as paths,
             open_output(self.output.output_file) as file,
             _open_lines(file, form) as lines,
         ):

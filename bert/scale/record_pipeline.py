@@ -24,7 +24,6 @@ from bert.files.fingerprints import WatchedFiles
 from bert.files.paths import (
     file_size,
     index_path,
-    is_file,
     is_gzip,
     is_remote,
     list_folder,
@@ -33,7 +32,6 @@ from bert.files.paths import (
     read_part,
 )
 from bert.files.records import encode_examples, write_records
-from bert.options import MessageError, Option
 from bert.pretraining.corpus import (
     CorpusCounts,
     Documents,
@@ -45,7 +43,7 @@ from bert.pretraining.draws import Builder, Draws, Seed, part_of
 from bert.pretraining.new_records import NewRecords
 from bert.pretraining.pairs import Plan
 from bert.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
-from bert.scale.beam import NAMESPACE, run_pipeline
+from bert.scale.beam import NAMESPACE, check_shared, run_pipeline
 from bert.scale.options import BeamOptions
 
 # Bytes of a file that are read together.
@@ -147,16 +145,9 @@ def _whole(path: str, find: Callable[[str], str]) -> str:
 
 def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
     """Gives shards their names, none before all are there."""
-    for old, new in zip(partial, output_files, strict=True):
-        for each in (old, index_path(old)):
-            if not is_file(each):
-                raise MessageError(
-                    "All machines must write into the folder of %r. %r is not there on this one: "
-                    "give an %s on a file system that all share.",
-                    new,
-                    each,
-                    Option("output_file"),
-                )
+    for path in partial:
+        check_shared(path)
+        check_shared(index_path(path))
     for old, new in zip(partial, output_files, strict=True):
         # The index is beside a link, as that of any other file, and maybe on another disk.
         with open_file(index_path(old)) as index, replace_files([index_path(new)]) as [file]:

@@ -58,16 +58,16 @@ def test_what_has_no_answer_is_told_as_by_a_single_process(world, tmp_path):  # 
 def test_what_an_earlier_run_has_left_is_not_asked_again(world, monkeypatch):  # noqa: F811
     made = world("pairs")
     whole = made.run("whole.jsonl", overwrite=True)
-    answer = AnswerWork.answer
+    write = AnswerWork.write
     asked = []
 
-    def stop(self, inputs):
+    def stop(self, file, start, inputs):
         asked.append(inputs[0].line)
         if inputs[0].line == 33 and asked.count(33) == 1:
             raise ValueError("stopped here")
-        return answer(self, inputs)
+        write(self, file, start, inputs)
 
-    monkeypatch.setattr(AnswerWork, "answer", stop)
+    monkeypatch.setattr(AnswerWork, "write", stop)
     with pytest.raises(ValueError, match="stopped here"):
         made.run("again.jsonl", **DIRECT)
     assert not (made.folder / "again.jsonl").exists()
@@ -102,10 +102,10 @@ def test_what_a_single_process_has_kept_is_left_to_it(world, monkeypatch, tmp_pa
     content = kept.read_bytes()
     assert content.count(b"\n") == 40
 
-    def stop(self, inputs):
+    def stop(*_):
         raise ValueError("stopped here")
 
-    monkeypatch.setattr(AnswerWork, "answer", stop)
+    monkeypatch.setattr(AnswerWork, "write", stop)
     with pytest.raises(ValueError, match="stopped here"):
         made.run(tmp_path / "out.jsonl", **asked, **DIRECT)
     assert [*tmp_path.glob("*.unfinished")] == [kept]

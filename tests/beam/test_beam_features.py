@@ -66,15 +66,15 @@ def test_what_an_earlier_run_has_left_is_not_made_again(settings, monkeypatch, t
     monkeypatch.setattr(text_vectors, "CHUNK_VALUES", 400)
     monkeypatch.setattr(text_vectors, "CHUNK_LINES", 3)
     whole = run(settings(output_file=str(tmp_path / "whole.jsonl")))
-    make, made = FeatureWork.make, []
+    write, made = FeatureWork.write, []
 
-    def stop(self, number, inputs):
-        made.append(number)
+    def stop(self, file, start, inputs):
+        made.append(start)
         if len(made) == 2:
             raise ValueError("stopped here")
-        make(self, number, inputs)
+        write(self, file, start, inputs)
 
-    monkeypatch.setattr(FeatureWork, "make", stop)
+    monkeypatch.setattr(FeatureWork, "write", stop)
     asked = {"output_file": str(tmp_path / "again.jsonl"), **DIRECT}
     with pytest.raises(ValueError, match="stopped here"):
         run(settings(**asked))

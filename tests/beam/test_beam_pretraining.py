@@ -151,7 +151,7 @@ def test_shards_appear_all_or_none(make, text, tmp_path, monkeypatch):
     other = tmp_path / "out-00002-of-00003.shard.partial"
     other.touch()
     monkeypatch.setattr(pipeline, "_write", write_all_but_one)
-    with pytest.raises(ValueError, match=r"All machines must write into .*out-00001-of-00003'"):
+    with pytest.raises(ValueError, match=r"All machines must write into .*out-00001-of-00003\."):
         make(text, "DirectRunner")
     names = sorted(path.name for path in tmp_path.iterdir() if "out" in path.name)
     assert names == [before.name, other.name]
