@@ -93,7 +93,7 @@ if start == 1:
     # A worker of before cannot meet those that are started now.
     assert len({each["token"] for each in starts(tmp_path)}) == 2
     assert log.messages == [
-        "Worker 1 was killed by SIGKILL. All are started again, to go on from the last checkpoint "
+        "Worker 1 was killed by SIGKILL. All are restarted, to resume from the last checkpoint "
         "(1 of 3)."
     ]
 
@@ -102,8 +102,8 @@ def test_restarts_have_an_end(tmp_path, run, log):
     assert run("os.kill(os.getpid(), signal.SIGKILL)", 1, max_restarts=1) == 128 + signal.SIGKILL
     assert len(starts(tmp_path)) == 2
     assert log.messages[-1] == (
-        "Worker 0 (the chief) was killed by SIGKILL. Nothing is started again after 1 restarts; "
-        "the same command goes on."
+        "Worker 0 (the chief) was killed by SIGKILL. Nothing is restarted after 1 restarts; "
+        "the same command resumes."
     )
 
 
@@ -129,7 +129,7 @@ wait()
 def test_what_all_say_is_seen_once(run, capfd, log):
     assert run("sys.exit('Error: no such file')") == 1
     [message] = log.messages
-    assert message.startswith("What the workers but the chief said is in ")
+    assert message.startswith("The logs of the workers except the chief are in ")
     assert said(capfd) == "Error: no such file\n"
 
 
@@ -143,7 +143,7 @@ if start == 1 and index == 1:
 """
     assert run(code, 2) == 0
     assert len(starts(tmp_path)) == 2
-    assert log.messages[0].startswith("Worker 1 hung. All are started again")
+    assert log.messages[0].startswith("Worker 1 hung. All are restarted")
 
 
 # The chief, which does not obey, and one more, which is killed once it is ready.
@@ -175,14 +175,14 @@ if start == 1:
     assert run(STUBBORN_CHIEF + code, 2) == 0
     assert (tmp_path / "saved").exists()
     assert log.messages[0] == CHIEF_IS_AWAITED.format(60)
-    assert log.messages[1].startswith("Worker 1 was killed by SIGKILL. All are started again")
+    assert log.messages[1].startswith("Worker 1 was killed by SIGKILL. All are restarted")
 
 
 def test_chief_that_never_ends_is_killed_but_did_not_fail_first(tmp_path, run, log):
     assert run(STUBBORN_CHIEF + "if start == 1: wait()", 2) == 0
     assert [len(starts(tmp_path, index)) for index in range(2)] == [2, 2]
     assert log.messages[0] == CHIEF_IS_AWAITED.format(1)
-    assert log.messages[1].startswith("Worker 1 was killed by SIGKILL. All are started again")
+    assert log.messages[1].startswith("Worker 1 was killed by SIGKILL. All are restarted")
 
 
 def test_seconds_to_save_that_are_no_number_are_told_before_workers_start(
@@ -200,7 +200,7 @@ def test_logs_stay_only_where_workers_fail(tmp_path, run, log):
     assert run("sys.exit(1)", 2) == 1
     [folder] = tmp_path.glob("bert-launch-*")
     assert (folder / "worker_1.log").read_text().startswith("worker 1 speaks")
-    assert log.messages[-1] == f"What the workers but the chief said is in {folder}."
+    assert log.messages[-1] == f"The logs of the workers except the chief are in {folder}."
 
 
 @pytest.mark.parametrize("spelling", ["--overwrite_output_dir", "-overwrite_output_dir=true"])

@@ -246,7 +246,7 @@ def test_worker_that_never_comes_is_named(tmp_path, flags, start):
         workers.start(2)
         assert workers.wait() == {0: LOST, 1: LOST, 2: 1}
     *lines, last = workers.last_lines().values()
-    assert all(f"Not there: w{workers.name(2)}. " in line for line in lines)
+    assert all(f"Missing: w{workers.name(2)}. " in line for line in lines)
     assert f"This worker must be able to listen at port {workers.port(2)}. Address already" in last
     assert not (tmp_path / "shared").exists()
 
@@ -384,7 +384,7 @@ def test_launcher_goes_on_by_itself_where_a_worker_is_killed(tmp_path, flags, co
     assert cut.wait() == 0, (tmp_path / "cut.log").read_text()
     assert launch("whole").wait() == 0
     told = (tmp_path / "cut.log").read_text()
-    again = "was killed by SIGKILL. All are started again, to go on from the last checkpoint"
+    again = "was killed by SIGKILL. All are restarted, to resume from the last checkpoint"
     assert f"Worker 1 {again} (1 of 3)." in told
     assert f"Worker 0 (the chief) {again} (2 of 3)." in told
     assert told.count("Resuming from step") == 2

@@ -29,13 +29,13 @@ from bert.training.link import TOKEN
 from bert.training.meeting import LOST
 from bert.training.pace import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
 
-# More than any machine has use for, and fewer than there are ports.
+# More workers than any machine can use, and fewer than there are ports.
 _MOST_WORKERS = 1024
 
-# What is shown of a worker that fails.
+# Lines of the log that are shown of a failed worker.
 _LINES_SHOWN = 20
-# Seconds that the others have to end by themselves, each with a line that says why, and then to
-# obey SIGTERM; the chief, which may be saving, has more.
+# After the first failure, seconds for the other workers to end by themselves, each with an error
+# message, and then to obey SIGTERM; the chief, which may be saving, has more.
 _SECONDS_ALONE, _SECONDS_TO_OBEY = 20.0, 10.0
 _SECONDS_BETWEEN_LOOKS = 0.05
 
@@ -64,8 +64,8 @@ class Launch:
 
     Attributes:
       command: The program and its arguments.
-      resumed: The command that resumes where it has deleted what it was to delete.
-      output_dir: The folder that it writes, None if it names none.
+      resumed: The command that resumes once the first one has deleted the files of earlier runs.
+      output_dir: The output folder, None where the command names none.
     """
 
     command: Sequence[str]
@@ -74,22 +74,22 @@ class Launch:
 
 
 def free_ports(count: int, ephemeral: str = "/proc/sys/net/ipv4/ip_local_port_range") -> list[int]:
-    """Returns ports that nothing listens at, such as no outgoing connection is given meanwhile.
+    """Returns ports that nothing listens at, below those of outgoing connections.
 
     Args:
-      count: How many.
-      ephemeral: The file that has the range of the ports of outgoing connections.
+      count: The number of ports.
+      ephemeral: The file with the range of the ports of outgoing connections.
     """
     try:
         end = int(Path(ephemeral).read_text().split()[0])
     except (OSError, ValueError, IndexError):
         end = 32768
-    # One after the other by chance, so that two launchers do not both find the same ones free.
+    # In random order, so that two launchers do not find the same ports free.
     candidates = random.sample(range(10000, max(end, 10000 + 4096)), 2048)
     ports: list[int] = []
     for port in candidates:
         with contextlib.suppress(OSError), socket.socket() as tried:
-            # At all interfaces, as TensorFlow will.
+            # At all interfaces, as TensorFlow.
             tried.bind(("", port))
             ports.append(port)
         if len(ports) == count:
@@ -100,11 +100,11 @@ def free_ports(count: int, ephemeral: str = "/proc/sys/net/ipv4/ip_local_port_ra
 def share_machine(
     environment: Mapping[str, str], count: int, gpus: Sequence[str]
 ) -> list[dict[str, str]]:
-    """Returns the environment of each worker, whose share of cores and GPUs is its own.
+    """Returns the environment of each worker, with its share of the cores and GPUs.
 
     Args:
       environment: The environment of this process; its settings of threads or GPUs stay.
-      count: Of the workers.
+      count: The number of workers.
       gpus: The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them.
 
     Raises:
@@ -119,9 +119,9 @@ def share_machine(
             f"There must be a GPU for each worker, or none is used. Received {len(gpus)} for "
             f"{count} workers. Start fewer; or set CUDA_VISIBLE_DEVICES=-1, to compute on the CPU."
         )
-    each = len(gpus) // count
+    size = len(gpus) // count
     for index, share in enumerate(shares):
-        share["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * each : (index + 1) * each])
+        share["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index * size : (index + 1) * size])
     return shares
 
 
@@ -141,7 +141,11 @@ class _Workers:
       command: The command of each worker.
       environments: The environment of each worker.
       logs: The output of all workers but the first.
-      seconds_to_save: How long the chief may take to end where another worker has failed.
+      seconds_to_save: Maximum seconds for the chief to end after another worker has failed.
+
+    Attributes:
+      statuses: The exit statuses by worker, in the order in which the workers ended.
+      hung: The workers that were killed because they did not end.
     """
 
     def __init__(
@@ -164,47 +168,37 @@ class _Workers:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log and subprocess.STDOUT,
-                    # Ctrl-C on a terminal reaches it once, from here.
+                    # Ctrl-C on a terminal reaches it through this process alone.
                     start_new_session=True,
                     preexec_fn=_end_with_parent,  # noqa: PLW1509, of one thread
                 )
             )
-        # By worker, in the order in which they ended.
         self.statuses: dict[int, int] = {}
         self.hung: list[int] = []
-        self._is_told = False
-        self._is_chief_awaited = False
+        self._is_stopping = False
+        self._has_warned = False
         self._seconds_to_save = seconds_to_save
 
-    def look(self) -> None:
-        """Takes note of those that have ended."""
-        for index, process in enumerate(self._processes):
-            if index not in self.statuses and process.poll() is not None:
-                self.statuses[index] = process.returncode
-
     @property
-    def left(self) -> list[int]:
-        """Those that still run."""
+    def running(self) -> list[int]:
+        """The workers that have not ended."""
         return [index for index in range(len(self._processes)) if index not in self.statuses]
 
-    def _signal(self, indexes: Sequence[int], number: int) -> None:
-        for index in indexes:
-            # It is waited for here alone, so that its number is of no other process.
-            self._processes[index].send_signal(number)
-
     def wait(self) -> None:
-        """Returns when all have ended; where one fails, the others have limited time to.
+        """Waits until all workers have ended; after a failure, the others have limited time.
 
-        A signal to this process is passed on, and then they may take as long as they need to save.
+        A signal to this process is passed on; it sets no time limit, since workers may save.
         """
         failed: float | None = None
-        while self.left:
+        while self.running:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-            self.look()
+            for index in self.running:
+                if self._processes[index].poll() is not None:
+                    self.statuses[index] = self._processes[index].returncode
             number = stop_signal()
-            if number and not self._is_told:
-                self._tell(number)
-            # One that has obeyed has not failed.
+            if number and not self._is_stopping:
+                self._stop(number)
+            # A worker that obeys a signal has not failed.
             good = {0, 128 + number, -number} if number else {0}
             if failed is None and not good.issuperset(self.statuses.values()):
                 failed = time.monotonic()
@@ -212,30 +206,35 @@ class _Workers:
                 self._end_others(time.monotonic() - failed)
 
     def _end_others(self, seconds: float) -> None:
-        if seconds > _SECONDS_ALONE and not self._is_told:
-            self._tell(signal.SIGTERM)
+        if seconds > _SECONDS_ALONE and not self._is_stopping:
+            self._stop(signal.SIGTERM)
         if seconds <= _SECONDS_ALONE + _SECONDS_TO_OBEY:
             return
         is_over = seconds > self._seconds_to_save
-        if 0 in self.left and not is_over and not self._is_chief_awaited:
-            self._is_chief_awaited = True
+        if 0 in self.running and not is_over and not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "Worker 0 (the chief) is still saving or ending. It has %g s to, or as many as %s "
                 "says.",
                 self._seconds_to_save,
                 SAVE_LIMIT,
             )
-        late = [index for index in self.left if index or is_over]
+        late = [index for index in self.running if index or is_over]
         self.hung += [index for index in late if index not in self.hung]
         self._signal(late, signal.SIGKILL)
 
-    def _tell(self, number: int) -> None:
-        self._is_told = True
-        self._signal(self.left, number)
+    def _signal(self, indexes: Sequence[int], number: int) -> None:
+        for index in indexes:
+            # The process is waited for only here, so its id cannot belong to another one yet.
+            self._processes[index].send_signal(number)
+
+    def _stop(self, number: int) -> None:
+        self._is_stopping = True
+        self._signal(self.running, number)
 
 
 def _end_with_parent() -> None:
-    """Makes Linux stop a worker when the launcher is gone, even where that was killed."""
+    """Makes Linux stop a worker when the launcher ends, even if it is killed."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
@@ -244,22 +243,22 @@ def find_cause(statuses: Mapping[int, int], hung: Sequence[int] = ()) -> tuple[i
     """Returns the worker that failed first, and its exit status.
 
     Args:
-      statuses: Of all workers, in the order in which they ended, as `Popen.returncode`.
-      hung: Those that had to be killed, for they did not end.
+      statuses: The status of all workers in the order in which they ended, as `Popen.returncode`.
+      hung: The workers that were killed because they did not end.
     """
     failed = {index: status for index, status in statuses.items() if status}
-    # Others say only that they have lost one; the chief's words have been seen already.
+    # Other workers report only the loss; the chief's output has been shown already.
     first = {i: status for i, status in failed.items() if status != LOST and i not in hung}
     for index, status in first.items():
-        same_words = first.get(0) == status > 0
-        return (0 if same_words else index), status
+        is_same = first.get(0) == status > 0
+        return (0 if is_same else index), status
     for index in hung:
         return index, failed[index]
     return next(iter(failed.items()), (0, 0))
 
 
 def launch(workers: Workers, started: Launch) -> int:
-    """Runs a command as several workers until they are done, and returns its exit status."""
+    """Runs a command as several workers until they end, and returns the exit status."""
     seconds_to_save = seconds_of(os.environ, SAVE_LIMIT, SECONDS_TO_SAVE)
     environments = share_machine(os.environ, workers.workers, list_gpus(os.environ))
     command, owned = started.command, _find_list(started.output_dir)
@@ -277,7 +276,7 @@ def launch(workers: Workers, started: Launch) -> int:
             if index and not is_hung:
                 _show_end(index, paths[index - 1])
             restarts = status < 0 or status == LOST
-            # What the chief said of its own end has been seen.
+            # The chief's own error message has been shown.
             if index or restarts:
                 counts = (number + 1, workers.max_restarts) if restarts else None
                 logger.warning("%s", describe_end(index, status, is_hung, counts))
@@ -289,20 +288,19 @@ def launch(workers: Workers, started: Launch) -> int:
 
 
 def _keep_logs(workers: Workers, folder: str, *, failed: bool) -> None:
-    """Removes a temporary folder of logs that nobody will read, or says where it is."""
+    """Removes a temporary folder of logs; after a failure, logs its path instead."""
     if workers.worker_logs:
         return
     if failed and workers.workers > 1 and not stop_signal():
-        logger.warning("What the workers but the chief said is in %s.", folder)
+        logger.warning("The logs of the workers except the chief are in %s.", folder)
     else:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _find_list(output_dir: str | None) -> tuple[int, int] | None:
-    """Returns what differs from one list of a run's own files in a folder to the next.
+    """Returns the identity of the list of a run's files in a folder; None where there is none.
 
-    Where it differs from before, what was to be deleted is. None where there is no list, or none
-    that can be seen from here.
+    It changes once a run has deleted the files of an earlier one and written a new list.
     """
     if not output_dir:
         return None
@@ -327,7 +325,7 @@ def _attempt(
     """Runs all workers until they have ended.
 
     Returns:
-      The worker that failed first; its status, 0 where none did; and whether it was one that hung.
+      The worker that failed first; its status, 0 where none did; and whether it hung.
     """
     with deferred_stop():
         workers = _Workers(command, environments, logs, seconds_to_save)
@@ -345,20 +343,20 @@ def _show_end(index: int, path: str) -> None:
 def describe_end(
     index: int, status: int, is_hung: bool, restarts: tuple[int, int] | None
 ) -> Message:
-    """Returns the message of a worker that has failed, and of what comes now.
+    """Returns a message about a failed worker and the restart that follows.
 
     Args:
-      index: Of the worker.
+      index: The number of the worker.
       status: As `Popen.returncode`.
       is_hung: Whether it was killed because it did not end when others failed.
-      restarts: Which of how many restarts would come now; None where none helps.
+      restarts: The number of the next restart and the maximum; None where a restart cannot help.
     """
     who = f"Worker {index}{' (the chief)' * (index == 0)}"
     if is_hung:
         what = f"{who} hung."
     elif status < 0:
-        known = {each.value: each.name for each in signal.Signals}
-        what = f"{who} was killed by {known.get(-status, f'signal {-status}')}."
+        names = {number.value: number.name for number in signal.Signals}
+        what = f"{who} was killed by {names.get(-status, f'signal {-status}')}."
     else:
         what = f"{who} ended with exit status {status}."
     if restarts is None:
@@ -366,7 +364,7 @@ def describe_end(
     number, most = restarts
     if number > most:
         again = f"after {most} restarts" if most else Message("with %s", Option("max_restarts", 0))
-        text = "%s Nothing is started again %s; the same command goes on."
+        text = "%s Nothing is restarted %s; the same command resumes."
         return Message(text, what, again)
-    text = "%s All are started again, to go on from the last checkpoint (%s of %s)."
+    text = "%s All are restarted, to resume from the last checkpoint (%s of %s)."
     return Message(text, what, number, most)
