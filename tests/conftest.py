@@ -28,7 +28,7 @@ import modeling
 import run_pretraining
 from bert.pretraining import heads as pretraining_heads
 from bert.training.batches import Batches, Records
-from bert.training.pace import Pace
+from bert.training.pace import Pace, Place
 
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("project", deadline=None)
@@ -127,15 +127,15 @@ mostly_portable = pytest.mark.parametrize(
 )
 
 
-def note_marks(monkeypatch, module, batches) -> tuple[Pace, list[int]]:
-    """Returns the pace that a module has from now on, and where it is as each batch is read."""
+def record_places(monkeypatch, module, batches) -> tuple[Pace, list[Place]]:
+    """Returns the pace of a module from now on, and its place as each batch is read."""
     pace, seen = Pace(), []
     monkeypatch.setattr(module, "pace_of", lambda strategy: pace)
     iterate = batches.iterate
 
     def read(*arguments):
         for batch in iterate(*arguments):
-            seen.append(pace.mark)
+            seen.append(pace.place)
             yield batch
 
     monkeypatch.setattr(batches, "iterate", read)

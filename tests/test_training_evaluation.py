@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import free_ports, make_examples, model_inputs, note_marks
+from conftest import free_ports, make_examples, model_inputs, record_places
 
 from bert.files import progress
 from bert.pretraining import heads as pretraining_heads
@@ -16,9 +16,8 @@ from bert.training import evaluation
 from bert.training.cluster import Cluster
 from bert.training.evaluation import EarlyStopping, Predictor, evaluate
 from bert.training.meeting import LostWorkerError, Meeting
-from bert.training.pace import RESTS, Pace, mark_of
+from bert.training.pace import NOWHERE, RESTS, Pace, Place
 from bert.training.scores import save_results, save_scores
-from bert.training.strategies import Share
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
@@ -108,8 +107,8 @@ def test_workers_that_share_predictions_each_have_those_of_one(
     def predict(index):
         meeting = Meeting(Cluster(workers, index), 20.0)
         with contextlib.closing(meeting):
-            found[index] = [*predictor.predict_with_others(batches, Share(meeting))]
-            meeting.share(b"")
+            found[index] = [*predictor.predict_with_others(batches, meeting)]
+            meeting.all_gather(b"")
 
     threads = [threading.Thread(target=predict, args=(index,)) for index in range(count)]
     for each in threads:
@@ -153,7 +152,7 @@ def test_worker_that_stands_still_in_a_prediction_is_named(
         meeting = Meeting(Cluster(workers, index), 20.0, Pace(2.0))
         meeting.wake = lambda _: lost.set()
         with contextlib.closing(meeting), pytest.raises(LostWorkerError) as error:
-            [*predictor.predict_with_others(batches, Share(meeting))]
+            [*predictor.predict_with_others(batches, meeting)]
         found[index] = str(error.value)
 
     threads = [threading.Thread(target=predict, args=(index,)) for index in range(2)]
@@ -168,12 +167,12 @@ def test_worker_that_stands_still_in_a_prediction_is_named(
 
 def test_an_evaluation_says_where_it_is(tiny_config, make_batches, monkeypatch):
     batches = make_batches(3, seed=None, count=9)
-    pace, seen = note_marks(monkeypatch, evaluation, batches)
+    pace, seen = record_places(monkeypatch, evaluation, batches)
     model = pretraining_heads.pretraining_model(tiny_config)
     evaluate(model, pretraining_heads.metrics, batches, 3)
     # What is known when a batch is read is of the one before.
-    assert seen == [mark_of(0, RESTS, passed) for passed in (0, 1, 3)]
-    assert pace.mark == 0
+    assert seen == [Place(0, RESTS, evaluated) for evaluated in (0, 1, 3)]
+    assert pace.place == NOWHERE
 
 
 def test_all_predictions_are_in_the_order_of_the_records(tiny_config, make_batches, predictor):

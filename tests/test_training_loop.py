@@ -20,7 +20,7 @@ from conftest import (
     golden_model,
     make_examples,
     mostly_portable,
-    note_marks,
+    record_places,
     serialize,
     split_examples,
     write_examples,
@@ -41,7 +41,7 @@ from bert.training import trainer as trainer_module
 from bert.training.objective import Objective
 from bert.training.observers import train_and_save
 from bert.training.options import Compute
-from bert.training.pace import READS, RESTS, TAKES, Pace
+from bert.training.pace import NOWHERE, READS, RESTS, TAKES, Pace
 from bert.training.progress import ProgressLog
 from bert.training.train_log import TrainLog
 from bert.training.trainer import LossScale, NonFiniteLossError, Trainer, initialize
@@ -435,13 +435,13 @@ def test_replicas_have_dropout_masks_of_their_own(tmp_path, tiny_config):
 
 def test_workers_say_where_they_are(tmp_path, tiny_config, make_batches, monkeypatch):
     batches = make_batches(6)
-    pace, seen = note_marks(monkeypatch, trainer_module, batches)
+    pace, seen = record_places(monkeypatch, trainer_module, batches)
     trainer = make_trainer(tiny_config)
     step = trainer.start_step
     monkeypatch.setattr(
-        trainer, "start_step", lambda *given: (seen.append(pace.mark), step(*given))[1]
+        trainer, "start_step", lambda *given: (seen.append(pace.place), step(*given))[1]
     )
-    observers = [lambda step, results: seen.append(pace.mark)]
+    observers = [lambda step, results: seen.append(pace.place)]
     train(trainer, batches, tmp_path, 2, observers=observers)
     expected, marks = Pace(), []
     for number in (1, 2):
@@ -449,7 +449,7 @@ def test_workers_say_where_they_are(tmp_path, tiny_config, make_batches, monkeyp
             expected.at(number, part)
             marks.append(expected.mark)
     assert seen == marks
-    assert pace.mark == 0
+    assert pace.place == NOWHERE
 
 
 def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batches):

@@ -49,7 +49,7 @@ def test_who_is_told_of_nobody_is_warned_and_trains_alone(environment, log):
     assert find_cluster(environment) is None
     [message] = log.messages
     sources = "TF_CONFIG, BERT_WORKERS, SLURM_STEP_NODELIST"
-    assert f"none of {sources} names others to train with: THIS PROCESS" in message
+    assert f"none of {sources} names other workers: THIS PROCESS" in message
 
 
 def test_who_is_told_of_itself_alone_is_warned(log):

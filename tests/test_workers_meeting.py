@@ -59,7 +59,7 @@ def meet(workers, do, count=3, seconds=20.0, tokens=("",) * 3):
             found = do(met)
             # None leaves while others are at it.
             with contextlib.suppress(LostWorkerError):
-                met.share(b"")
+                met.all_gather(b"")
             return found
 
     return at_once([lambda i=index: come(i) for index in range(count)])
@@ -69,26 +69,28 @@ def test_each_gets_what_all_give(workers):
     large = os.urandom(3_000_000)
 
     def share(each):
-        first = each.share(b"%d" % each.cluster.index)
-        return first, each.share(large if each.cluster.index == 1 else b"")
+        first = each.all_gather(b"%d" % each.cluster.index)
+        return first, each.all_gather(large if each.cluster.index == 1 else b"")
 
     assert meet(workers, share) == [([b"0", b"1", b"2"], [b"", large, b""])] * 3
 
 
 def test_one_worker_is_alone():
-    [alone] = meet(("localhost:1",), lambda each: (each.share(b"x"), each.agree({"a": 1})), 1)
+    [alone] = meet(
+        ("localhost:1",), lambda each: (each.all_gather(b"x"), each.check_same({"a": 1})), 1
+    )
     assert alone == ([b"x"], None)
 
 
 def test_workers_that_have_the_same_agree(workers):
-    assert meet(workers, lambda each: each.agree({"a": 1, "b": ["c"]})) == [None] * 3
+    assert meet(workers, lambda each: each.check_same({"a": 1, "b": ["c"]})) == [None] * 3
 
 
 def test_files_count_by_what_is_in_them(workers):
     def agree(digest):
         def agree(each):
             index = each.cluster.index
-            each.agree({"a": {"path": f"{index}.ckpt", "sha256": digest[index]}})
+            each.check_same({"a": {"path": f"{index}.ckpt", "sha256": digest[index]}})
 
         return agree
 
@@ -102,11 +104,11 @@ def test_workers_that_differ_are_named_on_all(workers):
         values = {"--seed": 12345, "code": "1.0", "versions": {"keras": "3"}}
         if each.cluster.index == 2:
             values |= {"--seed": 5, "versions": {"keras": "2"}}
-        each.agree(values)
+        each.check_same(values)
 
     found = meet(workers, agree)
     expected = (
-        "All workers must train with the same. Other than the chief, worker 2 at "
+        "All workers must train with the same values. Other than the chief, worker 2 at "
         f'{workers[2]} has --seed 5, not 12345; versions {{"keras": "2"}}, not {{"keras": "3"}}. '
         "Give all the same flags, files and versions."
     )
@@ -117,23 +119,23 @@ def test_worker_that_never_comes_is_named_on_all(workers):
     found = meet(workers, lambda each: each, 2, 0.5)
     assert {type(each) for each in found} == {LostWorkerError}
     assert all(
-        "must come within 0.5 s, or as many as BERT_WORKER_TIMEOUT says" in str(each)
+        "must connect within 0.5 s, or as many as BERT_WORKER_TIMEOUT says" in str(each)
         for each in found
     )
-    assert all(f"Not there: worker 2 at {workers[2]}. " in str(each) for each in found)
+    assert all(f"Missing: worker 2 at {workers[2]}. " in str(each) for each in found)
 
 
 def test_chief_that_never_comes_is_named(workers):
     [found] = at_once([lambda: Meeting(Cluster(workers, 1), 0.5)])
     assert isinstance(found, LostWorkerError)
-    assert f"Not there: worker 0 (the chief) at {workers[0]}. " in str(found)
+    assert f"Missing: worker 0 (the chief) at {workers[0]}. " in str(found)
 
 
 def test_worker_that_comes_late_is_waited_for(workers):
     def come(index):
         time.sleep(0.6 * (index != 1))
         with contextlib.closing(Meeting(Cluster(workers, index), 20.0)) as met:
-            return met.share(b"%d" % index)
+            return met.all_gather(b"%d" % index)
 
     assert at_once([lambda i=i: come(i) for i in range(3)]) == [[b"0", b"1", b"2"]] * 3
 
@@ -192,7 +194,7 @@ def test_workers_meet_whatever_a_stranger_says_and_however_long_it_stays(
     def come(index):
         time.sleep(0.3 * (index > 0))
         with contextlib.closing(Meeting(Cluster(workers, index), 10.0, token="secret")) as met:
-            return met.share(b"%d" % index)
+            return met.all_gather(b"%d" % index)
 
     def intrude():
         for _ in range(20):
@@ -217,7 +219,7 @@ def test_a_stranger_that_drips_does_not_hold_the_chief_past_its_limit(workers, s
 
     chief, _ = at_once([lambda: Meeting(Cluster(workers, 0), 1.0), drip])
     assert isinstance(chief, LostWorkerError)
-    assert "must come within 1 s" in str(chief)
+    assert "must connect within 1 s" in str(chief)
 
 
 def test_a_worker_comes_through_a_crowd_that_says_nothing(workers, strangers, monkeypatch):
@@ -227,7 +229,7 @@ def test_a_worker_comes_through_a_crowd_that_says_nothing(workers, strangers, mo
     def come(index):
         time.sleep(0.5 * index)
         with contextlib.closing(Meeting(Cluster(workers, index), 10.0)) as met:
-            return met.share(b"%d" % index)
+            return met.all_gather(b"%d" % index)
 
     def crowd():
         strangers.extend(connect(workers[0]) for _ in range(50))
@@ -244,7 +246,7 @@ def test_worker_with_another_token_ends_at_once_and_is_not_counted(workers):
     assert isinstance(bad, ValueError)
     assert str(bad).startswith("All workers must have the same BERT_WORKERS_TOKEN")
     assert {type(chief), type(good)} == {LostWorkerError}
-    assert f"Not there: worker 2 at {workers[2]}." in str(chief)
+    assert f"Missing: worker 2 at {workers[2]}." in str(chief)
 
 
 def test_workers_with_a_token_believe_no_chief_without_it(workers):
@@ -261,7 +263,7 @@ def test_workers_with_a_token_believe_no_chief_without_it(workers):
 
         _, found = at_once([pretend, lambda: Meeting(Cluster(workers, 1), 5.0, token="secret")])
     assert isinstance(found, LostWorkerError)
-    assert f"Not there: worker 0 (the chief) at {workers[0]}." in str(found)
+    assert f"Missing: worker 0 (the chief) at {workers[0]}." in str(found)
 
 
 def test_worker_that_has_died_and_started_again_is_taken_while_others_are_awaited(workers):
@@ -273,7 +275,7 @@ def test_worker_that_has_died_and_started_again_is_taken_while_others_are_awaite
                 assert first.recv(1) == b"B"
         time.sleep(0.5 * (index == 2))
         with contextlib.closing(Meeting(Cluster(workers, index), 20.0)) as met:
-            return met.share(b"%d" % index)
+            return met.all_gather(b"%d" % index)
 
     assert at_once([lambda i=i: come(i) for i in range(3)]) == [[b"0", b"1", b"2"]] * 3
 
@@ -293,7 +295,7 @@ def test_worker_that_has_greeted_may_be_silent_for_longer_than_a_greeting_takes(
 
     def come():
         with contextlib.closing(Meeting(Cluster(workers[:2], 0), 20.0)) as met:
-            return met.share(b"0")
+            return met.all_gather(b"0")
 
     assert at_once([work, come]) == [None, [b"0", b"1"]]
 
@@ -305,7 +307,7 @@ def test_whoever_asks_after_a_loss_is_told_of_it_each_time(workers, victim):
         with contextlib.closing(Meeting(Cluster(workers[:2], index), 20.0)) as met:
             for _ in range(3 * (index != victim)):
                 with pytest.raises(LostWorkerError) as caught:
-                    met.share(b"")
+                    met.all_gather(b"")
                 found.append(str(caught.value))
         return found
 
@@ -357,7 +359,7 @@ def test_two_of_one_number_and_other_lists_are_refused(workers):
     lists = at_once(
         [lambda: Meeting(Cluster(workers, 0), 3.0), lambda: Meeting(Cluster(other, 1), 3.0)]
     )
-    assert all("must be told of the same workers" in str(each) for each in lists)
+    assert all("must have the same list of workers" in str(each) for each in lists)
 
 
 def test_port_of_the_chief_must_be_free(workers):
@@ -374,7 +376,7 @@ def test_tensorflow_can_listen_where_workers_have_met(workers):
                 server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 server.bind(("", int(workers[0].split(":")[1])))
                 server.listen()
-        return each.share(b"")
+        return each.all_gather(b"")
 
     assert meet(workers, listen) == [[b""] * 3] * 3
 
@@ -413,7 +415,7 @@ def test_worker_that_dies_or_hangs_is_named_by_the_others(workers, monkeypatch, 
     who = Cluster(workers, 0).name(victim).capitalize()
     what = "is gone" if name == "SIGKILL" else "has not been heard of for"
     assert all(str(each).startswith(f"{who} {what}") for each in found)
-    assert all(str(each).endswith("goes on from the last checkpoint.") for each in found)
+    assert all(str(each).endswith("resumes from the last checkpoint.") for each in found)
 
 
 @pytest.mark.parametrize("late", [0, 2])
@@ -486,7 +488,7 @@ def test_a_message_has_a_largest_size(kind, most):
         near.sendall(message(kind, b"", most + 1))
 
     found = receive(send, 20.0)
-    assert str(found) == "what comes is of no worker"
+    assert str(found) == "its message is not that of a worker"
     if most < 1 << 32:
         content = bytes(most)
         assert receive(lambda near: near.sendall(message(kind, content)), 20.0) == (kind, content)

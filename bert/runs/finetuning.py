@@ -268,7 +268,7 @@ def plan(
         for inputs in (planned.inputs for planned in data):
             name = f"the {inputs.part.split} set{inputs.part.suffix}"
             values[name] = _describe(inputs.arrays)
-        strategies.agree(strategy, values)
+        strategies.check_same(strategy, values)
     return [
         FineTuningPlan(
             recipe=run,

@@ -228,5 +228,5 @@ class _Predictions:
         if key not in self._predictors:
             self._predictors[key] = Predictor(self.model, signature)
         predictor = self._predictors[key]
-        share = strategies.share_of(tf.distribute.get_strategy())
-        return predictor.predict_with_others(inputs.batches, share)
+        workers = strategies.meeting_of_several(tf.distribute.get_strategy())
+        return predictor.predict_with_others(inputs.batches, workers)

@@ -238,7 +238,7 @@ def plan(
             if pattern := getattr(data, name):
                 # Compared by content, since other machines may have them at other paths.
                 values[f"--{name}"] = fingerprints.of_files(match_files(pattern, name))
-        strategies.agree(strategy, values)
+        strategies.check_same(strategy, values)
     return PreTrainingPlan(
         recipe=recipe,
         lines=tuple(parts.lines),

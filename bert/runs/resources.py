@@ -61,7 +61,7 @@ def open_devices(
         if is_trial and compute.strategy == "multi_worker" and not compute.use_tpu:
             return _stay_alone()
         opened = strategy or strategies.open_strategy(compute)
-        strategies.agree(opened, identity.shared_by_workers(options))
+        strategies.check_same(opened, identity.shared_by_workers(options))
         return opened
 
     opened = parts("devices", open_strategy, shows=_describe_devices)
@@ -110,7 +110,7 @@ def choose_precision(
 
     def choose(config: BertConfig, strategy: tf.distribute.Strategy) -> str:
         chosen = precision.choose(folders, config) if strategies.is_chief(strategy) else ""
-        return strategies.of_chief(strategy, chosen)
+        return strategies.broadcast(strategy, chosen)
 
     chosen = parts("precision", choose, config, strategy)
     return dataclasses.replace(compute, precision="float32" if chosen is FAILED else str(chosen))

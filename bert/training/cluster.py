@@ -1,11 +1,11 @@
-"""Who trains together, and which of them this process is, as the environment tells.
+"""The workers of a training run, and the number of this one, from environment variables.
 
-Any of these, the first that there is:
+The first of these that is set counts:
 
     TF_CONFIG                             TensorFlow's own, in JSON
     BERT_WORKERS and BERT_WORKER          host1:2222,host2:2222 and a number from 0
     BERT_WORKERS, JOB_COMPLETION_INDEX    the same under Kubernetes, which numbers the pods of a job
-    SLURM_STEP_NODELIST and its like      what `srun` sets
+    SLURM_STEP_NODELIST and others        what `srun` sets
 
 The first worker is the chief, which alone writes files.
 """
@@ -26,11 +26,11 @@ from bert.options import MessageError, Option
 
 Environment = Mapping[str, str]
 
-# Under SLURM, jobs that share a machine must not share ports: each has as many as may be workers
-# of it there, below those that systems give to outgoing connections.
+# Under SLURM, jobs that share a machine must not share ports: each job has a range of ports, below
+# those that systems give to outgoing connections.
 _FIRST_PORT, _END_PORT, _PORTS_OF_A_JOB = 10000, 32000, 64
 
-# The most workers that a list may stand for.
+# Maximum number of workers in a list.
 _MOST_WORKERS = 1 << 14
 
 _MULTI_WORKER = Option("strategy", "multi_worker")
@@ -42,24 +42,24 @@ _REMEDY = (
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Processes that train together.
+    """The processes of one training run.
 
     Attributes:
-      workers: The address of each, as host:port; the first is that of the chief.
-      index: Which of them this process is.
+      workers: The address of each worker, as host:port; the first is that of the chief.
+      index: The number of this process.
     """
 
     workers: tuple[str, ...]
     index: int
 
     def __post_init__(self) -> None:
-        wrong = [each for each in self.workers if not _is_address(each)]
+        wrong = [worker for worker in self.workers if not _is_address(worker)]
         if wrong or not self.workers:
             raise ValueError(
                 "Workers must be addresses such as host1:2222. Received "
                 f"{wrong[0] if wrong else ''!r}."
             )
-        twice = [each for each, count in Counter(self.workers).items() if count > 1]
+        twice = [worker for worker, count in Counter(self.workers).items() if count > 1]
         if twice:
             raise ValueError(f"Each worker must have an address of its own. {twice[0]!r} is twice.")
         if not 0 <= self.index < len(self.workers):
@@ -69,33 +69,33 @@ class Cluster:
             )
 
     def name(self, index: int) -> str:
-        """Returns what messages call a worker."""
+        """Returns the name of a worker for messages."""
         return f"worker {index}{' (the chief)' * (index == 0)} at {self.workers[index]}"
 
-    @property
-    def port(self) -> int:
-        """The port of this worker."""
-        return int(self.workers[self.index].rpartition(":")[2])
+    def address(self, index: int) -> tuple[str, int]:
+        """Returns the host and the port of a worker."""
+        host, _, port = self.workers[index].rpartition(":")
+        return host.strip("[]"), int(port)
 
     @property
     def is_local(self) -> bool:
         """Whether all workers have loopback addresses, so that they are on this machine."""
-        return all(is_loopback(each.rpartition(":")[0].strip("[]")) for each in self.workers)
+        return all(is_loopback(self.address(i)[0]) for i in range(len(self.workers)))
 
     def tf_config(self) -> str:
-        """Returns what TensorFlow reads from TF_CONFIG."""
+        """Returns the value of TF_CONFIG, which TensorFlow reads."""
         task = {"type": "worker", "index": self.index}
         return json.dumps({"cluster": {"worker": self.workers}, "task": task})
 
 
 def find_cluster(environment: Environment) -> Cluster | None:
-    """Returns the cluster that the environment tells of; None, with a warning, where it does not.
+    """Returns the cluster in environment variables; None, with a warning, where there is none.
 
     Args:
       environment: As `os.environ`.
 
     Raises:
-      ValueError: where it contradicts itself, or is that of a job of SLURM without a step.
+      ValueError: where the variables contradict each other, or a job of SLURM has no step.
     """
     sources = {
         "TF_CONFIG": _of_tf_config,
@@ -123,7 +123,7 @@ def find_cluster(environment: Environment) -> Cluster | None:
         )
     # As TensorFlow does.
     logger.warning(
-        "%s: none of %s names others to train with: THIS PROCESS TRAINS ALONE. %s",
+        "%s: none of %s names other workers: THIS PROCESS TRAINS ALONE. %s",
         *(_MULTI_WORKER, ", ".join(sources)),
         _REMEDY,
     )
@@ -131,10 +131,9 @@ def find_cluster(environment: Environment) -> Cluster | None:
 
 
 def expand(text: str) -> list[str]:
-    """Returns the names that a list such as "a,b[1-3,07],c[0-1]d" stands for, in its order.
+    """Returns the names in a list of SLURM's, such as "a,b[1-3,07],c[0-1]d", in its order.
 
-    As SLURM writes lists of nodes: numbers keep their leading zeros, and several brackets in a name
-    stand for all combinations.
+    Numbers keep their leading zeros; several brackets in a name stand for all combinations.
     """
     names: list[str] = []
     for part in _split_outside_brackets(text):
@@ -158,13 +157,14 @@ def _split_outside_brackets(text: str) -> list[str]:
 
 
 def _numbers(ranges: str, text: str) -> Iterator[str]:
-    for each in ranges.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", each.strip())
-        if not match or int(match[2] or match[1]) < int(match[1]):
+    for part in ranges.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+        if not numbers:
             raise ValueError(f"Brackets must hold numbers such as [1-3,7]. Received {text!r}.")
-        _check_count(int(match[2] or match[1]) + 1 - int(match[1]), text)
-        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
-            yield f"{number:0{len(match[1])}}"
+        _check_count(numbers.stop - numbers.start, text)
+        width = len(match[1]) if match else 0
+        yield from (f"{number:0{width}}" for number in numbers)
 
 
 def _is_address(text: Any) -> bool:
@@ -202,7 +202,7 @@ def _of_tf_config(environment: Environment) -> Cluster:
         kind, index = str(task["type"]), int(task["index"])
         lists = {job: jobs[job] for job in ("chief", "worker") if job in jobs}
         workers = {job: [*addresses] for job, addresses in lists.items()}
-        # An evaluator, or what keeps parameters, trains with nobody.
+        # Workers follow the chief; an evaluator or parameter server is refused below.
         before = len(workers.get("chief", [])) if kind == "worker" else 0
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f"It must be JSON such as {example}. Received {text!r}.") from error
@@ -223,7 +223,7 @@ def _of_list(environment: Environment) -> Cluster:
 
 def _of_slurm(environment: Environment) -> Cluster:
     nodes = expand(environment["SLURM_STEP_NODELIST"])
-    count, index = (_integer(environment, f"SLURM_{each}") for each in ("NTASKS", "PROCID"))
+    count, index = (_integer(environment, f"SLURM_{name}") for name in ("NTASKS", "PROCID"))
     per_node = (
         environment.get("SLURM_STEP_TASKS_PER_NODE") or f"{count // len(nodes)}(x{len(nodes)})"
     )
@@ -243,14 +243,16 @@ def _of_slurm(environment: Environment) -> Cluster:
         raise ValueError(
             f"There must be at most {_PORTS_OF_A_JOB} tasks on a node. Received {per_node!r}."
         )
-    places = [
-        (node, local) for node, here in zip(nodes, tasks, strict=True) for local in range(here)
-    ]
-    return Cluster(tuple(f"{node}:{first + local}" for node, local in places), index)
+    workers = (
+        f"{node}:{first + local}"
+        for node, num_tasks in zip(nodes, tasks, strict=True)
+        for local in range(num_tasks)
+    )
+    return Cluster(tuple(workers), index)
 
 
 def _tasks_per_node(text: str) -> Sequence[int]:
-    """Returns the numbers that "2(x3),1" stands for: 2, 2, 2, 1."""
+    """Returns the numbers in text such as "2(x3),1": 2, 2, 2, 1."""
     numbers: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
@@ -262,6 +264,6 @@ def _tasks_per_node(text: str) -> Sequence[int]:
 
 
 def slurm_port(job_id: int) -> int:
-    """Returns the first port of the workers of a job; those of the next jobs are others."""
+    """Returns the first port of a job; consecutive jobs have different ranges of ports."""
     num_jobs = (_END_PORT - _FIRST_PORT) // _PORTS_OF_A_JOB
     return _FIRST_PORT + job_id % num_jobs * _PORTS_OF_A_JOB

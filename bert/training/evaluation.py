@@ -1,4 +1,4 @@
-"""Scores of a model: evaluation, prediction, history, the best weights, and when to stop."""
+"""Evaluation and prediction, the history of scores, the best weights, and early stopping."""
 
 import io
 import json
@@ -19,10 +19,11 @@ from bert.files.weight_names import of_step
 from bert.log import logger
 from bert.network.inference import infer
 from bert.training.loop import Observer
+from bert.training.meeting import Meeting
 from bert.training.objective import Batch
 from bert.training.options import EVALUATIONS
 from bert.training.progress import open_summaries, write_summaries
-from bert.training.strategies import Share, pace_of, together
+from bert.training.strategies import pace_of, together
 from bert.weights import checkpoint
 
 Tensor = Any
@@ -65,13 +66,13 @@ def evaluate(
     sums = []
     progress = Progress("Evaluating", num_steps)
     pace = pace_of(strategy)
-    with pace.passing(), together(strategy):
+    with pace.evaluating(), together(strategy):
         for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
-            pace.passes()
+            pace.next_batch()
             sums.append(strategy.experimental_local_results(step(batch))[0])
             progress(index)
-        # To read those of a batch at once would let a GPU wait for the next one.
-        total = sum((each.numpy().astype(float) for each in sums), np.zeros(()))
+        # Read only now, so that a GPU does not wait for the host between batches.
+        total = sum((batch_sums.numpy().astype(float) for batch_sums in sums), np.zeros(()))
     return {
         name: float(value / weight) if weight else float("nan")
         for name, (value, weight) in zip(names, total, strict=True)
@@ -79,7 +80,7 @@ def evaluate(
 
 
 class Predictor:
-    """Runs a model forward on batches; built once, it can be used many times.
+    """Computes the outputs of a model for batches, with a function that is built once.
 
     Args:
       model: A functional model whose inputs and outputs are dictionaries.
@@ -110,35 +111,31 @@ class Predictor:
             progress(step)
 
     def predict_with_others(
-        self, batches: Any, share: Share | None
+        self, batches: Any, workers: Meeting | None
     ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Does what `predict` does; where there are several workers, each does a part for all.
+        """Yields what `predict` does; several workers share the computation.
 
-        A batch is that of `predict`, and goes through the model of one worker, so that the outputs
-        are the same, bit for bit, on machines of one kind.
+        Each batch of `predict` goes through the model of one worker, so the outputs are the same,
+        bit for bit, on machines of one kind.
 
         Args:
           batches: As `batches.Batches`.
-          share: The part of this worker; None where it is alone.
+          workers: All workers; None for this process alone.
         """
-        if share is None:
+        if workers is None:
             yield from self.predict(batches)
             return
-        own = self._outputs_of(batches.every(share.count, share.index))
+        part = batches.every(workers.count, workers.index)
+        own = map(self, part.iterate(0, part.num_batches))
         progress = Progress("Predicting", batches.num_batches)
-        pace = share.meeting.pace
-        with pace.passing(), share.together():
-            for first in range(0, batches.num_batches, share.count):
+        with workers.pace.evaluating(), workers.together(tf.errors.OpError):
+            for first in range(0, batches.num_batches, workers.count):
                 outputs = _pack(next(own, {}))
-                pace.passes()
-                given = share.meeting.share(outputs)
-                for step, content in enumerate(given[: batches.num_batches - first], start=first):
+                workers.pace.next_batch()
+                gathered = workers.all_gather(outputs)
+                for step, content in zip(range(first, batches.num_batches), gathered, strict=False):
                     yield batches.numbers(step), _unpack(content)
-                progress(min(first + share.count, batches.num_batches))
-
-    def _outputs_of(self, batches: Any) -> Iterator[dict[str, np.ndarray]]:
-        for batch in batches.iterate(0, batches.num_batches):
-            yield self(batch)
+                progress(min(first + workers.count, batches.num_batches))
 
 
 def _pack(arrays: Mapping[str, Any]) -> bytes:
@@ -153,7 +150,7 @@ def _unpack(content: bytes) -> dict[str, np.ndarray]:
 
 
 def _read_history(path: str, metric: str) -> list[dict[str, Any]]:
-    """Returns the scores on each line of a file, none where there is no file."""
+    """Returns the scores of each line of a file; an empty list where there is no file."""
     if not tf.io.gfile.exists(path):
         return []
     history = []
@@ -162,11 +159,11 @@ def _read_history(path: str, metric: str) -> list[dict[str, Any]]:
             scores = parse_json(line)
         except ValueError:
             scores = None
-        is_whole = isinstance(scores, dict) and type(scores.get("step")) is int
-        if not is_whole or type(scores.get(metric)) not in (int, float):
+        is_valid = isinstance(scores, dict) and type(scores.get("step")) is int
+        if not is_valid or type(scores.get(metric)) not in (int, float):
             raise ValueError(
                 f"{path}:{number}: must be an object with `step` and `{metric}`, numbers. Received "
-                f"{line!r:.80}. Restore the file; or delete it, to go on as if nothing had been "
+                f"{line!r:.80}. Restore the file; or delete it, to continue as if nothing had been "
                 "evaluated yet."
             )
         history.append(scores)
@@ -174,12 +171,12 @@ def _read_history(path: str, metric: str) -> list[dict[str, Any]]:
 
 
 class EarlyStopping:
-    """Evaluates during training, keeps the best weights, and tells when it no longer improves.
+    """Evaluates during training, saves the best weights, and ends training without improvement.
 
-    What it finds goes to `evaluations.jsonl`, from which a resumed run knows what came before.
+    The scores are in `evaluations.jsonl`, which a resumed run reads.
 
     Args:
-      function: Returns scores of the model as it is after a step.
+      function: Returns the scores of the model after a step.
       metric: Name of the score that counts; higher is better.
       patience: Evaluations without improvement after which training ends; 0 for never.
     """
@@ -193,7 +190,7 @@ class EarlyStopping:
         self._history: list[dict[str, Any]] = []
 
     def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
-        """Starts at `step` of the training in `folder`; reads what came before."""
+        """Starts at `step` of the training run in `folder`, and reads its earlier scores."""
         self._folder, self._model, self._writes = folder, model, writes
         path = os.path.join(folder, EVALUATIONS)
         history = _read_history(path, self.metric) if step else []
@@ -217,7 +214,7 @@ class EarlyStopping:
 
     @property
     def is_over(self) -> bool:
-        """Whether training has ended for want of improvement."""
+        """Whether training ends because the score no longer improves."""
         if not self.patience or self.best is None:
             return False
         return len(self._history) - self._history.index(self.best) > self.patience
@@ -247,9 +244,9 @@ class EarlyStopping:
         return self.is_over
 
     def at_steps(self, every: int, last: int) -> Observer:
-        """Returns an observer that evaluates every so many steps and after the last one.
+        """Returns an observer that evaluates every `every` steps and after the last one.
 
-        Where training was stopped before such a step's evaluation was done, that comes first.
+        If an earlier run was stopped before its last evaluation was done, that is done first.
         """
         observer = _Evaluations(self, every, last)
         is_done = self._step in (0, *(scores["step"] for scores in self._history))
@@ -259,7 +256,7 @@ class EarlyStopping:
 
 
 class _Evaluations(Observer):
-    """Evaluates every so many steps and after the last one."""
+    """Evaluates every `every` steps and after the last one."""
 
     def __init__(self, evaluation: EarlyStopping, every: int, last: int) -> None:
         self._evaluation = evaluation

@@ -1,7 +1,7 @@
-"""Connections between workers, whose messages have a largest size and a deadline.
+"""Connections between workers, whose messages have a maximum size and a deadline.
 
-A message is a kind, a length and so many bytes. Nothing is encrypted. A secret that all workers
-have, where there is one, keeps out whoever connects and does not know it.
+A message is a kind, a length and its content. Nothing is encrypted. A secret token of all workers,
+where there is one, keeps out other programs that connect.
 """
 
 import contextlib
@@ -14,31 +14,32 @@ import threading
 import time
 from collections.abc import Sequence
 
-# The environment variable with the secret.
+# The environment variable with the secret token.
 TOKEN = "BERT_WORKERS_TOKEN"
 
 _HEADER = struct.Struct("!cQ")
-# A worker says who it is, and the chief that it has heard; that it lives, and where it is; its part
-# of what is shared; the parts of all; that one is lost; that the chief refuses who is no worker.
+# Kinds of messages: the greeting of a worker, and the chief's signal that all are connected; a
+# heartbeat with the place of its sender; the content of one worker for `all_gather`, and of all;
+# the loss of a worker; the refusal of a greeting.
 HELLO, BEAT, PART, ALL, LOSS, REFUSED = b"H", b"B", b"P", b"A", b"L", b"R"
-# The most bytes of each kind. A part is what a batch of an evaluation gives.
+# Maximum bytes of each kind. A part may hold the outputs of a batch of an evaluation.
 _LARGEST = {HELLO: 1 << 20, BEAT: 64, PART: 1 << 32, ALL: 1 << 36, LOSS: 1 << 16, REFUSED: 0}
-# The least speed of a message.
+# The minimum speed of a message.
 _BYTES_PER_SECOND = 100_000
 
 PROOF_BYTES = 32
 
 
 def prove(token: str, kind: bytes, content: bytes) -> bytes:
-    """Returns what only those who know the token can add to a message."""
+    """Returns the proof for a message that its sender knows the token."""
     return hmac.digest(os.fsencode(token), kind + content, "sha256")
 
 
 class Link:
-    """A connection, on which any thread sends complete messages.
+    """A connection, on which any thread may send complete messages.
 
     Attributes:
-      heard: When something last came.
+      heard: When bytes last arrived.
     """
 
     def __init__(self, connection: socket.socket, timeout: float) -> None:
@@ -52,13 +53,13 @@ class Link:
         """Sends a message.
 
         Raises:
-          OSError: where it cannot be sent; then nothing can be, for a part of it may have been.
+          OSError: where it cannot be sent completely; then no other message can be sent, either.
         """
         with self._turn:
             try:
                 self._socket.sendall(_HEADER.pack(kind, len(content)) + content)
             except OSError:
-                # What has come is still read, such as why the other one has left.
+                # Messages that have arrived are still read, such as why the other end has left.
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
                 raise
@@ -67,18 +68,18 @@ class Link:
         """Returns the kind and the content of the next message.
 
         Raises:
-          OSError: where nothing comes in time, or no message, or no more.
+          OSError: where no message arrives in time, or the connection has ended.
         """
         kind, length = _HEADER.unpack(self._read(_HEADER.size))
         if length > _LARGEST.get(kind, -1):
-            raise OSError("what comes is of no worker")
+            raise OSError("its message is not that of a worker")
         return kind, self._read(length)
 
     def _read(self, length: int) -> bytes:
         end = time.monotonic() + self._seconds + length / _BYTES_PER_SECOND
         parts = bytearray()
         while len(parts) < length:
-            # A message that comes byte by byte never meets the limit of the socket.
+            # A message that arrives byte by byte never exceeds the timeout of the socket.
             if parts and time.monotonic() > end:
                 raise OSError("its message takes too long")
             part = self._socket.recv(min(length - len(parts), 1 << 20))
@@ -89,7 +90,7 @@ class Link:
         return bytes(parts)
 
     def limit(self, seconds: float) -> None:
-        """Sets the time in which something must come."""
+        """Sets the time within which a message must begin to arrive."""
         self._seconds = seconds
         self._socket.settimeout(seconds)
 
@@ -101,7 +102,7 @@ class Link:
             return "an unknown address"
 
     def is_closed(self) -> bool:
-        """Returns whether the other end is, where nothing more is to be read."""
+        """Returns whether the other end has closed the connection and nothing is left to read."""
         try:
             readable = select.select([self._socket], [], [], 0)[0]
             return bool(readable) and not self._socket.recv(1, socket.MSG_PEEK)
@@ -109,20 +110,20 @@ class Link:
             return True
 
     def close(self) -> None:
-        """Closes it, for who listens, too."""
+        """Closes the connection, also for a thread that receives."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 def pack(parts: Sequence[bytes]) -> bytes:
-    """Returns parts as one content."""
+    """Returns several contents as one."""
     lengths = struct.pack(f"!{len(parts)}Q", *map(len, parts))
     return b"".join([struct.pack("!Q", len(parts)), lengths, *parts])
 
 
 def unpack(content: bytes) -> list[bytes]:
-    """Returns the parts of a content."""
+    """Returns the contents that `pack` has joined."""
     [count] = struct.unpack_from("!Q", content)
     parts, place = [], 8 * (count + 1)
     for length in struct.unpack_from(f"!{count}Q", content, 8):
@@ -135,7 +136,7 @@ def check_port(port: int) -> None:
     """Checks that TensorFlow will be able to listen at the port of this worker.
 
     Raises:
-      ValueError: where another program does.
+      ValueError: where another program listens at it.
     """
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -149,7 +150,7 @@ def check_port(port: int) -> None:
 
 
 def hide_from_other_machines(port: int) -> bool:
-    """Makes the sockets of this process that listen at a port hear the loopback device alone.
+    """Restricts this process's sockets that listen at a port to the loopback device.
 
     TensorFlow listens at all interfaces, whatever the addresses of the workers are.
 
@@ -165,15 +166,15 @@ def hide_from_other_machines(port: int) -> bool:
 
 
 def _hide(number: int, port: int) -> bool:
-    each = socket.socket(fileno=number)
+    opened = socket.socket(fileno=number)
     try:
-        if each.family not in (socket.AF_INET, socket.AF_INET6):
+        if opened.family not in (socket.AF_INET, socket.AF_INET6):
             return False
-        listens = each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        if not listens or each.getsockname()[1] != port:
+        listens = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if not listens or opened.getsockname()[1] != port:
             return False
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
         return True
     finally:
-        # The socket belongs to whoever opened it.
-        each.detach()
+        # Without this, the socket would be closed.
+        opened.detach()

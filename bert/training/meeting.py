@@ -1,13 +1,13 @@
-"""Workers that meet before they train, compare what they train with, and miss one that is lost.
+"""The connections between the workers of a training run: rendezvous, heartbeats, collectives.
 
-All others connect to the chief, at the port that TensorFlow will listen at: it is free until all
-have come, and connections outlive the socket that took them, so that no port is needed besides.
-Each then tells the chief every second that it lives. A worker that is killed is missed at once, for
-its system closes the connection; one that is stopped, or cut off, after some silence.
+All other workers connect to the chief, at the port that TensorFlow will listen at: it is free until
+all have connected, and connections outlive the socket that accepted them. From then on, each sends
+a heartbeat every second. The system of a killed worker closes its connection at once; a worker that
+is stopped or cut off is lost after some silence.
 
-Where all are on this machine, the chief listens at the loopback interface alone. Each greeting
-carries a proof that its sender knows the secret of these workers; who has none shares the empty
-one with everybody.
+Where all workers are on this machine, the chief listens at the loopback interface alone. A greeting
+carries a proof that its sender knows the secret token of these workers; without a token, the proof
+is of the empty one.
 """
 
 import contextlib
@@ -38,16 +38,16 @@ from bert.training.link import (
     prove,
     unpack,
 )
-from bert.training.pace import Pace, seconds_of
+from bert.training.pace import Pace, Place, seconds_of
 
-# The exit status of a worker that has lost another one: all may be started again.
+# The exit status of a worker that has lost another one: all may be restarted.
 LOST = 75
 
-# The environment variable with the seconds that workers wait for one another at the start.
+# The environment variable with the seconds that workers wait for each other at the start.
 TIMEOUT = "BERT_WORKER_TIMEOUT"
 SECONDS_TO_COME = 600.0
-# In which a worker that lives may not once have been heard: it may be busy with a single call that
-# lets no other thread run. TensorFlow, which notices sooner, asks for whom to name after fewer.
+# The maximum silence of a live worker, which may be within a call that holds Python's lock. After
+# an error of TensorFlow, which notices a loss sooner, less silence is enough to suspect a worker.
 SECONDS_OF_SILENCE = 60.0
 _SECONDS_SUSPECT = 5.0
 _SECONDS_TO_NAME = 20.0
@@ -55,54 +55,54 @@ _SECONDS_BETWEEN_BEATS = 1.0
 _SECONDS_BETWEEN_TRIES = 0.2
 _SECONDS_TO_GREET = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.05
-# How many may have connected without a greeting. Where another one comes, the first has to go: a
-# worker greets at once.
+# Maximum connections without a greeting. A further one takes the place of the oldest: a worker
+# greets at once.
 _MOST_GUESTS = 100
-# The longest reason that the others hear, in characters.
+# Maximum characters of an error that other workers receive.
 _LONGEST_REASON = 1000
 
-_REMEDY = "The same command goes on from the last checkpoint."
+_REMEDY = "The same command resumes from the last checkpoint."
 
-_MARK = struct.Struct("!Q")
+_PLACE = struct.Struct("!QQQ")
 
 
 def seconds_to_come(environment: Mapping[str, str]) -> float:
-    """Returns how long workers wait for one another at the start.
+    """Returns how long workers wait for each other at the start.
 
     Raises:
-      ValueError: where the environment says so in other words than a number.
+      ValueError: where the environment variable is not a positive number.
     """
     return seconds_of(environment, TIMEOUT, SECONDS_TO_COME)
 
 
 class LostWorkerError(ConnectionError):
-    """Another worker has not come, or is gone, so that this one cannot go on.
+    """Another worker has not connected, or is lost, so that this one cannot continue.
 
     Attributes:
-      exit_status: With which a script ends.
+      exit_status: The exit status of the script.
     """
 
     exit_status = LOST
 
 
 class Meeting:
-    """All workers of a cluster, from when they have met.
+    """All workers of a cluster, once they are connected.
 
     Args:
-      cluster: Who they are.
-      seconds: How long to wait for them.
-      pace: How far they are, where it is not to be the usual one.
+      cluster: The workers.
+      seconds: The time limit for connecting.
+      pace: The places of the workers and their time limit; None for the default limit.
       token: The secret of all workers.
 
     Attributes:
       cluster: As given.
-      pace: How far all are, which each says of itself.
-      wake: Called, by another thread, where one is lost while all work together.
+      pace: The places of the workers.
+      wake: Called from another thread when a worker is lost within `together`.
 
     Raises:
-      LostWorkerError: where one has not come, naming it.
-      ValueError: where others were told of other workers or another token, or nothing can listen
-        at the port.
+      LostWorkerError: naming the workers that have not connected.
+      ValueError: where workers have different lists of workers or tokens, or nothing can listen at
+        the port.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Meeting:
         self._is_together = False
         self._lost = ""
         self._turn = threading.Lock()
-        # Of the chief, a link to each other worker; of another, that to the chief.
+        # The chief has a link to each other worker, which has one to the chief alone.
         if len(cluster.workers) == 1:
             self._links: dict[int, Link] = {}
         elif cluster.index == 0:
@@ -131,54 +131,64 @@ class Meeting:
         if self._links:
             threading.Thread(target=self._beat, daemon=True).start()
 
-    def share(self, content: bytes) -> list[bytes]:
-        """Returns what each worker gives, in their order; all wait for one another.
+    @property
+    def index(self) -> int:
+        """The number of this worker."""
+        return self.cluster.index
+
+    @property
+    def count(self) -> int:
+        """The number of workers."""
+        return len(self.cluster.workers)
+
+    def all_gather(self, content: bytes) -> list[bytes]:
+        """Returns the contents of all workers, in their order, once all have called this.
 
         Raises:
-          LostWorkerError: where one is lost meanwhile.
+          LostWorkerError: where a worker is lost meanwhile.
         """
         if not self._links:
             return [content]
-        if self.cluster.index:
+        if self.index:
             self._check()
-            # Where the chief is gone, it is missed by who listens.
-            self._tell(PART, content)
+            self._send_all(PART, content)
             return unpack(self._take(0))
         parts = [content, *(self._take(index) for index in sorted(self._links))]
-        # One that has all may leave before another one has: to that one, it is not lost.
+        # With the lock: a worker may leave as soon as it has all parts, and the others must have
+        # theirs before they hear of that.
         with self._turn:
-            self._tell(ALL, pack(parts))
+            self._send_all(ALL, pack(parts))
         return parts
 
-    def agree(self, values: Mapping[str, Any]) -> None:
-        """Compares what the workers have, by name.
+    def check_same(self, values: Mapping[str, Any]) -> None:
+        """Checks that all workers have the same values, by name.
 
         Raises:
-          ValueError: on all workers alike, where it is not the same, naming who has what.
-          LostWorkerError: as `share`.
+          ValueError: on all workers alike, naming the workers that differ from the chief and how.
+          LostWorkerError: as `all_gather`.
         """
-        parts = self.share(json.dumps(values, default=str).encode())
+        parts = self.all_gather(json.dumps(values, default=str).encode())
         chief, *others = (json.loads(part) for part in parts)
-        told = [
+        different = [
             f"{self.cluster.name(index)} has {'; '.join(differences)}"
-            for index, own in enumerate(others, start=1)
-            if (differences := _differences(chief, own))
+            for index, other in enumerate(others, start=1)
+            if (differences := _differences(chief, other))
         ]
-        if told:
+        if different:
             raise ValueError(
-                f"All workers must train with the same. Other than the chief, {'. '.join(told)}. "
-                "Give all the same flags, files and versions."
+                "All workers must train with the same values. Other than the chief, "
+                f"{'. '.join(different)}. Give all the same flags, files and versions."
             )
 
     @contextlib.contextmanager
     def together(self, symptom: type[Exception]) -> Iterator[None]:
-        """Does what all workers do together: none leaves before all are done.
+        """Runs a block on all workers: none leaves it before all have finished it.
 
         Args:
-          symptom: What is raised where another worker may be lost.
+          symptom: The exception that the loss of another worker may cause.
 
         Raises:
-          LostWorkerError: where one is, naming it.
+          LostWorkerError: naming the worker that is lost.
         """
         before, self._is_together = self._is_together, True
         try:
@@ -186,38 +196,32 @@ class Meeting:
             yield
         except LostWorkerError:
             raise
-        except symptom as error:
-            self._find_lost()
-            self._tell_failure(error)
-            raise
         except Exception as error:
-            self._tell_failure(error)
+            if isinstance(error, symptom):
+                self._find_lost()
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+            reason = reason.rstrip(".")
+            self._send_all(LOSS, f"{self._name(self.index)} has failed: {reason}.".encode())
             raise
         finally:
             self._is_together = before
-        self.share(b"")
+        self.all_gather(b"")
 
     def close(self) -> None:
-        """Leaves it, so that the others lose this worker if they still need it."""
+        """Disconnects this worker; the others lose it if they still need it."""
         self._lost = self._lost or "This worker has left."
         for link in self._links.values():
             link.close()
 
     def _find_lost(self) -> None:
-        """Raises `LostWorkerError` as soon as it is clear who is lost, if anybody is."""
+        """Raises `LostWorkerError` as soon as it is clear which worker is lost, if any is."""
         end = time.monotonic() + _SECONDS_TO_NAME
         while time.monotonic() < end:
             self._check()
             for index, link in self._links.items():
-                silence = time.monotonic() - link.heard
-                if silence > _SECONDS_SUSPECT:
-                    self._lose(f"{self._name(index)} has not been heard of for {silence:.0f} s.")
+                if (silence := time.monotonic() - link.heard) > _SECONDS_SUSPECT:
+                    self._lose_silent(index, silence)
             time.sleep(_SECONDS_BETWEEN_TRIES)
-
-    def _tell_failure(self, error: Exception) -> None:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
-        reason = reason.rstrip(".")
-        self._tell(LOSS, f"{self._name(self.cluster.index)} has failed: {reason}.".encode())
 
     def _name(self, index: int) -> str:
         name = self.cluster.name(index)
@@ -230,14 +234,14 @@ class Meeting:
     def _take(self, index: int) -> bytes:
         content = self._inbox[index].get()
         if content is None:
-            # For whoever asks next.
+            # The next call must find it, too.
             self._inbox[index].put(None)
             self._check()
         assert content is not None
         return content
 
     def _listen(self, index: int) -> None:
-        """Takes what comes from a worker, until nothing does."""
+        """Receives the messages of a worker until its connection ends."""
         link = self._links[index]
         try:
             while True:
@@ -245,53 +249,54 @@ class Meeting:
                 if kind == LOSS:
                     self._lose(content.decode(errors="replace"))
                 elif kind == BEAT:
-                    # One of an older version says no more than that it lives.
-                    is_mark = len(content) == _MARK.size
-                    self.pace.heard(index, *(_MARK.unpack(content) if is_mark else (0,)))
+                    self.pace.record(index, Place(*_PLACE.unpack(content)))
                 else:
                     self._inbox[index].put(content)
         except TimeoutError:
-            self._lose(f"{self._name(index)} has not been heard of for {SECONDS_OF_SILENCE:.0f} s.")
-        except OSError as error:
+            self._lose_silent(index, SECONDS_OF_SILENCE)
+        except (OSError, struct.error) as error:
             reason = getattr(error, "strerror", None) or error
             self._lose(f"{self._name(index)} is gone ({reason}).")
 
+    def _lose_silent(self, index: int, seconds: float) -> None:
+        self._lose(f"{self._name(index)} has not been heard of for {seconds:.0f} s.")
+
     def _lose(self, text: str) -> None:
-        """Keeps that a worker is lost, the first time; the chief tells it to the others."""
+        """Records the first loss of a worker; the chief reports it to the others."""
         with self._turn:
             if self._lost:
                 return
-            if self.cluster.index == 0:
-                # Before it ends itself, which they would take for the loss.
-                self._tell(LOSS, text.encode())
+            if self.index == 0:
+                # Before the chief ends, which they would take for the loss.
+                self._send_all(LOSS, text.encode())
             self._lost = text
-        for each in self._inbox.values():
-            each.put(None)
+        for inbox in self._inbox.values():
+            inbox.put(None)
         if self._is_together and self.wake:
             self.wake(text)
 
-    def _tell(self, kind: bytes, content: bytes = b"") -> None:
-        """Sends a message on all links; who is gone is missed by who listens."""
+    def _send_all(self, kind: bytes, content: bytes = b"") -> None:
+        """Sends a message on all links; `_listen` notices which connection has ended."""
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.send(kind, content)
 
     def _beat(self) -> None:
         while not self._lost:
-            mark = self.pace.mark
-            self.pace.heard(self.cluster.index, mark)
-            self._tell(BEAT, _MARK.pack(mark))
-            # The others know of themselves and of the chief alone.
-            if self.cluster.index == 0 and (late := self.pace.late()):
-                self._lose(late.told([*map(self._name, range(len(self.cluster.workers)))]))
+            place = self.pace.place
+            self.pace.record(self.index, place)
+            self._send_all(BEAT, _PLACE.pack(*place))
+            # Only the chief knows the places of all.
+            if self.index == 0 and (late := self.pace.find_late()):
+                self._lose(late.describe([*map(self._name, range(self.count))]))
             time.sleep(_SECONDS_BETWEEN_BEATS)
 
 
 class _Reception:
-    """The chief, as long as not all have come.
+    """The chief until all other workers are connected.
 
     Attributes:
-      links: To each other worker.
+      links: The link to each other worker.
     """
 
     def __init__(self, cluster: Cluster, seconds: float, token: str) -> None:
@@ -305,13 +310,13 @@ class _Reception:
                 self._receive(listening, time.monotonic() + seconds)
         except TimeoutError:
             missing = {*range(1, len(cluster.workers))} - {*self.links}
-            self._send_away(LostWorkerError(_not_come(cluster, missing, seconds)))
+            self._send_away(LostWorkerError(_missing(cluster, missing, seconds)))
         finally:
             for guest in self._guests:
                 guest.close()
         for link in self.links.values():
             link.limit(SECONDS_OF_SILENCE)
-            # Who is gone again is missed by who listens.
+            # `Meeting` notices a worker that has disconnected again.
             with contextlib.suppress(OSError):
                 link.send(HELLO)
 
@@ -326,7 +331,7 @@ class _Reception:
                 self._welcome(*self._greetings.get())
 
     def _admit(self, guest: Link) -> None:
-        """Waits for a greeting in a thread of its own, so that nobody holds up the others."""
+        """Waits for a greeting in a separate thread, so that no guest holds up the others."""
         self._guests.append(guest)
         if len(self._guests) > _MOST_GUESTS:
             self._guests.pop(0).close()
@@ -345,38 +350,38 @@ class _Reception:
         try:
             if not hmac.compare_digest(proof, prove(self._token, HELLO, content)):
                 self._refuse(link, is_greeting=bool(greeting))
-            told = json.loads(content)
-            index, workers = int(told["index"]), told["workers"]
+            hello = json.loads(content)
+            index, workers = int(hello["index"]), hello["workers"]
             if not 0 < index < len(self._cluster.workers):
                 raise ValueError
-            # It may stay longer than its predecessor, which has died while others were awaited.
             link.send(BEAT, prove(self._token, BEAT, content))
         except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            # Anybody may connect.
+            # Not a worker: any program may connect.
             link.close()
             return
         if workers != [*self._cluster.workers]:
-            self.links[-1] = link
             self._send_away(
                 ValueError(
-                    "All workers must be told of the same workers, in the same order. Worker "
-                    f"{index} was told of {_short(workers)}, the chief of "
+                    "All workers must have the same list of workers, in the same order. That of "
+                    f"worker {index} is {_short(workers)}, that of the chief "
                     f"{_short([*self._cluster.workers])}."
-                )
+                ),
+                link,
             )
         if before := self.links.get(index):
+            # A worker may have died and been restarted while others were awaited.
             if not before.is_closed():
-                self.links[-1] = link
                 self._send_away(
                     ValueError(
                         f"Each worker must have a number of its own. Two say that they are {index}."
-                    )
+                    ),
+                    link,
                 )
             before.close()
         self.links[index] = link
 
     def _refuse(self, link: Link, *, is_greeting: bool) -> None:
-        """Raises `ValueError`; says why to whoever has greeted with another token."""
+        """Raises `ValueError`; tells a guest with another token why, and logs its host once."""
         if is_greeting and (host := link.peer()) not in self._refused:
             self._refused.add(host)
             logger.warning(
@@ -389,8 +394,9 @@ class _Reception:
             link.send(REFUSED)
         raise ValueError
 
-    def _send_away(self, error: Exception) -> None:
-        for link in self.links.values():
+    def _send_away(self, error: Exception, *others: Link) -> None:
+        """Raises an error, on the connected workers and `others`, too."""
+        for link in (*self.links.values(), *others):
             with contextlib.suppress(OSError):
                 link.send(LOSS, str(error).encode())
             link.close()
@@ -398,16 +404,16 @@ class _Reception:
 
 
 def _open(cluster: Cluster) -> socket.socket:
-    """Returns the socket of the chief, at the port that TensorFlow will have."""
-    host, _, digits = cluster.workers[0].rpartition(":")
-    port = int(digits)
+    """Returns the socket of the chief, at the port that TensorFlow will use."""
+    host, port = cluster.address(0)
+    is_dual = socket.has_dualstack_ipv6() and not cluster.is_local
+    is_ipv6 = is_dual or (cluster.is_local and ":" in host)
     try:
-        if cluster.is_local:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            return socket.create_server((host.strip("[]"), port), family=family)
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        return socket.create_server(("", port))
+        return socket.create_server(
+            (host if cluster.is_local else "", port),
+            family=socket.AF_INET6 if is_ipv6 else socket.AF_INET,
+            dualstack_ipv6=is_dual,
+        )
     except OSError as error:
         raise ValueError(
             f"The chief must be able to listen at port {port}. {error.strerror}. Free it, or give "
@@ -416,7 +422,7 @@ def _open(cluster: Cluster) -> socket.socket:
 
 
 def _visit(cluster: Cluster, seconds: float, token: str) -> Link:
-    """Returns the link to the chief, once all have come."""
+    """Returns the link to the chief, once all workers are connected."""
     end = time.monotonic() + seconds
     reason: object = "no answer"
     while (left := end - time.monotonic()) > 0:
@@ -434,22 +440,21 @@ def _visit(cluster: Cluster, seconds: float, token: str) -> Link:
             raise LostWorkerError(str(error)) from error
         link.limit(SECONDS_OF_SILENCE)
         return link
-    raise LostWorkerError(f"{_not_come(cluster, [0], seconds)} ({reason})")
+    raise LostWorkerError(f"{_missing(cluster, [0], seconds)} ({reason})")
 
 
 def _greet(cluster: Cluster, seconds: float, token: str) -> Link:
-    """Returns a link to the chief, which has answered."""
-    host, _, port = cluster.workers[0].rpartition(":")
-    address = (host.strip("[]"), int(port))
-    link = Link(socket.create_connection(address, timeout=seconds), _SECONDS_TO_GREET)
+    """Returns a link to the chief, which has proved that it knows the token."""
+    connection = socket.create_connection(cluster.address(0), timeout=seconds)
+    link = Link(connection, _SECONDS_TO_GREET)
     try:
-        # The nonce makes the answer one to this greeting.
+        # The nonce ties the answer to this greeting.
         hello = {"index": cluster.index, "workers": cluster.workers, "nonce": secrets.token_hex()}
         content = json.dumps(hello).encode()
         link.send(HELLO, prove(token, HELLO, content) + content)
-        # Whoever else listens there does not answer so: the chief before, or nobody's.
+        # Another program at this port, or the chief of an earlier run, does not answer so.
         if not hmac.compare_digest(_await(link, BEAT), prove(token, BEAT, content)):
-            raise OSError(f"what answers is no chief with this {TOKEN}")
+            raise OSError(f"the chief's {TOKEN} is another one")
     except (OSError, ValueError):
         link.close()
         raise
@@ -462,35 +467,34 @@ def _await(link: Link, awaited: bytes) -> bytes:
         raise LostWorkerError(content.decode(errors="replace"))
     if kind == REFUSED:
         raise ValueError(
-            f"All workers must have the same {TOKEN}, and the same version of the project. That of "
-            "the chief is another one."
+            f"All workers must have the same {TOKEN} and the same version of the project. Those of "
+            "the chief differ."
         )
     if kind != awaited:
-        raise OSError("what answers is no chief")
+        raise OSError("the answer is not that of a chief")
     return content
 
 
-def _not_come(cluster: Cluster, missing: Iterable[int], seconds: float) -> str:
+def _missing(cluster: Cluster, missing: Iterable[int], seconds: float) -> str:
     names = ", ".join(cluster.name(index) for index in sorted(missing))
     return (
-        f"All {len(cluster.workers)} workers must come within {seconds:g} s, or as many as "
-        f"{TIMEOUT} says. Not there: {names}. Start the same command there, and see that others "
-        "reach that machine."
+        f"All {len(cluster.workers)} workers must connect within {seconds:g} s, or as many as "
+        f"{TIMEOUT} says. Missing: {names}. Start the same command there, and check that other "
+        "machines reach that one."
     )
 
 
-def _differences(chief: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
-    """Returns what a worker has otherwise, for a message."""
-    names = dict.fromkeys([*chief, *own])
+def _differences(chief: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Returns the values of a worker that differ from the chief's, for a message."""
     return [
-        f"{name} {_short(own.get(name))}, not {_short(chief.get(name))}"
-        for name in names
-        if _compared(own.get(name)) != _compared(chief.get(name))
+        f"{name} {_short(other.get(name))}, not {_short(chief.get(name))}"
+        for name in dict.fromkeys([*chief, *other])
+        if _compared(other.get(name)) != _compared(chief.get(name))
     ]
 
 
 def _compared(value: Any) -> Any:
-    """Returns what counts of a value: of files, what is in them, however they are called."""
+    """Returns the part of a value that is compared: the content of files, not their names."""
     return value.get("sha256", value) if isinstance(value, Mapping) else value
 
 

@@ -1,8 +1,8 @@
-"""How far the workers of a training are, and which of them holds the others up.
+"""The progress of the workers of a training run, and which of them holds up the others.
 
-Workers take each step together, and each batch of an evaluation, so that none is far ahead. One
-that reads from a file system that does not answer, say, lives and tells so, and the others would
-wait for it for ever.
+Workers take each step together, and each batch of an evaluation. A worker that hangs, because a
+file system does not answer, say, still sends its heartbeat: a time limit keeps the others from
+waiting for it forever.
 """
 
 import contextlib
@@ -11,48 +11,54 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-# The environment variable with the seconds that a step may take.
+# The environment variable with the time limit of a step, in seconds.
 LIMIT = "BERT_STEP_TIMEOUT"
 SECONDS_OF_A_STEP = 1800.0
 
-# Where a worker is lost, the others end. One that stands still at a step cannot go on, and has so
-# many seconds; the chief, which saves what there is, as many as an environment variable says.
+# Seconds until a worker that hangs within a step ends after the loss of another one. The chief,
+# which saves, has the seconds of an environment variable.
 SECONDS_TO_END = 120.0
 SAVE_LIMIT = "BERT_SAVE_TIMEOUT"
 SECONDS_TO_SAVE = 600.0
 
-# Where a worker is at a step: it reads its batch; it takes it, together with the others; it does
-# what comes behind it, such as to save.
+# The parts of a step: the worker reads its batch; takes the step together with the others; and does
+# whatever follows the step, such as saving.
 READS, TAKES, RESTS = range(3)
-_NOWHERE = 0
-# A mark is three times the step and the part, and behind that so many bits. They grow with each
-# batch that is evaluated there, and are odd as long as there may be another one.
-_BITS = 32
 
 
-def mark_of(step: int, part: int, passed: int = 0) -> int:
-    """Returns the mark of a place: a step, a part of it, and what was evaluated there."""
-    return (3 * step + part) << _BITS | passed
+class Place(NamedTuple):
+    """How far a worker is; later places compare as greater.
+
+    Attributes:
+      step: The step, counted from 1; 0 outside training.
+      part: `READS`, `TAKES` or `RESTS`.
+      evaluated: Grows with each batch that is evaluated in this part; odd within an evaluation.
+    """
+
+    step: int
+    part: int
+    evaluated: int = 0
+
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether the worker evaluates or predicts."""
+        return self.evaluated % 2 == 1
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether a worker may stay here for any time, such as to save."""
+        return self.part == RESTS and not self.is_evaluating
 
 
-def _step_of(mark: int) -> int:
-    return (mark >> _BITS) // 3
-
-
-def _is_passing(mark: int) -> bool:
-    return mark % 2 == 1
-
-
-def _rests(mark: int) -> bool:
-    """Returns whether somebody may stay at a place for any time, such as to save."""
-    return (mark >> _BITS) % 3 == RESTS and not _is_passing(mark)
+# The place of a worker that takes no steps.
+NOWHERE = Place(0, READS)
 
 
 def seconds_of(environment: Mapping[str, str], name: str, default: float) -> float:
-    """Returns the seconds that an environment variable says.
+    """Returns the seconds in an environment variable.
 
     Raises:
-      ValueError: where it says something else than a number of them.
+      ValueError: where its value is not a positive number.
     """
     text = environment.get(name) or f"{default:g}"
     try:
@@ -65,22 +71,22 @@ def seconds_of(environment: Mapping[str, str], name: str, default: float) -> flo
 
 
 class Late(NamedTuple):
-    """Who does not get on.
+    """The workers that exceed the time limit.
 
     Attributes:
       indexes: The workers.
-      step: What they have not got beyond, 0 where there was no step before what they do.
-      seconds: For how long.
-      is_passing: Whether they evaluate or predict.
+      step: The step that they have not completed; 0 outside training.
+      seconds: The seconds since they began it.
+      is_evaluating: Whether they evaluate or predict.
     """
 
     indexes: Sequence[int]
     step: int
     seconds: float
-    is_passing: bool = False
+    is_evaluating: bool = False
 
-    def told(self, names: Sequence[str]) -> str:
-        """Returns a line, given what all workers are called."""
+    def describe(self, names: Sequence[str]) -> str:
+        """Returns a message, given the names of all workers."""
         if len(self.indexes) == len(names):
             who, others = "No worker has", ""
         else:
@@ -88,7 +94,7 @@ class Late(NamedTuple):
             who += " has not" if len(self.indexes) == 1 else " have not"
             others = ", where the others wait"
         what, where = "step", f"step {self.step}"
-        if self.is_passing:
+        if self.is_evaluating:
             what, where = "batch", "a batch of an evaluation or prediction"
             where += f" after step {self.step}" if self.step else ""
         return (
@@ -98,17 +104,15 @@ class Late(NamedTuple):
 
 
 class Pace:
-    """The places of all workers, as each tells its own.
-
-    Whoever is behind while another one waits has until `limit`; so have all, where none gets beyond
-    a step.
+    """The places of all workers, and which of them exceed the time limit.
 
     Args:
-      limit: Seconds in which each part of a step must end.
-      clock: Gives the time in seconds.
+      limit: Maximum seconds for which a worker may stay at a place while another one waits for it,
+        and for which all workers may stay at the same place within a step.
+      clock: Returns the time in seconds.
 
     Attributes:
-      mark: The own place, a number that grows; 0 where it takes no steps.
+      place: The place of this worker.
     """
 
     def __init__(
@@ -116,20 +120,18 @@ class Pace:
     ) -> None:
         self.limit = limit
         self._clock = clock
-        self._places: dict[int, tuple[int, float]] = {}
-        self.mark = _NOWHERE
+        # By worker, each place and the time when it was reached.
+        self._places: dict[int, tuple[Place, float]] = {}
+        self.place = NOWHERE
 
     def at(self, step: int, part: int) -> None:
-        """Says where this worker is: at a step, counted from 1, in one of its parts."""
-        self.mark = mark_of(step, part)
+        """Sets the place of this worker."""
+        self.place = Place(step, part)
 
     @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
-        """Says that all evaluate or predict some batches, each of which `passes` begins.
-
-        Outside a training, too.
-        """
-        is_outside = self.mark == _NOWHERE
+    def evaluating(self) -> Iterator[None]:
+        """Marks an evaluation or prediction, also outside training; see `next_batch`."""
+        is_outside = self.place == NOWHERE
         if is_outside:
             self.at(0, RESTS)
         try:
@@ -137,41 +139,46 @@ class Pace:
         finally:
             if is_outside:
                 self.close()
-            elif _is_passing(self.mark):
-                self.mark += 1
+            elif self.place.is_evaluating:
+                self._advance(1)
 
-    def passes(self) -> None:
-        """Says that it has read another batch of those."""
-        self.mark += 2 if _is_passing(self.mark) else 1
+    def next_batch(self) -> None:
+        """Marks that this worker has read the next batch to evaluate."""
+        self._advance(2 if self.place.is_evaluating else 1)
 
-    def waits(self) -> bool:
-        """Returns whether this worker is where the others may keep it: not at a save, say."""
-        return self.mark != _NOWHERE and not _rests(self.mark)
+    def _advance(self, count: int) -> None:
+        self.place = self.place._replace(evaluated=self.place.evaluated + count)
+
+    def is_limited(self) -> bool:
+        """Returns whether the time limit applies to the place of this worker."""
+        return self.place != NOWHERE and not self.place.is_unlimited
 
     def close(self) -> None:
-        """Says that it takes no more steps."""
-        self.mark = _NOWHERE
+        """Marks that this worker takes no more steps."""
+        self.place = NOWHERE
 
-    def heard(self, index: int, mark: int) -> None:
-        """Keeps what a worker says of its place."""
-        if self._places.get(index, (None, 0.0))[0] != mark:
-            self._places[index] = mark, self._clock()
+    def record(self, index: int, place: Place) -> None:
+        """Records the place that a worker has reported."""
+        if self._places.get(index, (None, 0.0))[0] != place:
+            self._places[index] = place, self._clock()
 
-    def late(self) -> Late | None:
-        """Returns who does not get on; None where all do, or somebody takes no steps."""
+    def find_late(self) -> Late | None:
+        """Returns the workers that exceed the limit; None where there is none.
+
+        There is none as long as any worker takes no steps.
+        """
         places = dict(self._places)
-        if len(places) < 2 or any(mark == _NOWHERE for mark, _ in places.values()):
+        if len(places) < 2 or any(place == NOWHERE for place, _ in places.values()):
             return None
         first, last = min(places.values())[0], max(places.values())[0]
-        # What all do behind a step may take any time.
-        if first == last and _rests(first):
+        if first == last and first.is_unlimited:
             return None
-        # Since the first of the others has waited; since the last one has come, where all do.
-        since = min(when for mark, when in places.values() if mark == last)
-        since = max(since, *(when for mark, when in places.values() if mark == first))
+        # The time runs from when the first worker waits, or from when the last one has arrived.
+        since = min(when for place, when in places.values() if place == last)
+        since = max(since, *(when for place, when in places.values() if place == first))
         seconds = self._clock() - since
         if seconds <= self.limit:
             return None
-        indexes = sorted(index for index, (mark, _) in places.items() if mark == first)
-        is_passing = first >> _BITS == last >> _BITS and (_is_passing(first) or _is_passing(last))
-        return Late(indexes, _step_of(first), seconds, is_passing)
+        indexes = sorted(index for index, (place, _) in places.items() if place == first)
+        is_evaluating = first[:2] == last[:2] and (first.is_evaluating or last.is_evaluating)
+        return Late(indexes, first.step, seconds, is_evaluating)

@@ -1,7 +1,6 @@
-"""On what devices a model is trained: one, those of a machine, of several machines, or a TPU."""
+"""The devices of a training run: one, those of a machine, those of several machines, or a TPU."""
 
 import contextlib
-import dataclasses
 import functools
 import os
 import threading
@@ -14,11 +13,11 @@ from bert.files.process import is_script
 from bert.log import logger
 from bert.options import MessageError, Option
 from bert.training.cluster import Cluster, find_cluster
-from bert.training.devices import tell_gpus
+from bert.training.devices import log_gpus
 from bert.training.link import TOKEN, check_port, hide_from_other_machines
 from bert.training.meeting import LOST, Meeting, seconds_to_come
 from bert.training.options import Compute
-from bert.training.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, seconds_of
+from bert.training.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, Place, seconds_of
 
 
 def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:
@@ -26,8 +25,7 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
 
     Args:
       name: "mirrored" uses all GPUs of this machine (or all logical CPUs where there is none);
-        "multi_worker" those of all machines that the environment tells of, as
-        `bert.training.cluster` reads it.
+        "multi_worker" those of all workers that `bert.training.cluster` finds.
       tpu_name: Name or address of the TPU.
     """
     if name == "mirrored":
@@ -54,38 +52,39 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
 
 @functools.cache
 def _join() -> tuple[tf.distribute.Strategy, Meeting]:
-    """Returns the strategy of all workers, which a process can join but once, and their meeting."""
+    """Returns the strategy of all workers, which a process joins only once, and their meeting."""
     found = find_cluster(os.environ)
-    # One that is alone needs no address.
+    # A single worker does not use its address.
     cluster = found or Cluster(("localhost:1",), 0)
     seconds = seconds_to_come(os.environ)
     count = len(cluster.workers)
+    _, port = cluster.address(cluster.index)
     if count > 1:
         who = cluster.name(cluster.index)
-        logger.info("This is %s; %d must come within %g s.", who, count, seconds)
-        check_port(cluster.port)
+        logger.info("This is %s; all %d workers must connect within %g s.", who, count, seconds)
+        check_port(port)
     pace = Pace(seconds_of(os.environ, LIMIT, SECONDS_OF_A_STEP))
     meeting = Meeting(cluster, seconds, pace, os.environ.get(TOKEN, ""))
     if found:
         os.environ["TF_CONFIG"] = cluster.tf_config()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    if count > 1 and cluster.is_local and not hide_from_other_machines(cluster.port):
+    if count > 1 and cluster.is_local and not hide_from_other_machines(port):
         logger.warning(
             "Other machines can reach TensorFlow at port %d of this one, and it answers anybody: "
             "use a network that you trust.",
-            cluster.port,
+            port,
         )
     meeting.wake = functools.partial(_abort, pace=pace)
     return strategy, meeting
 
 
 def _abort(reason: str, pace: Pace) -> None:
-    """Ends what waits for a worker that is lost.
+    """Ends the collective operations of TensorFlow that wait for a lost worker.
 
-    TensorFlow does so by itself, ten seconds later or more, and offers this by no public name.
-    What waits for something else, as the one that is lost may, cannot be ended so.
+    TensorFlow does so by itself, but only after ten seconds or more; the function is not public.
+    The process may still wait for something else, such as a file system, and ends after a time.
     """
-    timer = threading.Timer(SECONDS_TO_END, _end_what_cannot, [reason, pace, pace.mark])
+    timer = threading.Timer(SECONDS_TO_END, _exit_if_stuck, [reason, pace, pace.place])
     timer.daemon = True
     timer.start()
     try:
@@ -95,16 +94,10 @@ def _abort(reason: str, pace: Pace) -> None:
     context.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
 
 
-def _end_what_cannot(reason: str, pace: Pace, mark: int) -> None:
-    """Ends this process where a worker is lost and it has stood still ever since.
-
-    Args:
-      reason: What is lost.
-      pace: Its own.
-      mark: Where it was at that time.
-    """
-    # Who saves what there is may take longer.
-    if is_script() and pace.mark == mark and pace.waits():
+def _exit_if_stuck(reason: str, pace: Pace, place: Place) -> None:
+    """Ends this process if it is still at the place where it was when a worker was lost."""
+    # Saving may take longer.
+    if is_script() and pace.place == place and pace.is_limited():
         logger.error("%s This process does not end by itself.", reason)
         os._exit(LOST)
 
@@ -112,7 +105,7 @@ def _end_what_cannot(reason: str, pace: Pace, mark: int) -> None:
 def open_strategy(compute: Compute) -> tf.distribute.Strategy:
     """Returns the strategy of the options, and logs the GPUs."""
     if not compute.use_tpu:
-        tell_gpus()
+        log_gpus()
     return make_strategy("tpu" if compute.use_tpu else compute.strategy, compute.tpu_name)
 
 
@@ -127,66 +120,41 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def _meeting_of(strategy: tf.distribute.Strategy) -> Meeting | None:
-    # Whoever has made a strategy without `make_strategy` has met nobody.
+    # A strategy that was made without `make_strategy` has no meeting.
     if not has_several_workers(strategy) or not _join.cache_info().currsize:
         return None
     return _join()[1]
 
 
-def agree(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
-    """Compares values that all workers must have, by name, with theirs.
+def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
+    """Checks that all workers have the same values, by name.
 
     Raises:
-      ValueError: on all workers alike, where some have others, naming them.
+      ValueError: on all workers alike, naming the workers that differ from the chief and how.
     """
     if meeting := _meeting_of(strategy):
-        meeting.agree(values)
+        meeting.check_same(values)
 
 
-def of_chief(strategy: tf.distribute.Strategy, value: str) -> str:
-    """Returns the chief's value, which it sends to the other workers, where there are any."""
+def broadcast(strategy: tf.distribute.Strategy, value: str) -> str:
+    """Returns the chief's value on all workers."""
     meeting = _meeting_of(strategy)
-    return meeting.share(value.encode())[0].decode() if meeting else value
+    return meeting.all_gather(value.encode())[0].decode() if meeting else value
 
 
 def pace_of(strategy: tf.distribute.Strategy) -> Pace:
-    """Returns what says to the other workers, where there are any, how far this one is."""
+    """Returns the object by which this worker reports its progress to other workers."""
     meeting = _meeting_of(strategy)
     return meeting.pace if meeting else Pace()
 
 
 def together(strategy: tf.distribute.Strategy) -> contextlib.AbstractContextManager[None]:
-    """Makes workers leave a block together, and says which is lost where one cannot go on."""
+    """Returns a context that all workers leave together, and that names a lost worker."""
     meeting = _meeting_of(strategy)
     return meeting.together(tf.errors.OpError) if meeting else contextlib.nullcontext()
 
 
-@dataclasses.dataclass(frozen=True)
-class Share:
-    """One of several equal parts of some work, and how to have the others' results.
-
-    Attributes:
-      meeting: Of all who have a part.
-    """
-
-    meeting: Meeting
-
-    @property
-    def index(self) -> int:
-        """Its number."""
-        return self.meeting.cluster.index
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.meeting.cluster.workers)
-
-    def together(self) -> contextlib.AbstractContextManager[None]:
-        """As the function."""
-        return self.meeting.together(tf.errors.OpError)
-
-
-def share_of(strategy: tf.distribute.Strategy) -> Share | None:
-    """Returns this worker's share of what needs no strategy, None where there is no other."""
+def meeting_of_several(strategy: tf.distribute.Strategy) -> Meeting | None:
+    """Returns the workers that can share work without the strategy, None for a single one."""
     meeting = _meeting_of(strategy)
-    return Share(meeting) if meeting and len(meeting.cluster.workers) > 1 else None
+    return meeting if meeting and meeting.count > 1 else None
