@@ -44,10 +44,10 @@ def run(settings: Settings) -> None:
     logger.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
     settings, folder, texts = prepare(settings)
     from bert.scale.features import FeatureFile
-    from bert.training.devices import tell_gpus
+    from bert.training.devices import log_gpus
 
     try_outputs([settings.output_file], "output_file")
-    tell_gpus()
+    log_gpus()
     features = FeatureFile(folder, texts, take(Extraction, settings), changing_options(settings))
     features.write(settings.part, take(BeamOptions, settings))
 

@@ -47,11 +47,11 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     """
     path, folder = prepare(settings, texts)
     from bert.models.pretrained import total_score
-    from bert.training.devices import tell_gpus
+    from bert.training.devices import log_gpus
     from bert.training.lengths import cut_by_size
 
     try_outputs([settings.output_file], "output_file")
-    tell_gpus()
+    log_gpus()
     model = load_model(settings, texts, path, folder)
     query = find_query(settings, model)
     count, total = 0, None

@@ -46,11 +46,11 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
     from bert.inspection.look import look
     from bert.inspection.page import write_inspection
     from bert.inspection.printed import format_inspection
-    from bert.training.devices import tell_gpus
+    from bert.training.devices import log_gpus
 
     if settings.output_file:
         try_outputs([settings.output_file], "output_file")
-    tell_gpus()
+    log_gpus()
     model = load_model(settings)
     inspection = look(model, read(settings, text, model), settings.top_k)
     encoding = sys.stdout.encoding or "utf-8"

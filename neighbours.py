@@ -37,11 +37,11 @@ def run(settings: Settings) -> int:
     """
     settings, files, folder = prepare(settings)
     from bert.models.neighbours import find_neighbours, open_space
-    from bert.training.devices import tell_gpus
+    from bert.training.devices import log_gpus
 
     try_outputs([settings.output_file], "output_file")
     if folder:
-        tell_gpus()
+        log_gpus()
     count = 0
     with open_output(settings.output_file) as output:
         space = open_space(settings, files, folder)

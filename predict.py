@@ -37,10 +37,10 @@ def run(settings: Settings) -> int:
     """
     settings, folder = prepare(settings)
     from bert.scale.predictions import AnswerFile
-    from bert.training.devices import tell_gpus
+    from bert.training.devices import log_gpus
 
     try_outputs([settings.output_file], "output_file")
-    tell_gpus()
+    log_gpus()
     answers = AnswerFile(
         load_model(settings, folder),
         folder.files,

@@ -46,10 +46,10 @@ def open_server(settings: Settings) -> "Server":
     """Returns a server that listens in its own thread; `with` ends it."""
     bound = bind_address(settings)
     from bert.serving.server import Server
-    from bert.training.devices import tell_gpus
+    from bert.training.devices import log_gpus
 
     with closed_on_error(bound):
-        tell_gpus()
+        log_gpus()
         served = load_model(settings)
         served.warm_up()
         is_logged = settings.log_format == "json"

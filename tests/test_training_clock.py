@@ -201,8 +201,8 @@ def test_what_a_device_is_still_at_counts(tiny_config, tmp_path):
 def test_the_time_until_it_is_kept_counts_with_the_next_step():
     clock = TrainingClock(BUDGET, now=itertools.count().__next__)
     for _ in range(4):
-        clock.go()
-        clock.take()
+        clock.start()
+        clock.end_step()
     # Each look takes a second: of three, the one from keeping a step to the next does not count.
     assert clock.spent == 3 * 2
 
@@ -210,27 +210,27 @@ def test_the_time_until_it_is_kept_counts_with_the_next_step():
 def test_the_first_step_of_a_resumed_run_counts_as_long_as_the_last_one_before_it():
     day = Day()
     first, resumed = TrainingClock(100.0, day.now), TrainingClock(100.0, day.now)
-    first.go()
+    first.start()
     for seconds in (60.0, 1.0, 2.0, 4.0):
         day.seconds += seconds
-        first.take()
+        first.end_step()
     assert first.spent == 7.0
     for name, variable in resumed.state().items():
         variable.assign(first.state()[name])
-    resumed.go()
+    resumed.start()
     day.seconds += 60.0
-    resumed.take()
+    resumed.end_step()
     assert resumed.spent == 11.0
 
 
 def test_a_budget_is_over_when_all_of_it_is_spent():
     day = Day()
     clock = TrainingClock(2.0, day.now)
-    clock.go()
+    clock.start()
     ends = []
     for _ in range(3):
         day.seconds += 1.0
-        ends.append((clock.take(), clock.share))
+        ends.append((clock.end_step(), clock.share))
     assert ends == [(False, 0.0), (False, 0.5), (True, 1.0)]
 
 
@@ -252,9 +252,9 @@ def test_lines_tell_the_share_and_the_time_that_is_left(tiny_config, tmp_path, m
         str(tmp_path), first_step=0, num_train_steps=None, batch_size=8, every=100, clock=clock
     )
     for step in range(1, 27):
-        clock.go()
+        clock.start()
         day.seconds += 64.0 if step == 1 else 4.0
-        clock.take()
+        clock.end_step()
         told.after_step(step, {"loss": float(step), "learning_rate": 0.5})
     assert log.messages[:4] == [
         "Step 1 took 64.0 s, most of it to build the graph; loss 1.0000.",

@@ -3,7 +3,7 @@ import os
 import pytest
 import tensorflow as tf
 
-from bert.training.devices import read_words, tell_gpus
+from bert.training.devices import gpu_messages, log_gpus
 
 SAID = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
@@ -16,7 +16,7 @@ W0000 00:00:1795328913.1 12697 gpu_device.cc:2342] Cannot dlopen some GPU librar
 
 
 def test_what_tensorflow_says_of_gpus_is_told_once_without_the_time():
-    lines = read_words(SAID.splitlines())
+    lines = gpu_messages(SAID.splitlines())
     assert "Could not find cuda drivers on your machine" in lines
     assert "Cannot dlopen some GPU libraries. Skipping." in lines
     assert len(lines) == len({*lines})
@@ -36,7 +36,7 @@ def driver(tmp_path, monkeypatch):
 
 
 def test_a_gpu_that_tensorflow_does_not_see_is_told_loudly_with_its_own_words(driver, log):
-    tell_gpus(driver)
+    log_gpus(driver)
     first, *words = [record for record in log.records if record.name == "bert"]
     assert first.levelname == "WARNING"
     assert "This machine has an NVIDIA GPU, but TensorFlow sees none" in first.getMessage()
@@ -44,12 +44,12 @@ def test_a_gpu_that_tensorflow_does_not_see_is_told_loudly_with_its_own_words(dr
     assert f"'tensorflow[and-cuda]=={tf.__version__}'" in first.getMessage()
     assert any("TensorFlow says: " in word.getMessage() for word in words)
     log.clear()
-    tell_gpus(driver)
+    log_gpus(driver)
     assert not log.messages
 
 
 def test_a_gpu_that_is_hidden_or_not_there_is_no_reason_to_warn(driver, log, monkeypatch, tmp_path):
-    tell_gpus(str(tmp_path / "elsewhere"))
+    log_gpus(str(tmp_path / "elsewhere"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    tell_gpus(f"{driver}/")
+    log_gpus(f"{driver}/")
     assert not log.messages

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from bert.training.lengths import (
     by_length,
-    cut_by_size,
     group_by_length,
     pad_sequences,
     sort_by_length,
+    split_by_size,
 )
 
 
 @given(st.lists(st.integers(1, 9)), st.integers(1, 20))
 def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
-    chunks = list(cut_by_size(items, lambda item: item, limit))
+    chunks = list(split_by_size(items, lambda item: item, limit))
     assert list(chain.from_iterable(chunks)) == items
     assert all(sum(chunk[:-1]) < limit for chunk in chunks)
     assert all(sum(chunk) >= limit for chunk in chunks[:-1])
@@ -24,7 +24,7 @@ def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
 def test_a_chunk_is_given_before_the_next_is_read():
     read = []
     items = (read.append(number) or number for number in range(1000))
-    next(cut_by_size(items, lambda _: 1, 3))
+    next(split_by_size(items, lambda _: 1, 3))
     assert read == [0, 1, 2]
 
 

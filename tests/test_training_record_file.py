@@ -295,8 +295,8 @@ def test_a_file_that_is_touched_or_replaced_is_read_on(tmp_path, log):
     os.utime(path, (0, 0))
     assert [file[number] for number in range(20)] == RECORDS
     assert [m for m in log.messages if "was written to" in m] == [
-        f"{path} was written to while it was read. It is whole, and its records have the lengths "
-        "that they had, so reading goes on."
+        f"{path} was written to while it was read. It is complete, and its records have the same "
+        "lengths as before, so reading continues."
     ]
     os.replace(write_records(tmp_path / "y", RECORDS[::-1]), path)
     assert [file[number] for number in range(20)] == RECORDS

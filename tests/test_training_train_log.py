@@ -75,4 +75,4 @@ def test_a_damaged_file_is_told_and_begins_anew(tmp_path, log, line):
     path.write_text(path.read_text() + line + "\n")
     train(tmp_path, 3, 5, 5)
     assert [each["step"] for each in read(tmp_path)] == [4, 5]
-    assert f"{path}:4 is no step's results" in log.messages[0]
+    assert f"{path}:4 is not the results of a step" in log.messages[0]

@@ -17,7 +17,7 @@ from bert.models.model import Between, Model, Text
 from bert.options import OptionError
 from bert.tasks.layers import NO_ENCODER, parse_layers, width
 from bert.tasks.task import is_list
-from bert.training.lengths import cut_by_size, pad_sequences
+from bert.training.lengths import pad_sequences, split_by_size
 from bert.weights.folder import ModelFolder
 from bert.weights.sentence_transformers import TextVectors
 from bert.weights.variables import require_segments
@@ -96,7 +96,7 @@ def extract(
     last bit. `between` is called after each batch; its exceptions end the work.
     """
     size = _size(extractor)
-    for chunk in cut_by_size(lines, lambda line: size(len(line.tokens)), CHUNK_VALUES):
+    for chunk in split_by_size(lines, lambda line: size(len(line.tokens)), CHUNK_VALUES):
         values = extractor(
             chunk, batch_size=batch_size, max_seq_length=max_seq_length, between=between
         )
@@ -121,7 +121,7 @@ def chunk_starts(extractor: "Extractor", lengths: Iterable[int]) -> list[int]:
       extractor: As for `extract`.
       lengths: Tokens of each line.
     """
-    chunks = cut_by_size(lengths, _size(extractor), CHUNK_VALUES)
+    chunks = split_by_size(lengths, _size(extractor), CHUNK_VALUES)
     return [0, *itertools.accumulate(map(len, chunks))]
 
 

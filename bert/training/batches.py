@@ -24,27 +24,27 @@ from bert.training.blocks import BlockOrder, BlockReader
 from bert.training.lengths import round_up
 from bert.training.record_file import RecordFile
 
-# Besides those of records, so many files may be open.
+# Files that may be open besides those of records.
 _OTHER_FILES = 256
 
-
-# What sets the length of sequences.
+# The option that sets the length of sequences.
 LENGTH = Option("max_seq_length")
 
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """What one feature of every record must be.
+    """The length, type and range of a feature of every record.
 
     Attributes:
-      length: Number of values.
+      length: The number of values.
       length_source: The option or the text that sets the length, for messages.
       limit: Exclusive upper bound of the values, which are integers from 0; None for floats, which
         are finite.
       limit_source: The option, message or text that sets the limit, for messages.
       per_token: Whether the values belong to tokens, padding included, so that a batch may be
         trimmed to its longest sequence.
-      rows: Into how many equal rows the values are cut, such as one for each choice; 0 for none.
+      rows: The number of equal rows that the values are split into, such as one for each choice;
+        0 for none.
       is_weight: Whether the values are floats from 0.
     """
 
@@ -62,13 +62,13 @@ class Feature:
 
     @property
     def range(self) -> Message:
-        """What the values must be, for messages."""
+        """The range of the values, for messages."""
         if self.limit is None:
             return Message("finite" + " and at least 0" * self.is_weight)
         return Message("at least 0 and less than %d, as %s says", self.limit, self.limit_source)
 
     def allows(self, values: Any) -> Any:
-        """Returns which of the values, a tensor or an array, may be."""
+        """Returns which values, of a tensor or an array, are in the range."""
         if self.limit is not None:
             return (values >= 0) & (values < self.limit)
         finite = tf.math.is_finite(values)
@@ -95,10 +95,10 @@ def encoder_features(
 
 
 def check_record(serialized: bytes, features: Mapping[str, Feature], place: str) -> None:
-    """Checks one record against the features that are asked for.
+    """Checks that a record has the features.
 
     Raises:
-      ValueError: naming the place, the feature, what it is and the flag to look at.
+      ValueError: naming the record, the feature, its values and the option to look at.
     """
     try:
         stored = tf.train.Example.FromString(serialized).features.feature
@@ -126,24 +126,19 @@ def check_record(serialized: bytes, features: Mapping[str, Feature], place: str)
             )
 
 
-def _read_range(of: tuple[RecordFile, int, int]) -> list[bytes]:
-    file, first, end = of
-    return file.read(first, end)
-
-
 class Records:
-    """The records of some TFRecord files, each reachable by its number.
+    """The records of some TFRecord files, with random access.
 
     Args:
       files: Paths that `tf.io.gfile` reads.
-      leaves_index: Whether to leave an index beside a file that has none, as `RecordFile`.
+      leaves_index: Whether to write an index beside a file that has none, as `RecordFile`.
 
     Raises:
-      ValueError: where a file is not whole, or there is no record at all.
+      ValueError: where a file is damaged, or there is no record at all.
     """
 
     def __init__(self, files: Sequence[str], *, leaves_index: bool = False) -> None:
-        # Those of evaluation stay open beside those of training.
+        # The files of evaluation stay open beside those of training.
         allow_open_files(2 * len(files) + _OTHER_FILES)
         self.files = []
         for file in in_threads(lambda path: RecordFile(path, leaves_index=leaves_index), files):
@@ -154,26 +149,21 @@ class Records:
             raise ValueError(f"The input files must hold records. There are none in {[*files]}.")
 
     def leave_indexes(self) -> None:
-        """Writes an index beside each file that has none that fits, for the next start."""
+        """Writes an index beside each file that has no valid one, for the next start."""
         for file in self.files:
             file.leave_index()
 
     def __len__(self) -> int:
         return int(self._first[-1])
 
-    def _locate(self, number: int) -> tuple[int, int]:
-        """Returns the file's index and the record's index in it."""
-        index = int(np.searchsorted(self._first, number, side="right")) - 1
-        return index, number - int(self._first[index])
-
     def __getitem__(self, number: int) -> bytes:
         return self.read([number])[0]
 
     def read(self, numbers: Sequence[int] | np.ndarray) -> list[bytes]:
-        """Returns the records with these numbers; what is side by side in a file is read at once.
+        """Returns the records with these numbers; consecutive records are read at once.
 
         Raises:
-          ValueError: where one cannot be read, or is not as it was written.
+          ValueError: where a record cannot be read or is damaged.
         """
         if not len(numbers):
             return []
@@ -188,16 +178,17 @@ class Records:
             (inside[np.append(cuts, len(wanted)) - 1] + 1).tolist(),
             strict=True,
         )
-        # Elsewhere, most of the time goes by until an answer begins.
+        # A remote file system takes most of the time until it begins to answer.
         waits = any(is_remote(file.path) for file in self.files)
-        read = in_threads(_read_range, ranges) if waits else map(_read_range, ranges)
+        apply = in_threads if waits else map
+        read = apply(lambda part: part[0].read(*part[1:]), ranges)
         records = list(itertools.chain.from_iterable(read))
         return [records[place] for place in places.tolist()]
 
     def place(self, number: int) -> str:
-        """Returns where a record is, for messages; records of a file count from 0."""
-        index, record = self._locate(number)
-        return f"Record {record} of {self.files[index].path!r}"
+        """Returns the place of a record for messages; records of a file count from 0."""
+        index = int(np.searchsorted(self._first, number, side="right")) - 1
+        return f"Record {number - self._first[index]} of {self.files[index].path!r}"
 
     def check_first(self, features: Mapping[str, Feature]) -> None:
         """Checks the first record of every file."""
@@ -209,20 +200,19 @@ class Records:
             check_record(record, features, self.place(number))
 
 
-# Out of how many batches' records one batch is formed by length: enough for hardly any padding, few
-# enough that batches differ from one epoch to the next.
+# Batches whose records are sorted by length together: enough for hardly any padding, and few enough
+# that batches differ between epochs.
 _POOL_BATCHES = 50
 
 
-# For functions that data sets map: AutoGraph would take its time to convert what has nothing to be
-# converted.
+# For functions that data sets map and AutoGraph need not convert.
 as_it_is = tf.autograph.experimental.do_not_convert
 
 
 def read_ahead(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns the dataset, of which the next elements are made while one is in use."""
+    """Returns the dataset with prefetching."""
     options = tf.data.Options()
-    # The thread that tunes a pipeline sleeps for up to a minute, and its end is waited for.
+    # The thread that tunes a pipeline sleeps for up to a minute, which delays its end.
     options.autotune.enabled = False
     return dataset.prefetch(2).with_options(options)
 
@@ -230,26 +220,26 @@ def read_ahead(dataset: tf.data.Dataset) -> tf.data.Dataset:
 class Batches:
     """Batches of records in an order that is a function of `seed` and the step alone.
 
-    With a seed, training: step after step, each epoch a full permutation of all records, batches
-    running over the border of epochs. Without, evaluation: all records once, in order, the last
-    batch being smaller.
+    With a seed, for training, each epoch is a permutation of all records, and batches may contain
+    records of two epochs. Without a seed, for evaluation, all records come once and in order, and
+    the last batch may be smaller.
 
-    Given lengths, a batch is formed of records of about the same length. In training, each epoch's
-    permutation is cut into pools, each pool is sorted by length and cut into batches, and the
-    batches are shuffled. In evaluation, all records are sorted; `numbers` tells whose turn it is.
+    Given lengths, the records of a batch have about the same length. In training, the permutation
+    of each epoch is split into pools, each pool is sorted by length and split into batches, and the
+    batches are shuffled. In evaluation, all records are sorted; see `numbers` for their order.
 
-    Given a block, training reads blocks of consecutive records, as `blocks` says.
+    Given a block, training reads blocks of consecutive records, as `blocks` describes.
 
     Args:
-      records: Where to read.
-      features: What every record must be; each is checked as it is read.
+      records: The records.
+      features: The features of every record, which are checked when it is read.
       batch_size: Records per step, over all replicas.
       seed: Seed of the permutations, or None.
       lengths: Length of each record in tokens, or None.
       shuffle_block: Records of a block that are read together, where there are no lengths; 0 for
-        reading each record where it is.
-      trim: Whether to cut off what is padding in a whole batch. This changes no result, up to
-        rounding and dropout masks.
+        reading records one by one.
+      trim: Whether to remove the padding that all sequences of a batch share. This changes no
+        result, up to rounding and dropout masks.
     """
 
     def __init__(
@@ -270,7 +260,7 @@ class Batches:
         self.seed = seed
         self.lengths = lengths
         self.trim = trim
-        # Of those that there are, every so many are its own, from one of them on.
+        # The batches of `every`.
         self._every, self._first = 1, 0
         self._permuted = functools.lru_cache(maxsize=2)(self._permutation)
         self._epoch_numbers = self._permuted_numbers
@@ -311,7 +301,7 @@ class Batches:
         return len(range(self._first, -(-len(self.records) // self.batch_size), self._every))
 
     def every(self, count: int, first: int) -> "Batches":
-        """Returns every so many of these batches alone, from that of number `first` on."""
+        """Returns every `count`-th of these batches, from number `first` on."""
         part = copy.copy(self)
         part._every, part._first = self._every * count, self._first + self._every * first
         return part
@@ -327,7 +317,7 @@ class Batches:
         )
 
     def epochs(self, step: int) -> np.ndarray:
-        """Returns for each record that the step reads in which pass over all this is; from 0."""
+        """Returns the epoch, counted from 0, of each record that the step reads."""
         start = (self._first + step * self._every) * self.batch_size
         return np.arange(start, start + len(self.numbers(step))) // len(self.records)
 
@@ -407,11 +397,11 @@ class Batches:
         return read_ahead(parsed)
 
     def finish(self, batch: dict[str, tf.Tensor], visits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns a batch as it is to be yielded: here, as it was parsed.
+        """Returns the batch to yield for a parsed one; here, the same.
 
         Args:
-          batch: What `parse` gives.
-          visits: Of each record, in which pass over all it is read, and its number: int64 [B, 2].
+          batch: A batch as `parse` returns it.
+          visits: The epoch and the number of each record, int64 [B, 2].
         """
         del visits
         return batch

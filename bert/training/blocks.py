@@ -1,8 +1,8 @@
-"""Blocks of consecutive records: an order that reads them whole, and the reading.
+"""Shuffling of records by blocks of consecutive ones, which are read together.
 
-Where a single random read takes long, as on disks and in object stores, records that stand side by
-side are to be read together. So the blocks of an epoch are shuffled, and then the records of some
-blocks, a window, among each other.
+Where a single random read is slow, as on disks and in object stores, this is faster than reading
+records one by one. The blocks of an epoch are shuffled, and then the records of each window of some
+blocks.
 """
 
 import functools
@@ -11,19 +11,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-# Blocks whose records are mixed.
+# Blocks of a window, whose records are shuffled together.
 WINDOW_BLOCKS = 16
 
 
 class BlockOrder:
     """Permutations of records, one for each epoch, that are functions of the seed alone.
 
-    Nothing as long as the records is kept.
+    The memory needed does not grow with the number of records.
 
     Args:
-      count: Of all records.
+      count: The number of records.
       block: Records of a block; the last one may have fewer.
-      seed: Of the permutations.
+      seed: The seed of the permutations.
     """
 
     def __init__(self, count: int, block: int, seed: int) -> None:
@@ -34,10 +34,9 @@ class BlockOrder:
         self._numbers = functools.lru_cache(maxsize=2)(self._mix)
 
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Returns the numbers of the records at these places of an epoch, in rising order.
+        """Returns the numbers of the records at these positions of an epoch, sorted.
 
-        So each of several workers, which share the records of a step in this order, reads a part of
-        the blocks rather than something of each.
+        Workers share the records of a step in this order, so each reads few blocks.
         """
         _, first = self._windows(epoch)
         windows = np.searchsorted(first, places, side="right") - 1
@@ -48,7 +47,7 @@ class BlockOrder:
         return np.sort(np.concatenate(parts))
 
     def _deal(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns an epoch's order of blocks, and at which places its windows begin."""
+        """Returns the order of the blocks of an epoch, and the position of each window."""
         # RandomState, because numpy promises that its stream never changes.
         blocks = np.random.RandomState([self._seed, epoch]).permutation(
             -(-self._count // self._block)
@@ -66,11 +65,11 @@ class BlockOrder:
 
 
 class BlockReader:
-    """Reads records by blocks, and keeps those that it has read last.
+    """Reads records by blocks, and caches the blocks that were used last.
 
     Args:
       read: Reads the records with some numbers, as `Records.read`.
-      count: Of all records.
+      count: The number of records.
       block: Records of a block.
     """
 
@@ -80,7 +79,7 @@ class BlockReader:
         self._read = read
         self._count = count
         self._block = block
-        self._kept: dict[int, list[bytes]] = {}
+        self._cached: dict[int, list[bytes]] = {}
 
     def __call__(self, numbers: np.ndarray) -> list[bytes]:
         """Returns the records with these numbers."""
@@ -89,19 +88,19 @@ class BlockReader:
         return [blocks[b][place] for b, place in zip(wanted.tolist(), places.tolist(), strict=True)]
 
     def _find(self, wanted: Sequence[int]) -> dict[int, list[bytes]]:
-        """Returns some blocks by their numbers; those that are not kept are read together."""
+        """Returns blocks by their numbers; blocks that are not cached are read together."""
         spans = [
             range(block * self._block, min((block + 1) * self._block, self._count))
             for block in wanted
-            if block not in self._kept
+            if block not in self._cached
         ]
         records = iter(self._read([*itertools.chain.from_iterable(spans)]))
         for span in spans:
-            self._kept[span.start // self._block] = list(itertools.islice(records, len(span)))
-        found = {block: self._kept.pop(block) for block in wanted}
-        # The last ones used come last.
-        self._kept |= found
-        # The window before may be in use still.
-        for block in list(self._kept)[: -2 * WINDOW_BLOCKS]:
-            del self._kept[block]
+            self._cached[span.start // self._block] = list(itertools.islice(records, len(span)))
+        found = {block: self._cached.pop(block) for block in wanted}
+        # The order of the cache is that of the last use.
+        self._cached |= found
+        # The previous window may still be in use.
+        for block in list(self._cached)[: -2 * WINDOW_BLOCKS]:
+            del self._cached[block]
         return found

@@ -1,4 +1,4 @@
-"""A training that goes by the clock: its schedule follows the time that it has trained.
+"""Training within a time budget: the schedule follows the time spent in training.
 
 Izsak, Berchansky and Levy, How to Train BERT with an Academic Budget (2021), section 3.
 """
@@ -10,24 +10,24 @@ import keras
 
 import optimization
 
-# Of what is counted, in a second.
+# Units of the counted time per second.
 _UNIT = 1_000_000
-# The names of what a checkpoint keeps of a clock.
+# The names of the state of a clock in a checkpoint.
 CLOCK_STATE = ("training_time", "training_time/last_step")
 
 
 class TrainingClock:
-    """Counts the time that is spent in training, of a budget.
+    """Counts the time that is spent in training, out of a budget.
 
-    What counts is the time from step to step, data included; saving and evaluating do not, nor what
-    is between two runs. The first step of a run builds its graph, too, so it counts as long as the
-    step before it, and the very first one not at all.
+    The time from step to step counts, including reading data; saving, evaluating and the time
+    between two runs do not. The first step of a run also builds the graph, so it counts as long as
+    the last step of the run before, and the very first step not at all.
 
-    To be made under `strategy.scope()`.
+    Must be created under `strategy.scope()`.
 
     Args:
-      budget: Seconds.
-      now: Returns the time in seconds, from any beginning.
+      budget: The time budget in seconds.
+      now: Returns the time in seconds since any fixed moment.
 
     Attributes:
       budget: As given.
@@ -38,23 +38,23 @@ class TrainingClock:
         self._now = now
         self._since: float | None = None
         self._is_first = True
-        # Seconds after the last step's end until that was kept.
+        # Seconds that it took to assign the time of the last step.
         self._late = 0.0
-        # Whole numbers add up to the same however often a training is stopped.
+        # Sums of integers are the same however often training is interrupted.
         self._spent, self._last_step = (
             keras.Variable(0, trainable=False, dtype="int64", name=name)
             for name in ("spent", "last_step")
         )
-        # What they hold: to read them would wait for the steps that a GPU is at.
+        # The values of both variables; reading these would wait for the steps on a GPU.
         self._known: tuple[int, int] | None = None
 
     def state(self) -> dict[str, keras.Variable]:
-        """Returns what a resumed run needs, by its name in a checkpoint; in microseconds."""
+        """Returns the variables of a checkpoint by name; their values are microseconds."""
         return dict(zip(CLOCK_STATE, (self._spent, self._last_step), strict=True))
 
     @property
     def spent(self) -> float:
-        """The seconds that are spent."""
+        """The seconds spent in training."""
         return self._counted()[0] / _UNIT
 
     def _counted(self) -> tuple[int, int]:
@@ -62,7 +62,7 @@ class TrainingClock:
 
     @property
     def share(self) -> float:
-        """The part of the budget that is spent, at most 1."""
+        """The fraction of the budget that is spent, at most 1."""
         return min(self.spent / self.budget, 1.0)
 
     @property
@@ -73,7 +73,7 @@ class TrainingClock:
     def optimizer(
         self, learning_rate: float, warmup_proportion: float
     ) -> optimization.AdamWeightDecayOptimizer:
-        """Returns the optimizer whose schedule is of the time that is spent, in place of steps."""
+        """Returns an optimizer whose schedule follows the time spent instead of the steps."""
         return optimization.bert_optimizer(
             learning_rate,
             round(self.budget * _UNIT),
@@ -81,12 +81,12 @@ class TrainingClock:
             step=lambda: self._spent,
         )
 
-    def go(self) -> None:
-        """Counts from here on."""
+    def start(self) -> None:
+        """Starts counting the time of a step."""
         self._since = self._now()
 
-    def take(self) -> bool:
-        """Counts up to here, where a step has ended; returns whether the budget is spent."""
+    def end_step(self) -> bool:
+        """Counts the time of the step that ends now; returns whether the budget is spent."""
         assert self._since is not None
         now = self._now()
         spent, last_step = self._counted()
@@ -96,6 +96,6 @@ class TrainingClock:
         self._known = spent + last_step, last_step
         self._spent.assign(spent + last_step)
         self._last_step.assign(last_step)
-        # A GPU may have let these wait for what it is at, which counts with the next step.
+        # The assignments may have waited for a GPU; that time counts with the next step.
         self._late = self._now() - now
         return self.is_over

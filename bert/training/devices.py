@@ -1,4 +1,4 @@
-"""The GPUs that are used, and why one that is there may not be."""
+"""The GPUs that are used, and the reason why an installed one may not be."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert.files.machine import has_nvidia_gpu
 from bert.log import logger
 
-# What TensorFlow's lines begin with: level, time, process and place.
+# The beginning of TensorFlow's lines: time, level, process and source line.
 _PREFIX = re.compile(r"^(?:[\d-]+ [\d:.]+: )?(?:[IWEF]\d+ )?(?:[\d:.]+\s+\d+ )?(?:\S+:\d+\] )?")
 _ABOUT_GPUS = re.compile("cuda|cudnn|dlopen|driver|gpu|nvidia", re.IGNORECASE)
 _LINES_SHOWN = 8
@@ -20,18 +20,18 @@ _LIST = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
 
 
 @functools.cache
-def tell_gpus(root: str = "/") -> None:
+def log_gpus(root: str = "/") -> None:
     """Logs the GPUs that will be used; warns, with the remedy, where TensorFlow cannot use any.
 
     Args:
-      root: Where `proc` is, in which the driver tells of itself.
+      root: The folder of `proc`, which has a folder of the driver.
     """
     if gpus := tf.config.list_physical_devices("GPU"):
-        details = [tf.config.experimental.get_device_details(each) for each in gpus]
-        names = [each.get("device_name", "of an unknown kind") for each in details]
+        details = map(tf.config.experimental.get_device_details, gpus)
+        names = [gpu.get("device_name", "of an unknown kind") for gpu in details]
         logger.info("GPU: %s.", ", ".join(names))
         return
-    # Who sets that to nothing or to -1 wants the CPU.
+    # Users who set it to nothing or to -1 want the CPU.
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
     if is_hidden or not has_nvidia_gpu(root):
         return
@@ -42,24 +42,24 @@ def tell_gpus(root: str = "/") -> None:
         "them. CUDA_VISIBLE_DEVICES=-1 says that the CPU is meant.",
         tf.__version__,
     )
-    for line in _ask_tensorflow():
+    for line in _find_reason():
         logger.warning("TensorFlow says: %s", line)
 
 
-def _ask_tensorflow() -> list[str]:
-    """Returns what TensorFlow says of GPUs, in a process where it may say all."""
+def _find_reason() -> list[str]:
+    """Returns TensorFlow's messages about GPUs, from a process that shows all of them."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
     command = [sys.executable, "-c", _LIST]
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
         return [str(error)]
-    return read_words(said.stderr.splitlines())
+    return gpu_messages(result.stderr.splitlines())
 
 
-def read_words(lines: Iterable[str]) -> list[str]:
-    """Returns those of TensorFlow's lines that are about GPUs, each once, without the time."""
-    said = (_PREFIX.sub("", line).strip() for line in lines)
-    return list(dict.fromkeys(filter(_ABOUT_GPUS.search, said)))[:_LINES_SHOWN]
+def gpu_messages(lines: Iterable[str]) -> list[str]:
+    """Returns TensorFlow's messages about GPUs without duplicates and times."""
+    messages = (_PREFIX.sub("", line).strip() for line in lines)
+    return list(dict.fromkeys(filter(_ABOUT_GPUS.search, messages)))[:_LINES_SHOWN]

@@ -1,4 +1,4 @@
-"""Sequences of different lengths, put together so that little is padded."""
+"""Batches of sequences of similar lengths, for little padding."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -24,8 +24,8 @@ def by_length(
 
     Args:
       arrays: By name, int [N, S] or [N, E, S] with 0 for padding, `input_mask` among them.
-      names: Those to yield: int32, without what is padding in the whole batch.
-      batch_size: Rows at most.
+      names: The arrays to yield: int32, without the padding that all rows of a batch share.
+      batch_size: Maximum rows.
     """
     mask = arrays["input_mask"]
     lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(-1).max(-1)  # [N]
@@ -37,8 +37,8 @@ def by_length(
         )
 
 
-def cut_by_size(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Yields lists of consecutive items, cut as soon as their sizes add up to the limit."""
+def split_by_size(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Yields lists of consecutive items; each ends as soon as its sizes add up to the limit."""
     collected: list[T] = []
     total = 0
     for item in items:
@@ -52,28 +52,27 @@ def cut_by_size(items: Iterable[T], size: Callable[[T], int], limit: int) -> Ite
 
 
 def sort_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Returns batches of the items' numbers, items of like lengths together, the longest first.
+    """Returns batches of the numbers of items of similar lengths, the longest first.
 
-    So little is padded, and what does not fit in memory fails at once.
+    Items that do not fit in memory fail at once.
     """
     order = sorted(range(len(lengths)), key=lambda item: -lengths[item])
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-# Tokens that go through a model together on a CPU where nothing is trained.
+# Tokens of a batch that keep a CPU busy outside training.
 _ENOUGH_TOKENS = 1024
 _ENOUGH_ROWS = 8
 
 
 def group_by_length(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Yields batches of rows' numbers as `sort_by_length` does, but smaller ones of long rows.
+    """Yields batches of the numbers of rows as `sort_by_length` does; on a CPU, smaller ones.
 
-    Beyond what keeps a CPU busy, a larger batch brings nothing but more padding; a GPU gets batches
-    as large as they may be.
+    A batch larger than what keeps a CPU busy only has more padding. A GPU gets the largest batches.
 
     Args:
       lengths: int [N].
-      batch_size: Rows at most.
+      batch_size: Maximum rows.
     """
     order = np.argsort(-lengths, kind="stable")
     on_gpu = tf.config.list_physical_devices("GPU")

@@ -1,4 +1,4 @@
-"""What a training will need of memory and disk, estimated before its first step."""
+"""Estimates of the memory and disk space of a training run before its first step."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ from modeling import BertConfig, BertModel
 # Weights, gradients and the optimizer's two slots, all float32.
 _BYTES = 4
 _NUM_SLOTS = 2
-# What a layer keeps for the backward pass: so many values for each token and hidden unit, and for
-# each token, head and token attended to. Peaks measured on a CPU were within 20 % of it.
-_KEPT_VALUES = 28
-_KEPT_SCORES = 3
-# Likewise of a layer of LSTMs.
+# Values that a layer stores for the backward pass: for each token and hidden unit, and for each
+# token, head and attended token. Peaks measured on a CPU were within 20 % of this.
+_STORED_VALUES = 28
+_STORED_SCORES = 3
+# The same of a layer of LSTMs, for each token and hidden unit.
 _LSTM_VALUES = 30
-# Of these, what remains where activations have 16 bits.
+# The share of these bytes that remains where activations have 16 bits.
 _HALF_PRECISION = 0.6
 # Logits over the vocabulary, their softmax and its gradient.
 _LOGITS = 3
@@ -35,12 +35,12 @@ def encoders_of(model: keras.Model) -> list[BertModel]:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes on a device.
+    """The bytes that a model needs on a device.
 
     Attributes:
-      weights: Of the model.
-      training: Of gradients and the optimizer's slots.
-      batch: Of the activations of a batch.
+      weights: The bytes of the weights.
+      training: The bytes of gradients and the optimizer's slots.
+      batch: The bytes of the activations of a batch.
     """
 
     weights: int
@@ -62,27 +62,27 @@ def estimate_memory(
     num_predictions: int = 0,
     gradient_checkpointing: bool = False,
 ) -> MemoryNeeds:
-    """Returns what a model needs on each device.
+    """Returns the memory that a model needs on each device.
 
     Args:
       config: The shape of the model.
-      num_sequences: That go through it at once: a replica's share of a batch, of which gradient
-        accumulation makes parts; an example of several choices has as many.
+      num_sequences: Sequences that go through the model at once: a replica's share of a batch,
+        divided by the steps of gradient accumulation; each choice of an example is a sequence.
       length: Tokens per sequence.
-      precision: As `--precision`.
-      is_training: Whether activations are kept, and there are gradients and slots.
+      precision: As the option `precision`.
+      is_training: Whether there are stored activations, gradients and slots.
       num_predictions: Masked tokens per sequence.
-      gradient_checkpointing: Whether the inputs alone are kept of all layers but one.
+      gradient_checkpointing: Whether all layers but one store only their inputs.
     """
     weights = _BYTES * count_parameters(config)
-    scores = _KEPT_SCORES * config.num_attention_heads * length
-    # The feed-forward layer's share of the values is as many times wider as it is.
-    width = config.hidden_size * 20 + config.intermediate_size * (_KEPT_VALUES - 20) // 4
+    scores = _STORED_SCORES * config.num_attention_heads * length
+    # The values of the feed-forward layer are in proportion to its width.
+    width = config.hidden_size * 20 + config.intermediate_size * (_STORED_VALUES - 20) // 4
     layer = config.hidden_size * _LSTM_VALUES if config.is_bilstm else width + scores
-    kept = layer * (config.num_hidden_layers if is_training else 1)
+    stored = layer * (config.num_hidden_layers if is_training else 1)
     if gradient_checkpointing:
-        kept = layer + config.hidden_size * config.num_hidden_layers
-    values = num_sequences * length * kept
+        stored = layer + config.hidden_size * config.num_hidden_layers
+    values = num_sequences * length * stored
     logits = _LOGITS * num_sequences * num_predictions * config.vocab_size
     share = 1.0 if precision == "float32" else _HALF_PRECISION
     return MemoryNeeds(
@@ -93,14 +93,14 @@ def estimate_memory(
 
 
 def log_memory(needs: MemoryNeeds, advice: Message) -> bool:
-    """Logs what is needed beside what is free; returns whether that will do, and warns if not.
+    """Logs the memory that is needed and free; warns and returns False if it is not enough.
 
     Args:
-      needs: On each device.
+      needs: The need of each device.
       advice: What to lower, for the warning.
     """
     gpus = gpu_memory() if tf.config.list_physical_devices("GPU") else []
-    # TensorFlow takes nearly all memory of a GPU at once, so what is free there tells nothing.
+    # TensorFlow reserves nearly all memory of a GPU at once, so its free memory means nothing.
     free, place = (min(gpus), "on each GPU") if gpus else (free_memory(), "free")
     logger.info(
         "Memory: weights %s, gradients and optimizer %s, a batch about %s; about %s in all%s.",
@@ -167,7 +167,7 @@ def log_disk(
     Args:
       output: What is saved where.
       config: The shape of the model.
-      num_train_steps: The last step of each training run; None where nobody knows.
+      num_train_steps: The last step of each training run; None for an unknown number.
       num_weights_alone: As `checkpoint_bytes`.
     """
     needed = sum(
@@ -200,12 +200,12 @@ def checkpoint_bytes(
     Args:
       output: What is saved when.
       config: The shape of the model.
-      num_train_steps: The last step; None where nobody knows.
+      num_train_steps: The last step; None for an unknown number.
       num_weights_alone: Checkpoints without the optimizer's slots.
     """
     weights = _BYTES * count_parameters(config)
-    # One before the first step, and one at the end. Where nobody knows how many steps there are,
-    # as many as are saved at least.
+    # One is saved before the first step, and one at the end. An unknown number of steps is assumed
+    # to fill all checkpoints that are kept.
     steps = output.save_checkpoints_steps * (output.keep_checkpoint_max + 1)
     steps = steps if num_train_steps is None else num_train_steps
     written = 1 + -(-steps // output.save_checkpoints_steps)

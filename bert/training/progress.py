@@ -1,4 +1,4 @@
-"""How far a training is, as lines and as curves for TensorBoard."""
+"""The progress of a training run, as lines of the log and as curves for TensorBoard."""
 
 import os
 import statistics
@@ -18,28 +18,29 @@ from bert.log import logger
 from bert.training.clock import TrainingClock
 from bert.training.loop import Observer
 
-# Without --log_every_steps: so many lines and points of a curve, or more of a long training.
+# Points of a curve, each also a line of the log, where the option `log_every_steps` is not given; a
+# long training run has more.
 _POINTS = 20
 _MOST_STEPS_BETWEEN_POINTS = 100
 
 
 def steps_between_points(every: int | None, num_train_steps: int | None) -> int:
-    """Returns the steps from one point of a training's curves to the next, at most."""
+    """Returns the maximum steps between two points of the curves of a training run."""
     if num_train_steps is None:
         return every or _MOST_STEPS_BETWEEN_POINTS
     return every or min(max(num_train_steps // _POINTS, 1), _MOST_STEPS_BETWEEN_POINTS)
 
 
 class ProgressLog(Observer):
-    """Tells the mean results since the last point, the speed and the time left; TensorBoard, too.
+    """Logs the mean results since the last point, the speed and the time left, also to TensorBoard.
 
     Args:
-      folder: Where TensorBoard's event file goes.
+      folder: The folder of TensorBoard's event file.
       first_step: The step before the first observed one.
-      num_train_steps: The step that training ends with; None where the clock ends it.
+      num_train_steps: The last step; None where the clock ends training.
       batch_size: Examples per step.
-      every: Steps between points, each of which is a line, too; others come with time.
-      clock: Where the training goes by one, points come with each twentieth of its budget, too.
+      every: Steps between points, each of which is also a line of the log.
+      clock: The clock of a run with a time budget, which also has a point at each twentieth of it.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class ProgressLog(Observer):
         self._first_step = self._last_step = first_step
         self._started = time.monotonic()
         self._last_speed = 0.0
-        # Per step, of the last intervals.
+        # Seconds per step in the last intervals.
         self._seconds: deque[float] = deque(maxlen=_POINTS)
         self._results: list[Mapping[str, float]] = []
         self._point = self._next_point()
@@ -83,17 +84,19 @@ class ProgressLog(Observer):
         point, self._point = self._point, self._next_point()
         if step % self.every == 0 or step == self.num_train_steps or self._point > point:
             self._write(step)
-        self._progress(self._done(step), lambda: self._tell(step, {"loss": self._means()["loss"]}))
+        self._progress(
+            self._done(step), lambda: self._describe(step, {"loss": self._means()["loss"]})
+        )
 
     def at_end(self, error: BaseException | None) -> None:
-        # The bar may still be there, as training may end before its last step.
+        # The bar is still shown where training ends before its last step.
         self._progress.close()
 
     def _done(self, step: int) -> float:
         return self._clock.spent if self._clock else step
 
     def _next_point(self) -> int:
-        """Returns how many twentieths of a budget are spent."""
+        """Returns the number of twentieths of the time budget that are spent."""
         return int(_POINTS * self._clock.share) if self._clock else 0
 
     def _restart(self, step: int) -> None:
@@ -104,7 +107,7 @@ class ProgressLog(Observer):
         if not self._results:
             return self._last_means
         # Steps in float16 that overflowed have changed no weight.
-        counted = [each for each in self._results if np.isfinite([*each.values()]).all()]
+        counted = [values for values in self._results if np.isfinite([*values.values()]).all()]
         num_skipped = len(self._results) - len(counted)
         means = {
             name: float(np.mean([results[name] for results in counted or self._results]))
@@ -117,7 +120,7 @@ class ProgressLog(Observer):
         self._last_means = self._means()
         self._results = []
         values = dict(self._last_means)
-        self._progress.write(self._tell(step, values) + self._progress.left(self._done(step)))
+        self._progress.write(self._describe(step, values) + self._progress.left(self._done(step)))
         if step > self._last_step:
             values["examples_per_second"] = self._last_speed
             self._seconds.append(self._seconds_per_step(step))
@@ -128,23 +131,23 @@ class ProgressLog(Observer):
         return (time.monotonic() - self._started) / (step - self._last_step)
 
     def _measure_speed(self, step: int) -> None:
-        """Measures the speed since the last point, unless its steps seem to take no time.
+        """Measures the speed since the last point, unless it is implausibly high.
 
-        Results of the last steps may be read together. The median of the intervals is the usual
-        time, since an evaluation within an interval takes its time, too.
+        Results of the last steps may be read together, which would take no time. The usual time of
+        a step is the median of the intervals, since some include an evaluation.
         """
         if step > self._last_step:
             seconds = self._seconds_per_step(step)
             if seconds > statistics.median_low(self._seconds or [0.0]) / 10:
                 self._last_speed = self.batch_size / seconds
 
-    def _tell(self, step: int, values: Mapping[str, float]) -> str:
-        said = [f"Step {step}{self._reach()}"]
-        said += [f"{name} {value:.4g}" for name, value in values.items()]
+    def _describe(self, step: int, values: Mapping[str, float]) -> str:
+        parts = [f"Step {step}{self._reach()}"]
+        parts += [f"{name} {value:.4g}" for name, value in values.items()]
         self._measure_speed(step)
         if self._last_speed:
-            said.append(f"{self._last_speed:,.0f} examples/s")
-        return "  ".join(said)
+            parts.append(f"{self._last_speed:,.0f} examples/s")
+        return "  ".join(parts)
 
     def _reach(self) -> str:
         if self._clock is None:
@@ -154,16 +157,12 @@ class ProgressLog(Observer):
 
 def open_summaries(folder: str, name: str = "") -> Any:
     """Returns a writer of an event file for TensorBoard, in a folder of a run or one within it."""
-    place = os.path.join(folder, name)
-    before = _event_files(place)
-    writer = tf.summary.create_file_writer(place)
-    new = (os.path.basename(path) for path in _event_files(place) if path not in before)
-    owned.adopt(folder, [os.path.join(name, each) for each in new])
+    prefix = os.path.join(folder, name, "events.out.tfevents.")
+    before = paths_from(prefix)
+    writer = tf.summary.create_file_writer(os.path.join(folder, name))
+    new = (os.path.basename(path) for path in paths_from(prefix) if path not in before)
+    owned.adopt(folder, [os.path.join(name, file) for file in new])
     return writer
-
-
-def _event_files(folder: str) -> list[str]:
-    return paths_from(os.path.join(folder, "events.out.tfevents."))
 
 
 def write_summaries(writer: Any, step: int, values: Mapping[str, float]) -> None:

@@ -1,7 +1,7 @@
-"""A TFRecord file in which each record is reached by its number.
+"""A TFRecord file with random access to its records.
 
-That the file is whole is told when it is opened, what is wrong with a record when it is read, and
-whatever changes in between.
+A damaged file is refused when it is opened, a damaged record when it is read; changes to the file
+while it is open are noticed.
 """
 
 import itertools
@@ -23,29 +23,29 @@ from bert.files.records import (
 )
 from bert.log import logger
 
-_REMEDY = "Restore it, or make it again; then the same command goes on."
+_REMEDY = "Restore it, or make it again; then the same command resumes."
 
 
 class RecordFile:
-    """The records of a file, of which 4 bytes each are kept in memory, beyond 4 GB 8.
+    """The records of a file; 4 bytes of memory each, 8 in files of more than 4 GB.
 
-    Where the index beside the file fits it, opening reads no more than that. Elsewhere the whole
-    file is read once, to find the records and to check them. What is not local is read by range.
+    With a valid index beside the file, opening reads the index alone. Without it, the complete file
+    is read once, to find and check the records. Remote files are read by range.
 
     Args:
-      path: That `tf.io.gfile` reads.
-      leaves_index: Whether to write an index where there is none that fits, for the next start.
+      path: A path that `tf.io.gfile` reads.
+      leaves_index: Whether to write an index where there is no valid one, for the next start.
 
     Raises:
-      ValueError: where the file cannot be read, or is not whole.
+      ValueError: where the file cannot be read, or is damaged.
     """
 
     def __init__(self, path: str, *, leaves_index: bool = False) -> None:
         self.path = path
         self._lock = threading.Lock()
         try:
-            # Read, and not mapped into memory: there, a file that is cut ends the process. One that
-            # is not local is opened for each read: TensorFlow would keep 512 KB for each.
+            # Not mapped into memory, where a truncated file would end the process. A remote file is
+            # opened for each read, since TensorFlow buffers 512 KB of each open one.
             self._file: Any = None if is_remote(path) else open(path, "rb", buffering=0)  # noqa: SIM115
             if self._file is not None:
                 weakref.finalize(self, self._file.close)
@@ -58,7 +58,7 @@ class RecordFile:
             self.leave_index()
 
     def leave_index(self) -> None:
-        """Writes an index beside the file where there is none that fits, for the next start."""
+        """Writes an index beside the file where there is no valid one, for the next start."""
         if self._lacks_index:
             leave_index(self.path, self._ends.astype(np.int64))
             self._lacks_index = False
@@ -107,7 +107,7 @@ class RecordFile:
         return self._read_range(start, stop)
 
     def _find_state(self) -> tuple[int, int] | None:
-        """Returns what changes when somebody writes to the file; None where it is not local."""
+        """Returns the size and time of the last change of a local file, None of a remote one."""
         if self._file is None:
             return None
         status = os.fstat(self._file.fileno())
@@ -117,7 +117,7 @@ class RecordFile:
         """Checks a file that was written to since it was opened.
 
         Raises:
-          ValueError: where it is not whole, or holds other records.
+          ValueError: where it is damaged, or holds other records.
         """
         try:
             ends = _scan(self.path)
@@ -129,8 +129,8 @@ class RecordFile:
                 f"and has others now, {len(ends)}. {_REMEDY}"
             )
         logger.warning(
-            "%s was written to while it was read. It is whole, and its records have the lengths "
-            "that they had, so reading goes on.",
+            "%s was written to while it was read. It is complete, and its records have the same "
+            "lengths as before, so reading continues.",
             self.path,
         )
         self._state = state
@@ -142,12 +142,10 @@ def _unreadable(path: str, error: OSError) -> ValueError:
 
 
 def _find_ends_of(path: str) -> tuple[np.ndarray, bool]:
-    """Returns the offset in bytes at which each record ends, and whether no index had them.
-
-    The offsets are int64, and include the checksums of the records.
+    """Returns the byte offset of the end of each record, and whether a valid index is missing.
 
     Raises:
-      ValueError: where the file is not whole.
+      ValueError: where the file is damaged.
     """
     index = read_index(path)
     if index is not None and fits(index, path):
@@ -159,7 +157,7 @@ def _find_ends_of(path: str) -> tuple[np.ndarray, bool]:
 
 
 def _scan(path: str) -> np.ndarray:
-    """Reads a whole file and returns what `_find_ends_of` does.
+    """Reads a complete file and returns the byte offset of the end of each record.
 
     Raises:
       ValueError: where it is damaged.
@@ -169,21 +167,21 @@ def _scan(path: str) -> np.ndarray:
     if end != size:
         raise ValueError(
             f"{path!r} must be a whole, uncompressed TFRecord file. It has {size} bytes, but after "
-            f"{len(ends)} records, at byte {end}, it is damaged or cut short."
+            f"{len(ends)} records, at byte {end}, it is damaged or truncated."
         )
     return ends
 
 
 def _check_uncut(path: str, ends: np.ndarray, index: Index) -> None:
-    """Checks that a file that its index does not fit is not one that has lost its last records.
+    """Checks that a file does not lack the last records of its index.
 
     Raises:
-      ValueError: where it is.
+      ValueError: where it does.
     """
     if len(ends) < len(index.ends) and np.array_equal(ends, index.ends[: len(ends)]):
         raise ValueError(
             f"{path!r} must hold all {len(index.ends)} records that were written. It has the first "
-            f"{len(ends)} and is cut behind them. Copy or make it again; if it is meant to be "
+            f"{len(ends)} and is truncated after them. Copy or make it again; if it is meant to be "
             f"shorter, delete {index_path(path)!r}."
         )
     logger.info("%s is not the file that %s was written for.", path, index_path(path))

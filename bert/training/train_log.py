@@ -1,7 +1,6 @@
-"""Losses, learning rate and gradient norm of a training, step by step, as `train_log.jsonl`.
+"""Losses, learning rate and gradient norm of a training run, step by step, in `train_log.jsonl`.
 
-The file is made of the training alone, not of times: that of a training which was stopped and has
-gone on holds the same bytes as that of one which was left alone.
+The file holds no times, so an interrupted and resumed run writes the same bytes as another one.
 """
 
 import json
@@ -17,8 +16,8 @@ from bert.files.paths import is_file, read_file
 from bert.log import logger
 from bert.training.options import TRAIN_LOG
 
-# Of a longer training, every n-th step makes a line, so that there are at most so many. Where
-# nobody knows how long it will be, n doubles each time that there are more.
+# Maximum number of lines: of a longer run, every n-th step has a line. Where the number of steps is
+# unknown, n doubles each time that there would be more lines.
 MOST_LINES = 10_000
 
 _NAMES = {"gradient_norm": "grad_norm"}
@@ -28,9 +27,9 @@ class TrainLog:
     """The results of single steps, on lines of JSON.
 
     Args:
-      folder: That of the training.
-      first_step: The step that it goes on from; lines behind it are of what is trained again.
-      num_train_steps: The step that it ends with; None where nobody knows.
+      folder: The folder of the training run.
+      first_step: The step that training resumes from; lines of later steps are dropped.
+      num_train_steps: The last step; None for an unknown number.
     """
 
     def __init__(self, folder: str, *, first_step: int, num_train_steps: int | None) -> None:
@@ -39,12 +38,12 @@ class TrainLog:
         self._every = -(-(num_train_steps or first_step or 1) // MOST_LINES)
         if self._doubles:
             self._every = 1 << (self._every - 1).bit_length()
-        # By step.
+        # The lines by step.
         self._lines = _read_lines(os.path.join(folder, TRAIN_LOG), first_step)
         self._written = -1
 
     def add(self, step: int, results: Mapping[str, float]) -> None:
-        """Takes the results of a step; `write` keeps them."""
+        """Adds the results of a step, which `write` saves."""
         if step % self._every == 0:
             values = {_NAMES.get(name, name): _short(value) for name, value in results.items()}
             self._lines[step] = json.dumps({"step": step, **values})
@@ -53,7 +52,7 @@ class TrainLog:
             self._lines = {at: line for at, line in self._lines.items() if at % self._every == 0}
 
     def write(self) -> None:
-        """Writes the file, which a checkpoint of the last step may then follow."""
+        """Writes the file; called before the checkpoint of the last step is saved."""
         last = max(self._lines, default=0)
         if last != self._written:
             text = "".join(f"{line}\n" for line in self._lines.values())
@@ -62,12 +61,12 @@ class TrainLog:
 
 
 def _short(value: float) -> float | None:
-    """Returns a value with the digits that float32 has; None where it has overflowed."""
+    """Returns a value with the precision of float32; None where it has overflowed."""
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
 def _read_lines(path: str, last: int) -> dict[int, str]:
-    """Returns the lines up to a step, as they are in a file, by step."""
+    """Returns the lines of a file up to a step, by step."""
     if not last or not is_file(path):
         return {}
     lines = {}
@@ -78,7 +77,7 @@ def _read_lines(path: str, last: int) -> dict[int, str]:
             step = None
         if type(step) is not int:
             logger.warning(
-                "%s:%d is no step's results, so the file begins anew behind step %d.",
+                "%s:%d is not the results of a step, so the file starts over after step %d.",
                 path,
                 number,
                 last,

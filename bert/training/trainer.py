@@ -34,20 +34,20 @@ from bert.weights.checkpoint import Stored
 
 Tensor = Any
 
-# Gradients are summed in packs of so many bytes, some of which are on their way while others are
-# computed or packed. In a single one, a step of BERT-Base on two workers took 1.4 times as long.
+# Gradients are exchanged in packs of this size, while other gradients are computed or packed. In a
+# single pack, a step of BERT-Base on two workers took 1.4 times as long.
 _PACK_BYTES = 1 << 24
 
-# In place of the last step of a training run that ends by the clock: more than there ever are.
+# The last step of a training run that ends by the clock: more steps than it can take.
 _NO_LAST_STEP = 1 << 40
 
-# The names in a checkpoint of what only float16 has.
+# The names in a checkpoint of the state of float16.
 _LOSS_SCALE = ("loss_scale", "loss_scale/good_steps")
-# What a checkpoint may lack: a run may resume in float16 that started in another precision, or by
-# a clock that started with a number of steps.
+# Names that a checkpoint may lack: a run may resume in float16 that started in another precision,
+# or with a time budget that started with a number of steps.
 _OPTIONAL = (*_LOSS_SCALE, *CLOCK_STATE)
 
-# Among the results of a step, how many replicas were requested to stop.
+# The name of a result of a step: the number of replicas that were requested to stop.
 _STOP = "stop"
 
 REMEDY = Message(
@@ -151,7 +151,7 @@ class Trainer:
         # Steps that have been started, and results that no observer has received.
         self._unread: collections.deque[tuple[int, Tensor]] = collections.deque()
         self._results: collections.deque[tuple[int, dict[str, float]]] = collections.deque()
-        # Shares of several replicas are no tensors, and workers say beside a batch whether to stop.
+        # The batches of several replicas are not tensors, and workers pass a stop signal, too.
         others = self._has_several_workers or self.strategy.num_replicas_in_sync > 1
         self._step_function = tf.function(
             self._distributed_step,
@@ -237,7 +237,7 @@ class Trainer:
     def _read_at(self, step: int) -> None:
         self._pace.at(step, READS)
         if self.clock:
-            self.clock.go()
+            self.clock.start()
 
     def take_step(self, step: int, batch: Batch, num_unread: int) -> None:
         """Takes a step, and reads results until those of so many steps are left unread.
@@ -248,9 +248,9 @@ class Trainer:
         self.reached = None
         self._unread.append((step, self.start_step(batch)))
         self._read_results(num_unread)
-        if self.clock and self.clock.take():
+        if self.clock and self.clock.end_step():
             self._read_results(0)
-        # To read it from the optimizer would wait until a GPU has done the step.
+        # Reading it from the optimizer would wait until a GPU has finished the step.
         self.reached = step
 
     def rest(self, step: int) -> None:
@@ -338,7 +338,7 @@ class Trainer:
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
         weights = self._all_reduce(self.objective.weights(batch))
         gradients, parts = self._gradients(batch, weights)
-        # What comes from outside belongs to no device, and so to no reduction.
+        # An argument of the function is on no device, so it could not be reduced.
         stops = tuple(tf.identity(stop) for stop in stops)
         sent = self._cast(gradients, self.all_reduce_precision)
         gradients, parts, stops = self._all_reduce((sent, parts, stops))
@@ -348,7 +348,7 @@ class Trainer:
         norm = tf.linalg.global_norm(gradients) * unscale
         self._apply(gradients, optimization.clip_scale(norm) * unscale)
         total = {"loss": sum(parts.values())}
-        # It comes first, and a part that is called so, too, gives way to it.
+        # The total comes first, and replaces a part with the name "loss".
         results = {**total, **parts, **total}
         results |= {"learning_rate": learning_rate, "gradient_norm": norm}
         results |= {"loss_scale": scale} if self.loss_scale else {}
@@ -362,12 +362,12 @@ class Trainer:
         context = tf.distribute.get_replica_context()
         flat = tf.nest.flatten(tensors)
         options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_PACK_BYTES)
-        # A pack is of one dtype.
-        for dtype in dict.fromkeys(each.dtype for each in flat):
-            own = [index for index, each in enumerate(flat) if each.dtype == dtype]
-            values = [flat[index] for index in own]
+        # All tensors of a pack have one dtype.
+        for dtype in dict.fromkeys(tensor.dtype for tensor in flat):
+            indexes = [index for index, tensor in enumerate(flat) if tensor.dtype == dtype]
+            values = [flat[index] for index in indexes]
             sums = context.all_reduce(tf.distribute.ReduceOp.SUM, values, options)
-            for index, total in zip(own, sums, strict=True):
+            for index, total in zip(indexes, sums, strict=True):
                 flat[index] = total
         return tf.nest.pack_sequence_as(tensors, flat)
 

@@ -27,7 +27,7 @@ from bert.log import logger
 from bert.tasks.features import feature_shape
 from bert.tasks.tagging.windows import NO_WORD
 from bert.training.batches import Batches, Records, as_it_is, read_ahead
-from bert.training.lengths import cut_by_size, round_up, sort_by_length
+from bert.training.lengths import round_up, sort_by_length, split_by_size
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -79,7 +79,7 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
     values = int(np.prod(feature_shape(encoder)))
     progress = Progress("Computing features", len(counts))
     windows = range(len(counts))
-    for part in cut_by_size(windows, lambda window: counts[window] * values, _PART_VALUES):
+    for part in split_by_size(windows, lambda window: counts[window] * values, _PART_VALUES):
         rows: list[np.ndarray] = [np.zeros(0)] * len(part)
         for batch in sort_by_length([int(lengths[window]) for window in part], _ENCODER_BATCH):
             numbers = [part[index] for index in batch]
