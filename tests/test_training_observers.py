@@ -12,7 +12,7 @@ from bert.runs.resumption import Training
 from bert.runs.training import TrainingRun
 from bert.training import observers as observers_module
 from bert.training.loop import Observer, train
-from bert.training.observers import UserObservers, train_and_save
+from bert.training.observers import train_and_save, user_observers
 from bert.training.options import Output
 from bert.training.trainer import Trainer
 from bert.weights import checkpoint
@@ -38,7 +38,7 @@ def run_with(trainer, batches, folder, *observers, steps=4, save_every=100):
         num_train_steps=steps,
         checkpoints=checkpoint.Checkpoints(str(folder), 0),
         save_checkpoints_steps=save_every,
-        observers=[UserObservers(trainer, observers)],
+        observers=user_observers(trainer.strategy, observers),
     )
 
 
@@ -149,10 +149,11 @@ def test_observers_do_not_end_a_run_of_several_workers(trainer, make_batches, mo
     monkeypatch.setattr(observers_module, "has_several_workers", lambda strategy: True)
     wanted = Recorder([])
     wanted.needs_results = lambda step: True
-    observers = UserObservers(trainer, [wanted, Call(lambda step, results: True)])
-    assert not observers.needs_results(1)
+    given = [wanted, Call(lambda step, results: True)]
+    needs, ends = user_observers(trainer.strategy, given)
+    assert not needs.needs_results(1)
     with pytest.raises(ValueError, match="must not end a run of several workers"):
-        observers.after_step(1, {"loss": 1.0})
+        ends.after_step(1, {"loss": 1.0})
 
 
 def test_observers_of_the_library_come_before_those_of_its_user_and_saving_last(

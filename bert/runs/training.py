@@ -16,7 +16,7 @@ from bert.runs.resumption import Training
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.loop import Observer
-from bert.training.observers import UserObservers, train_and_save
+from bert.training.observers import train_and_save, user_observers
 from bert.training.options import Compute, Output
 from bert.training.progress import ProgressLog, steps_between_points
 from bert.training.train_log import TrainLog
@@ -134,7 +134,7 @@ class TrainingRun:
             checkpoints=self.checkpoints,
             save_checkpoints_steps=output.save_checkpoints_steps,
             log=TrainLog(output.output_dir, **reach) if writes else None,
-            observers=[*progress, *evaluations, UserObservers(self.trainer, observers)],
+            observers=[*progress, *evaluations, *user_observers(self.trainer.strategy, observers)],
         )
 
     def end(self) -> None:

@@ -1,14 +1,14 @@
 """The observers of a training run, in the order in which they are called.
 
 1. `Signals`: a signal that arrives within a step ends training after it.
-2. `Results`: they go to the log of all steps, those that are still unread at the end, too.
+2. `Results`: the results of all steps go to the log, unread ones at the end.
 3. The log of the process and TensorBoard (`progress.py`).
 4. Evaluation, which may end training early (`evaluation.py`).
-5. `UserObservers`.
-6. `Saving`, the last: what a run has reached is saved however it ends.
+5. The observers of the library's user.
+6. `Saving`, the last: the last step is saved however training ends.
 
-Before all of them, workers leave the work that they do together, since saving must not hold up the
-others when one has failed. After all of them, an exception `Stop` gets its message.
+Before all of them, workers leave the block that they run together, since saving must not hold up
+the others when one has failed. After all of them, an exception `Stop` gets its message.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from bert.weights.checkpoint import Checkpoints, UnsoundError
 
 
 class Signals(Observer):
-    """Lets a step end when a signal arrives; then raises `Stop`, in all workers alike."""
+    """Defers a signal until the end of a step; then raises `Stop`, on all workers alike."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -42,16 +42,16 @@ class Signals(Observer):
 
     def at_end(self, error: BaseException | None) -> None:
         if isinstance(error, KeyboardInterrupt) and self._trainer.reached is None:
-            # It was raised before a step or after it.
+            # The signal arrived between two steps.
             self._trainer.reached = self._trainer.step
 
 
 class Results(Observer):
-    """Puts the results of all steps into the log, whose file `Saving` writes.
+    """Adds the results of all steps to the log, whose file `Saving` writes.
 
     Args:
-      trainer: The trainer, which may have results left when training ends.
-      log: The log; None in workers that write nothing.
+      trainer: The trainer, which may have unread results when training ends.
+      log: The log; None on workers that write nothing.
     """
 
     def __init__(self, trainer: Trainer, log: TrainLog | None) -> None:
@@ -72,60 +72,67 @@ class Results(Observer):
                 self._log.write()
 
 
-class UserObservers(Observer):
-    """Calls observers of the library's user, and names the one that raises an exception.
+class _UserObserver(Observer):
+    """An observer of the library's user, which is named where it raises an exception.
 
     Args:
-      trainer: Takes the steps. Several workers must read results at the same steps and stop
-        together, so that no observer may decide it there; only those of the chief are called.
-      observers: The user's observers.
+      observer: The observer.
+      is_alone: Whether this is the only worker. Several workers must read results at the same steps
+        and end together, so that an observer of the chief can decide neither.
     """
 
-    def __init__(self, trainer: Trainer, observers: Sequence[Observer]) -> None:
-        self._observers = observers if is_chief(trainer.strategy) else ()
-        self._is_alone = not has_several_workers(trainer.strategy)
+    def __init__(self, observer: Observer, is_alone: bool) -> None:
+        self._observer = observer
+        self._is_alone = is_alone
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"Raised by the observer {type(self._observer).__name__}.")
+            raise
 
     def needs_results(self, step: int) -> bool:
-        needs = []
-        for observer in self._observers:
-            with _named(observer):
-                needs.append(observer.needs_results(step))
-        return any(needs) and self._is_alone
+        with self._named():
+            needs = self._observer.needs_results(step)
+        return needs and self._is_alone
 
     @contextlib.contextmanager
     def around_step(self, step: int) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for observer in self._observers:
-                with _named(observer):
-                    stack.enter_context(observer.around_step(step))
+            with self._named():
+                stack.enter_context(self._observer.around_step(step))
             yield
 
-    def after_step(self, step: int, results: Mapping[str, float]) -> bool:
-        ends = False
-        for observer in self._observers:
-            with _named(observer):
-                if observer.after_step(step, results):
-                    ends = True
-                    if not self._is_alone:
-                        raise ValueError("An observer must not end a run of several workers.")
+    def after_step(self, step: int, results: Mapping[str, float]) -> bool | None:
+        with self._named():
+            ends = self._observer.after_step(step, results)
+            if ends and not self._is_alone:
+                raise ValueError("An observer must not end a run of several workers.")
         return ends
 
     def at_end(self, error: BaseException | None) -> None:
-        with contextlib.ExitStack() as stack:
-            for observer in reversed(self._observers):
-                stack.callback(self._end, observer, error)
+        with self._named():
+            self._observer.at_end(error)
 
-    def _end(self, observer: Observer, error: BaseException | None) -> None:
-        with _named(observer):
-            observer.at_end(error)
+
+def user_observers(
+    strategy: tf.distribute.Strategy, observers: Sequence[Observer]
+) -> list[Observer]:
+    """Returns the observers of the library's user for the loop: none in workers but the chief."""
+    is_alone = not has_several_workers(strategy)
+    return (
+        [_UserObserver(observer, is_alone) for observer in observers] if is_chief(strategy) else []
+    )
 
 
 class Saving(Observer):
-    """Saves steps on the way, and the last one however training ends.
+    """Saves checkpoints during training, and the last step however training ends.
 
     Args:
-      trainer: What is saved.
-      checkpoints: Where to save; None in workers that do not.
+      trainer: The trainer, whose state is saved.
+      checkpoints: The checkpoints of the run; None on workers that write nothing.
       first_step: The step that training starts after.
       every: Steps between checkpoints.
       num_train_steps: The last step; None where there is a clock.
@@ -165,7 +172,7 @@ class Saving(Observer):
             raise Stop(error.number, f"Stopped at step {step}; the same command goes on.") from None
 
     def _save(self) -> None:
-        """Saves the step that is reached, unless it is saved."""
+        """Saves the current step, unless it is saved already."""
         reached = self._trainer.reached
         if reached in (self._saved, None) or self._checkpoints is None:
             return
@@ -188,17 +195,8 @@ class Saving(Observer):
 
 
 @contextlib.contextmanager
-def _named(observer: Observer) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"Raised by the observer {type(observer).__name__}.")
-        raise
-
-
-@contextlib.contextmanager
 def _logged_beside(error: BaseException | None, trainer: Trainer) -> Iterator[None]:
-    """Logs what cannot be saved where another exception ends training."""
+    """Logs an error of saving, rather than raising it, where another exception ends training."""
     try:
         yield
     except (OSError, ArithmeticError, tf.errors.OpError) as other:
@@ -217,23 +215,23 @@ def train_and_save(
     log: TrainLog | None = None,
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Trains as `loop.train` does, and saves checkpoints on the way and at the end.
+    """Trains as `loop.train` does, and saves checkpoints during training and at its end.
 
     Args:
       trainer: As `loop.train`.
       batches: As `loop.train`.
       num_train_steps: As `loop.train`.
-      checkpoints: Where to save; only the chief worker does.
+      checkpoints: The checkpoints of the run; only the chief worker saves.
       save_checkpoints_steps: Steps between checkpoints.
       log: Records the results of the steps that are saved.
       observers: Called after the results are in the log and before a step is saved.
 
-    However training ends, the step that it has reached is saved if the weights are sound. They are
-    not after an exception within a step, which may have come in the midst of changing them.
+    However training ends, its last step is saved, except after an exception within a step, which
+    may have changed a part of the weights.
 
     Raises:
       NonFiniteLossError: with the step and where its batch was written; nothing is saved after it.
-      Stop: where a signal requested it, with the step.
+      Stop: after a signal, with the step.
     """
     saves = is_chief(trainer.strategy)
     start = trainer.step
