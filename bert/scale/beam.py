@@ -1,17 +1,18 @@
-"""Pipelines of Apache Beam: checks of the runner, the run, and its errors and counters.
+"""Running pipelines of Apache Beam: options, errors and counters.
 
-Beam is an extra of the package, `pip install '.[beam]'`. It is loaded where a pipeline is run.
+Beam is an extra of the package, `pip install '.[beam]'`, and is imported when a pipeline is run.
 """
 
 import contextlib
 import importlib.util
+import io
 import logging
 import os
 import re
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def check_beam(beam: BeamOptions) -> None:
     """Checks that Beam is installed and has the options, if a pipeline is requested.
 
     Raises:
-      MessageError: where it is not, or has them not.
+      MessageError: where Beam is not installed or does not have the options.
     """
     if beam.runner is None:
         if beam.beam_options:
@@ -58,21 +59,21 @@ def _options(beam: BeamOptions) -> Any:
         given = shlex.split(beam.beam_options)
     except ValueError as error:
         raise _refusal(beam, str(error)) from None
-    if words := [each for each in given if re.match("--?runner(=|$)", each)]:
+    if words := [word for word in given if re.match("--?runner(=|$)", word)]:
         reason = Message("%r is %s, an option of its own", words[0], Option("runner"))
         raise _refusal(beam, reason)
     with _quiet():
-        # It warns of what it lacks for Google's cloud when it is loaded.
+        # On import, Beam warns of missing packages for Google's cloud.
         from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
 
-        # Of several values of an option, the last one counts.
+        # The last value of an option counts.
         quiet = "--default_sdk_harness_log_level=WARNING"
         options = PipelineOptions([f"--runner={beam.runner}", quiet, *given])
         with _caught_usage(beam):
             known = options.get_all_options()
             everything = options.get_all_options(retain_unknown_options=True)
     unknown = everything.keys() - known.keys()
-    # An option of another runner may be known to its server alone.
+    # Options of another runner may be known only to its server.
     if unknown and beam.runner == "DirectRunner":
         raise _refusal(beam, f"unknown: {', '.join(sorted(unknown))}")
     return options
@@ -85,24 +86,13 @@ def _refusal(beam: BeamOptions, reason: str | Message) -> OptionError:
 
 @contextlib.contextmanager
 def _caught_usage(beam: BeamOptions) -> Iterator[None]:
-    """Makes a `ValueError` of what argparse prints before it exits."""
-    lines: list[str] = []
-    with contextlib.redirect_stderr(_Lines(lines)):  # type: ignore[type-var]
+    """Raises an error of argparse as an `OptionError`."""
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
         try:
             yield
         except SystemExit:
-            said = "".join(lines).strip().rpartition("error: ")[2]
-            raise _refusal(beam, said) from None
-
-
-class _Lines:
-    """A stream whose lines are collected."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.write = lines.append
-
-    def flush(self) -> None:
-        """Does nothing."""
+            reason = printed.getvalue().strip().rpartition("error: ")[2]
+            raise _refusal(beam, reason) from None
 
 
 def run_pipeline(
@@ -112,12 +102,12 @@ def run_pipeline(
 
     Args:
       beam: What runs it.
-      build: Given the pipeline, adds what it does. What the workers are given must be of modules of
-        `bert`, which they import; a script is not one.
-      clear: Removes what should not remain, where the script ends without an exception.
+      build: Adds the steps to the pipeline. Their functions must be in modules that workers can
+        import, so not in a script.
+      clear: Removes unfinished files where the script ends without an exception.
 
     Raises:
-      ValueError: where it cannot be run, or ends with an error.
+      ValueError: where the pipeline cannot be run, or ends with an error.
     """
     options = _options(beam)
     with _quiet(), _found_by_workers():
@@ -160,8 +150,8 @@ def check_shared(path: str) -> None:
 def _local_runner(options: Any) -> Any:
     """Returns the runner on this machine.
 
-    Beam's own of that name would first try to fetch another one, Prism, from the network; and its
-    worker processes would write dozens of lines.
+    Beam's DirectRunner would first try to download another runner, Prism; and its worker processes
+    would log dozens of lines.
     """
     from apache_beam.options.pipeline_options import DirectOptions  # noqa: PLC0415
     from apache_beam.runners.portability import fn_api_runner  # noqa: PLC0415
@@ -170,19 +160,19 @@ def _local_runner(options: Any) -> Any:
     direct = options.view_as(DirectOptions)
     if direct.direct_running_mode != "multi_processing":
         return fn_api_runner.FnApiRunner()
-    # Else it would start processes of Beam's own.
+    # Otherwise it would start processes by Beam's own command.
     direct.direct_running_mode = "in_memory"
     _end_late_processes()
     command = shlex.join([sys.executable, "-m", "bert.commands.beam_worker"])
-    # In place of the shell that Beam starts, so that this process is the parent.
+    # Replaces the shell that Beam starts, so that this process is the parent.
     command = f"exec {command}" if os.name == "posix" else command
     return fn_api_runner.FnApiRunner(SubprocessSDKEnvironment.from_command_string(command))
 
 
 def _end_late_processes() -> None:
-    """Ends a process that connects after the work is done.
+    """Makes Beam end a process that connects after the work is done.
 
-    Beam ends connected processes only, and then would wait for ever for the other.
+    Beam ends connected processes only, and would wait for the other one forever.
     """
     from apache_beam.portability import python_urns  # noqa: PLC0415
     from apache_beam.runners.portability.fn_api_runner import worker_handlers  # noqa: PLC0415
@@ -190,34 +180,34 @@ def _end_late_processes() -> None:
     @worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
     class _Process(worker_handlers.SubprocessSdkWorkerHandler):
         def close(self) -> None:
-            # It waits for the process, as the requests before it do.
+            # The message waits in a queue until the process connects.
             self.control_conn.push(worker_handlers.BeamFnControlServicer._DONE_MARKER)
             super().close()
 
 
 @contextlib.contextmanager
 def _ended_with_processes(beam: BeamOptions, clear: Callable[[], None] | None) -> Iterator[None]:
-    """Ends the script where a process of the DirectRunner dies: Beam would wait for it for ever."""
-    others = threading.excepthook
+    """Ends the script if a process of the DirectRunner dies: Beam would wait for it forever."""
+    previous = threading.excepthook
 
     def end(raised: Any) -> None:
         if not is_script():
-            others(raised)
+            previous(raised)
         elif "subprocess exited" in str(raised.exc_value):
-            said = f"{raised.exc_value}. Was there memory for it?"
-            logger.error("%s", _failure(beam, said))
+            reason = f"{raised.exc_value}. Was there memory for it?"
+            logger.error("%s", _failure(beam, reason))
             if clear:
                 clear()
-            # Threads that wait for it would keep Python from its own end.
+            # Python would wait for the threads that wait for the process.
             os._exit(1)
         elif logger.isEnabledFor(logging.DEBUG):
-            others(raised)
+            previous(raised)
 
     threading.excepthook = end
     try:
         yield
     finally:
-        threading.excepthook = others
+        threading.excepthook = previous
 
 
 def _describe(error: Exception) -> str:
@@ -233,27 +223,27 @@ def _counters(result: Any) -> dict[str, int]:
         logger.warning("This runner counts nothing.")
         return {}
     counted: dict[str, int] = {}
-    for each in found:
-        if each.key.metric.namespace == NAMESPACE:
-            name = each.key.metric.name
-            # A name is counted in several steps; not all runners know which attempts are final.
-            counted[name] = counted.get(name, 0) + (each.result or 0)
+    for counter in found:
+        if counter.key.metric.namespace == NAMESPACE:
+            name = counter.key.metric.name
+            # Several steps may count under a name; not all runners have committed values.
+            counted[name] = counted.get(name, 0) + (counter.result or 0)
     return dict(sorted(counted.items()))
 
 
-def _failure(beam: BeamOptions, said: str) -> MessageError:
+def _failure(beam: BeamOptions, reason: str) -> MessageError:
     return MessageError(
         "%s must bring the work to its end. %s %s shows where it arose.",
         Option("runner", beam.runner),
-        _reason(said),
+        _reason(reason),
         Option("verbosity", 1),
     )
 
 
-def _reason(said: str) -> str:
-    """Returns a message of Beam without the traces of its workers."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    # The last error of a trace is that of the worker, behind those of what carried it.
+def _reason(text: str) -> str:
+    """Returns a message of Beam without the stack traces of its workers."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # The last error of a stack trace is that of the worker.
     raised = [match for match in map(_RAISED.match, lines) if match]
     traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
     text = raised[-1]["message"] if traced and raised else " ".join(lines)
@@ -262,7 +252,7 @@ def _reason(said: str) -> str:
     return shown if shown.endswith((".", "?", "…")) else f"{shown}."
 
 
-# How the last line of a trace begins: `ValueError: …`, `grpc.FutureTimeoutError: …`.
+# The last line of a stack trace: `ValueError: …`, `grpc.FutureTimeoutError: …`.
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit): (?P<message>.*)")
 
 
@@ -287,14 +277,13 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _found_by_workers() -> Iterator[None]:
-    """Lets processes that a runner starts on this machine import the project."""
-    before: Mapping[str, str | None] = {"PYTHONPATH": os.environ.get("PYTHONPATH")}
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, before["PYTHONPATH"]]))
+    """Lets worker processes on this machine import the project."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, before]))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
