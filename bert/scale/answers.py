@@ -1,4 +1,4 @@
-"""Answers of a model to inputs of a file, as lines; inputs without an answer are named by line."""
+"""Answers of a model to the inputs of a file, as lines; messages name inputs by line."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ Form = JsonLines | Table
 
 
 class Answer(NamedTuple):
-    """A line to write, and the problem where the input has no answer."""
+    """A line to write, and the reason if it is not an answer."""
 
     text: bytes
     problem: str = ""
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Answerer:
-    """Answers inputs; those of a call go through the model in batches of about the same length.
+    """Answers inputs; the inputs of a call are sorted by length into batches.
 
     Args:
       model: The model that answers.
@@ -51,9 +51,9 @@ class Answerer:
             yield self._refuse(query, query.problem) if query.row is None else next(answers)
 
     def find_saved(self, line: bytes, query: Input) -> Answer | None:
-        """Returns a line of an earlier run as an answer, None where it is not the input's.
+        """Returns a line of an earlier run as the answer to an input, None where it is not.
 
-        An input that had no answer may have one by now, so that it is computed again.
+        An input without an answer is computed again, since it may have one now.
         """
         if self.form.belongs(line, query):
             return Answer(line)
@@ -61,7 +61,7 @@ class Answerer:
         return answer if answer.problem and answer.text == line else None
 
     def _fit(self, query: Input) -> Input:
-        """Returns an input, without its row where there is no room for an answer."""
+        """Returns an input, with a problem instead of a row where its answer cannot be written."""
         problem = self.form.find_problem(query)
         if query.row is None or not problem:
             return query
@@ -71,7 +71,7 @@ class Answerer:
         return Answer(self.form.refusal(query, problem), problem)
 
     def _answer(self, inputs: Sequence[Input]) -> list[Answer]:
-        """Returns the answers; where the model refuses some inputs, the halves are tried."""
+        """Returns the answers; if the model refuses an input, each half is tried."""
         try:
             answers = self.model.predict([query.row for query in inputs])
         except ValueError as error:
@@ -79,7 +79,7 @@ class Answerer:
                 middle = len(inputs) // 2
                 parts = (inputs[:middle], inputs[middle:])
                 return [answer for part in parts for answer in self._answer(part)]
-            # The model was given a single input, whose place in the file is another.
+            # The number of a single input in a message of the model says nothing about the file.
             reason = str(error).removeprefix("Input 0, counted from 0").lstrip(",: ")
             return [self._refuse(inputs[0], f"{self.path}:{inputs[0].line}: {reason}")]
         return [
@@ -89,7 +89,7 @@ class Answerer:
 
 
 def read(given: Answering, model: "Model") -> Inputs:
-    """Returns the inputs.
+    """Returns the inputs of the file.
 
     Raises:
       ValueError: where the columns or the header of a table do not fit the task.

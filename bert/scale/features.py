@@ -355,7 +355,7 @@ class FeatureFile:
         """Returns the lines of a part: complete chunks, so that all are rounded alike."""
         starts = self._find_starts(lines, extractor)
         count = len(starts) - 1
-        chunks = part.pick(count)
+        chunks = part.of(count, 1)
         text = "Part %s: %d of the %d chunks of %d lines."
         logger.info(text, part, len(chunks), count, starts[-1])
         return range(starts[chunks.start], starts[chunks.stop])

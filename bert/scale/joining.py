@@ -1,4 +1,4 @@
-"""Joins the files of several runs on parts of one input into the file of a single run."""
+"""Joins the outputs of parts of some work into the output of a single run."""
 
 import collections
 import contextlib
@@ -18,20 +18,20 @@ from bert.files.vectors import Array, array_errors, write_npy, write_npz
 from bert.options import Message, Option, OptionError
 from bert.scale.parts import check_parts
 
-# Forms of files that are not joined line by line, by the endings of their names.
+# Extensions of files that are not joined line by line.
 ARRAYS = ("npy", "npz", "parquet")
 
 # The arrays of an archive that describe all of its vectors.
 _OF_ALL = ("layers", "pooling")
 _BLOCK_BYTES = 1 << 24
-# How the name of a part has the number of parts.
+# The number of parts in the name of a part.
 _COUNT = re.compile("[0-9]-of-([0-9]+)")
-# Numbers that a message names.
+# Maximum numbers in a message.
 _SHOWN = 12
 
 
 def form_of(path: str) -> str:
-    """Returns how files of such a name are joined: one of `ARRAYS`, or "lines"."""
+    """Returns the format by which a file is joined: one of `ARRAYS`, or "lines"."""
     ending = os.path.splitext(path)[1].lower().removeprefix(".")
     return ending if ending in ARRAYS else "lines"
 
@@ -42,9 +42,9 @@ def find_parts(
     """Returns the paths of the parts in their order.
 
     Args:
-      input_file: Paths or patterns, with commas between them.
-      output_file: The file to join them in, whose extension must be theirs.
-      num_parts: How many there must be, if that is known.
+      input_file: Paths or patterns, comma-separated.
+      output_file: The file to join the parts in, which must have their extension.
+      num_parts: The number of parts, if it is known.
       is_verified: Whether the descriptions beside the parts must agree.
 
     Raises:
@@ -55,7 +55,7 @@ def find_parts(
     paths: list[str] = []
     for pattern in patterns:
         matched = match_files(pattern, "input_file")
-        # One that is named by itself is where its user wants it.
+        # A path that is given without a pattern keeps its position.
         paths += matched if matched == [pattern.strip()] else order_parts(matched, count)
     _check_count(paths, num_parts)
     if records := [path for path in paths if is_file(index_path(path))]:
@@ -90,18 +90,17 @@ def _check_count(paths: Sequence[str], num_parts: int | None) -> None:
 
 
 def order_parts(paths: Sequence[str], num_parts: int | None = None) -> list[str]:
-    """Returns what a pattern matches in the order of the numbers in the names.
+    """Returns the paths that a pattern matches in the order of the numbers in their names.
 
     Args:
       paths: The files.
-      num_parts: How many there must be, where the names, such as `part-1-of-4`, do not say it.
+      num_parts: The number of parts, where names such as `part-1-of-4` do not contain it.
 
     Raises:
-      ValueError: where a number is missing, or there twice, or names differ in several
-        numbers.
+      ValueError: where a number is missing or repeated, or names differ in several numbers.
     """
     split = {path: re.split("([0-9]+)", path) for path in paths}
-    # Texts and numbers take turns, so that none is compared with the other.
+    # Texts and numbers alternate, so that they are never compared with each other.
     ordered = sorted(paths, key=lambda path: [int(w) if w.isdecimal() else w for w in split[path]])
     counts = {int(found[1]) for path in paths if (found := _COUNT.search(os.path.basename(path)))}
     if len(counts) > 1:
@@ -118,7 +117,7 @@ def order_parts(paths: Sequence[str], num_parts: int | None = None) -> list[str]
 
 
 def _numbers(names: Sequence[Sequence[str]]) -> list[int] | None:
-    """Returns the numbers by which names differ, which are split; None where none has any."""
+    """Returns the numbers in which split names differ; None where they have none."""
     texts = {tuple(name[::2]) for name in names}
     columns = {*zip(*([int(word) for word in name[1::2]] for name in names), strict=False)}
     differing = [column for column in columns if len({*column}) > 1]
@@ -131,7 +130,7 @@ def _numbers(names: Sequence[Sequence[str]]) -> list[int] | None:
             f"What a pattern matches must differ in one number. Received {shown}. Give a pattern "
             "that matches the parts alone, or the parts themselves, with commas between."
         )
-    # Else they differ in how one is written.
+    # Otherwise the names differ only in leading zeros.
     return list(differing[0]) if differing else [0] * len(names)
 
 
@@ -139,11 +138,11 @@ def _check_numbers(numbers: Sequence[int], count: int, paths: Sequence[str]) -> 
     first = min(numbers[0], 1)
     expected = range(first, max(first + count, numbers[-1] + 1))
     times = collections.Counter(numbers)
-    # No more than are named: between two dates or times, there may be millions.
-    missing = itertools.islice((each for each in expected if each not in times), _SHOWN)
-    wrong = [f"{each} is missing" for each in missing]
-    wrong += [f"{each} is there twice" for each in sorted(times) if times[each] > 1]
-    wrong += [f"{each} is one too many" for each in numbers if count and each >= first + count]
+    # At most as many as are shown: between two dates there may be millions.
+    missing = itertools.islice((number for number in expected if number not in times), _SHOWN)
+    wrong = [f"{number} is missing" for number in missing]
+    wrong += [f"{number} is there twice" for number in sorted(times) if times[number] > 1]
+    wrong += [f"{number} is one too many" for number in numbers if 0 < count <= number - first]
     if wrong:
         raise ValueError(
             f"Parts must have the numbers from {first} on, each once"
@@ -154,10 +153,10 @@ def _check_numbers(numbers: Sequence[int], count: int, paths: Sequence[str]) -> 
 
 
 def join(paths: Sequence[str], form: str, file: BinaryIO) -> None:
-    """Joins files in their order: lines, or where the form is one of `ARRAYS`, rows.
+    """Joins files in their order, line by line or, for a form of `ARRAYS`, by rows.
 
     Raises:
-      ValueError: where one does not go with the first.
+      ValueError: where a file does not fit the first one.
     """
     if form == "npy":
         write_npy(file, "values", _join_arrays([_Stored(path) for path in paths]))
@@ -172,7 +171,7 @@ def join(paths: Sequence[str], form: str, file: BinaryIO) -> None:
 
 
 class _Stored:
-    """An array in a file of NumPy's, or in an archive under a name."""
+    """An array in a file of NumPy, or under a name in an archive."""
 
     def __init__(self, path: str, name: str | None = None) -> None:
         self.path = path
@@ -188,7 +187,7 @@ class _Stored:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[tuple[IO[bytes], tuple[tuple[int, ...], bool, np.dtype]]]:
-        """Opens it behind its header: the shape, whether columns are stored, and the dtype."""
+        """Opens the file after the header: the shape, whether in Fortran order, and the dtype."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(os_errors(self.path))
             file: IO[bytes] = stack.enter_context(open_file(self.path))
@@ -200,7 +199,7 @@ class _Stored:
             yield file, np.lib.format.read_array_header_1_0(file)
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Yields its rows; of texts, which are wide and compressed, one at a time."""
+        """Yields blocks of rows; texts, which are wide and compressed, one at a time."""
         with self._open() as (file, (shape, _, dtype)):
             row_bytes = dtype.itemsize * int(np.prod(shape[1:]))
             step = 1 if dtype.kind == "U" else max(_BLOCK_BYTES // max(row_bytes, 1), 1)
@@ -216,7 +215,7 @@ class _Stored:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Returns the names in the archives, which are those of the first."""
+    """Returns the names of the arrays, which all archives must have."""
     found: list[list[str]] = []
     for path in paths:
         try:
@@ -235,12 +234,12 @@ def _join_named(paths: Sequence[str], name: str) -> Array:
     parts = [_Stored(path, name) for path in paths]
     if name not in _OF_ALL:
         return _join_arrays(parts)
-    values = [[each.tolist() for each in part.blocks()] for part in parts]
-    for part, each in zip(parts, values, strict=True):
-        if each != values[0]:
+    values = [[block.tolist() for block in part.blocks()] for part in parts]
+    for part, other in zip(parts, values, strict=True):
+        if other != values[0]:
             raise ValueError(
                 f"{part.path!r} must have the {name} {values[0]}, as {parts[0].path!r}. It has "
-                f"{each}."
+                f"{other}."
             )
     return parts[0].shape, parts[0].dtype.str, parts[0].blocks()
 
@@ -253,7 +252,7 @@ def _join_arrays(parts: Sequence[_Stored]) -> Array:
                 f"{part.path!r} must have rows of {first.shape[1:]}, as {first.path!r}. They are "
                 f"of {part.shape[1:]}."
             )
-    # Texts are as wide as the longest of all.
-    dtype = max((part.dtype for part in parts), key=lambda each: each.itemsize)
+    # The array of texts is as wide as the longest one of all.
+    dtype = max((part.dtype for part in parts), key=lambda dtype: dtype.itemsize)
     shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
     return shape, dtype.str, (block for part in parts for block in part.blocks())

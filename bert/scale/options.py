@@ -1,4 +1,4 @@
-"""Options of work on files of any size: models, inputs, outputs, parts and pipelines."""
+"""Options for files of any size: models, inputs, outputs, parts and pipelines."""
 
 import dataclasses
 import re
@@ -22,7 +22,7 @@ RUNNERS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamOptions:
-    """Which runner of Apache Beam does the work, and with which options."""
+    """The runner of Apache Beam and its options."""
 
     GROUP = "devices"
 
@@ -42,7 +42,7 @@ class BeamOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartOptions:
-    """Which part of the work a run does."""
+    """The part of the work that a run does."""
 
     GROUP = "devices"
 
@@ -58,7 +58,7 @@ class PartOptions:
         """The part to do, None for all.
 
         Raises:
-          OptionError: where there is no such part.
+          OptionError: where the option is malformed.
         """
         if not self.shard:
             return None
@@ -71,7 +71,7 @@ class PartOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answering(QueriedModel):
-    """Which model answers the inputs of which file."""
+    """The model and the file of inputs that it answers."""
 
     GROUP = "data"
 
@@ -99,7 +99,7 @@ class Answering(QueriedModel):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerOutput:
-    """Where answers are written, and what happens to an input without one."""
+    """The file of the answers, and the handling of inputs that cannot be answered."""
 
     GROUP = "output"
 
@@ -120,16 +120,16 @@ class AnswerOutput:
     )
 
 
-# Characters of a text, or of an id, that an archive of vectors has room for.
+# Maximum characters of a text or an id in an archive of vectors.
 TEXT_LIMIT = 1000
 
-# Of the original.
+# The default of the original.
 _LAYERS = "-1,-2,-3,-4"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extraction(TextColumns, ConfigSource, VocabularySource):
-    """Which layers of which model are written of which texts, and how."""
+    """The texts, the model, the layers to write, and the format."""
 
     GROUP = "data"
 
@@ -199,11 +199,11 @@ class Extraction(TextColumns, ConfigSource, VocabularySource):
         return self.format or (ending if ending in ("npz", "npy") else "jsonl")
 
     def written_pooling(self) -> str:
-        """Returns what is written for each line."""
+        """Returns the pooling, as given or by default."""
         return self.pooling or ("mean" if self.written_format() == "npy" else "none")
 
     def followed(self, vectors: TextVectors | None) -> Self:
-        """Returns these options, completed with what the folder of the model says.
+        """Returns these options, completed with the settings in the folder of the model.
 
         Raises:
           ValueError: as `TextVectors.fill`.
@@ -218,9 +218,9 @@ class Extraction(TextColumns, ConfigSource, VocabularySource):
         return dataclasses.replace(self, **values)
 
     def tokens_at_most(self) -> int:
-        """Returns how long a line may be."""
+        """Returns the maximum tokens of a line."""
         return self.max_seq_length or DEFAULT_LENGTH
 
     def written_layers(self) -> str:
-        """Returns the layers to write, as the option gives them."""
+        """Returns the layers to write, as given or by default."""
         return self.layers or ("-1" if self.written_format() == "npy" else _LAYERS)

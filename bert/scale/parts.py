@@ -1,15 +1,14 @@
-"""Parts of work that several runs share, and the description of each part's output.
+"""Part k of n of some work, and the description of a part's output.
 
-The outputs joined are those of a single run byte for byte, so that a part's number, the number of
-parts and what they are made from are in a hidden file beside it.
+The joined outputs of all parts are the output of a single run, byte for byte. A hidden file beside
+each output describes its part, so that only parts of one output are joined.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.files import fingerprints
@@ -18,13 +17,13 @@ from bert.files.json_text import parse_json
 from bert.files.paths import file_size, is_file, part_path, read_file
 from bert.options import Message, MessageError, Option, OptionError
 
-# The version of a description; others are not read.
+# The version of the format of descriptions.
 _FORM = 1
-# Numbers of parts that a message names.
+# Maximum numbers of parts in a message.
 _SHOWN = 12
-# All that are not of JSON lines; what is packed is not written.
+# Extensions of other formats than JSON lines; outputs with .gz are not written.
 _ENDINGS = frozenset({".csv", ".tsv", ".parquet", ".npy", ".npz", ".gz"})
-# What has its own words where it differs.
+# Differences that have a description of their own.
 _WORDS = {"input": "the input is another one", "model": "the model is another one"}
 
 
@@ -33,8 +32,8 @@ class Part:
     """A part of some work.
 
     Attributes:
-      number: Its number, from 1.
-      count: How many parts there are.
+      number: The number of the part, from 1.
+      count: The number of parts.
     """
 
     number: int
@@ -42,27 +41,20 @@ class Part:
 
     @property
     def is_first(self) -> bool:
-        """Whether its output begins the complete one, with a header if that has one."""
+        """Whether the output of this part has the header of a table."""
         return self.number == 1
 
     def of(self, num_items: int, size: int) -> range:
-        """Returns the places of its items, where chunks of `size` items are not divided.
+        """Returns the numbers of the items of this part, which consists of chunks of `size` items.
 
-        The parts differ by one chunk at most, so that some are empty where there are few chunks.
+        The sizes of parts differ by one chunk at most; the last parts may be empty.
         """
+        num_chunks = -(-num_items // size)
         start, stop = (
-            min(size * self._chunks_before(number, -(-num_items // size)), num_items)
+            min(size * -(-num_chunks * number // self.count), num_items)
             for number in (self.number - 1, self.number)
         )
         return range(start, stop)
-
-    def pick(self, num_chunks: int) -> range:
-        """Returns which of so many chunks are its own."""
-        return self.of(num_chunks, 1)
-
-    def _chunks_before(self, number: int, num_chunks: int) -> int:
-        # Rounded up, so that it is the last ones that may be empty.
-        return -(-num_chunks * number // self.count)
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
@@ -70,13 +62,13 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What is known of the output of a part.
+    """The description of the output of a part.
 
     Attributes:
       number: The number of the part, from 1.
-      count: How many parts there are.
-      made_of: What all parts have in common: options, and digests of the input and the model.
-      size: Bytes of the file.
+      count: The number of parts.
+      made_of: Options and digests of the input and the model, the same for all parts.
+      size: The size of the file in bytes.
       digest: The digest of its content.
     """
 
@@ -88,10 +80,10 @@ class Description:
 
 
 def write_description(path: str, part: Part, made_of: Mapping[str, Any]) -> None:
-    """Writes the description of a part beside its file, which is complete."""
+    """Writes the description of a part beside its complete output."""
     digest = fingerprints.of_whole_files([path])
-    found = Description(part.number, part.count, made_of, file_size(path), digest)
-    text = json.dumps({"form": _FORM, **dataclasses.asdict(found)}, indent=1, sort_keys=True)
+    described = Description(part.number, part.count, made_of, file_size(path), digest)
+    text = json.dumps({"form": _FORM, **dataclasses.asdict(described)}, indent=1, sort_keys=True)
     with replace_files([part_path(path)]) as [file]:
         file.write(f"{text}\n".encode())
 
@@ -101,10 +93,10 @@ def check_parts(paths: Sequence[str], output_file: str) -> None:
 
     Args:
       paths: The files.
-      output_file: Where they are to be joined; its ending must be that of their form.
+      output_file: The file to join them in, whose extension must fit their format.
 
     Raises:
-      ValueError: where they are not, or where nothing beside one says of which output it is a part.
+      ValueError: where they are not, or where a file has no description.
     """
     parts = [_read_description(path) for path in paths]
     for path, part in zip(paths, parts, strict=True):
@@ -129,17 +121,17 @@ def check_parts(paths: Sequence[str], output_file: str) -> None:
 
 
 def _read_description(path: str) -> Description:
-    place = part_path(path)
-    if not is_file(place):
+    description = part_path(path)
+    if not is_file(description):
         raise MessageError(
             "There must be %r beside %r, which says of which output it is a part. Copy it with the "
             "part, or make the part again; %s joins files as they are.",
-            place,
+            description,
             path,
             Option("unverified", True),
         )
-    with _description_errors(place):
-        values = parse_json(read_file(place))
+    try:
+        values = parse_json(read_file(description))
         if values.pop("form") != _FORM:
             raise ValueError("Its form is not known here.")
         part = Description(**values)
@@ -148,17 +140,11 @@ def _read_description(path: str) -> Description:
             raise ValueError("Its values are of other types.")
         if not 1 <= part.number <= part.count:
             raise ValueError(f"There is no part {part.number} of {part.count}.")
-    return part
-
-
-@contextlib.contextmanager
-def _description_errors(place: str) -> Iterator[None]:
-    try:
-        yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{place!r} must be as predict.py or extract_features.py wrote it. {error}"
+            f"{description!r} must be as predict.py or extract_features.py wrote it. {error}"
         ) from error
+    return part
 
 
 def _describe_difference(one: Description, other: Description) -> str:
@@ -168,11 +154,11 @@ def _describe_difference(one: Description, other: Description) -> str:
 
 
 def _check_numbers(numbers: Sequence[int], count: int, paths: Sequence[str]) -> None:
-    there = {*numbers}
-    missing = (number for number in range(1, count + 1) if number not in there)
+    found = {*numbers}
+    missing = (number for number in range(1, count + 1) if number not in found)
     if shown := ", ".join(f"{number}/{count}" for number in itertools.islice(missing, _SHOWN)):
         raise ValueError(f"All {count} parts must be there. Of {list(paths)}, {shown} is missing.")
-    if list(numbers) != sorted(there):
+    if list(numbers) != sorted(found):
         order = ", ".join(f"{number}/{count}" for number in numbers)
         raise ValueError(
             f"Parts must be in their order, each once. Received {list(paths)}, which are {order}."

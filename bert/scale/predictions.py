@@ -34,7 +34,7 @@ from bert.scale.parts import Part, write_description
 if TYPE_CHECKING:
     from bert.scale.answers import Model
 
-# How many problems are logged one by one.
+# Maximum number of problems that are logged one by one.
 _PROBLEMS_SHOWN = 10
 
 
@@ -42,7 +42,7 @@ def find_input(given: Answering, output_file: str, part: Part | None, beam: Beam
     """Returns the path of the input, which a pattern may have named.
 
     Raises:
-      MessageError: where input and output cannot be divided as requested.
+      MessageError: where the input or output cannot be divided.
     """
     path = given.input_file
     if path != "-":
@@ -167,7 +167,7 @@ class AnswerFile:
     @property
     def _chunk_size(self) -> int:
         """How many inputs are read before those of similar lengths go through the model."""
-        # Who types, or pipes one line after the other, waits for each answer.
+        # A user who types waits for each answer.
         is_typed = self.given.input_file == "-" and sys.stdin.isatty()
         return 1 if is_typed else 16 * self.given.batch_size
 
@@ -205,12 +205,12 @@ class AnswerFile:
         return num_answers, problems
 
     def _describe_part(self) -> dict[str, Any]:
-        """Returns what a part has in common with the others."""
+        """Returns the values of a part that are the same for all parts."""
         form = _ending(self.output.output_file).removeprefix(".") or "jsonl"
-        # Only a table has a column for errors, with one value of the option.
-        others = {} if form == "jsonl" else {"on_error": self.output.on_error}
+        # A table has a column for errors only with one value of the option.
+        columns = {} if form == "jsonl" else {"on_error": self.output.on_error}
         common = describe_part(self.options, form, [self.given.input_file], self.model_files)
-        return {**common, **others}
+        return {**common, **columns}
 
     def _write_rows(
         self, output: Any, rows: Iterator[Input], answers: Answerer, span: range | None
@@ -228,7 +228,7 @@ class AnswerFile:
         total = 1 if span is None else len(span)
         progress = Progress("Answering", total) if self.given.input_file != "-" else None
         while chunk := list(itertools.islice(rows, size)):
-            # A chunk within which an earlier run ended is computed again, to round alike.
+            # The chunk in which an earlier run ended is computed again, for the same rounding.
             for answer in itertools.islice(answers(chunk), num_rewritten, None):
                 self._put(output, answer, problems)
                 num_answers += 1
@@ -246,7 +246,7 @@ class AnswerFile:
         if saved is None:
             return False
         if saved.problem and self.output.on_error == "stop":
-            # The lines after it stay for a run that skips it.
+            # The following lines remain for a run with `on_error="skip"`.
             raise _unanswered(saved.problem)
         problems += [saved.problem] * bool(saved.problem)
         return True
@@ -262,14 +262,14 @@ class AnswerFile:
         """Writes what a pipeline answers; returns the number of answers, and the problems."""
         num_inputs = self._count_inputs()
         form = answers.form
-        # By its complete content, for no line that is there is compared with its input again.
+        # The complete content counts, since finished files are not compared with their inputs.
         content = fingerprints.of_whole_files([self.given.input_file])
         folder = folder_of(self.output.output_file, self._key(form, content))
         size = self._chunk_size
         starts = range(0, num_inputs, size)
         work = AnswerWork.plan(folder, self.given, starts, num_inputs, form, size)
         problems: list[str] = []
-        # Not before all are there: until then, only the folder holds what a run has left.
+        # Opened only when all files are complete.
         with (
             computed_files(beam, work) as paths,
             open_output(self.output.output_file) as file,
@@ -287,15 +287,15 @@ class AnswerFile:
             with open_output(path) as file, _open_lines(file, form) as lines:
                 yield lines
         else:
-            # Another run may have written it meanwhile.
+            # Another run may have written the file meanwhile.
             check = functools.partial(check_replaced, path, "output_file", self.may_replace)
             with open_resumable(path, self._key(form), form.make, check) as saved:
                 yield saved
 
     def _key(self, form: Form, *inputs: Any) -> str:
-        """Returns the key of these answers, for the name of what is not finished."""
+        """Returns the key of these answers, for the names of unfinished files."""
         model = fingerprints.of_files([*filter(is_file, self.model_files)])
-        # Rows below another header, of an input with other columns, differ, too.
+        # The header depends on the columns of the input.
         return key_of(self.options, model, form.names.added, form.header, *inputs)
 
     def _open_form(self, inputs: Inputs, span: range | None) -> tuple[Iterator[Input], Form]:
@@ -308,7 +308,7 @@ class AnswerFile:
         has_errors = self.output.on_error == "skip"
         if ending == parquet.ENDING:
             if source != "-" and not inputs.names:
-                # Else the error would come when all inputs are answered.
+                # Otherwise the error would come only after all inputs are answered.
                 cells = (query.cells or {} for query in self._read().rows)
                 parquet.check_columns(cells, source)
             kind = self.given.input_format or kind_of(source, self.given.separator)
@@ -325,7 +325,7 @@ class AnswerFile:
             return inputs.names, inputs.rows
         if self.given.input_file != "-":
             return names_of(self._read().rows), inputs.rows
-        # What comes later is not known: the names of the first input that can be read.
+        # Of standard input, only the first input that can be read is known.
         begun: list[Input] = []
         for query in inputs.rows:
             begun.append(query)
@@ -345,7 +345,7 @@ class AnswerFile:
 
 @contextlib.contextmanager
 def _open_lines(file: BinaryIO, form: Form) -> Iterator[IO[bytes]]:
-    """Opens a file of lines, temporary where the output is made of them in the end."""
+    """Opens a file of lines; a temporary one where the output is converted from them."""
     if not form.make:
         yield file
         return

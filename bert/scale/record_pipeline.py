@@ -1,8 +1,8 @@
-"""Records of pre-training as a pipeline of Apache Beam: those of `streaming`, on many machines.
+"""Pre-training records as a pipeline of Apache Beam, with the result of `streaming`.
 
-Documents are read and numbered. The instances of each are planned, sent to the documents of their
-second segments, completed there, and sent to their shards. Draws depend on the numbers of documents
-alone, so that neither machines nor their order matter.
+Documents are read and numbered. Their instances are planned, sent to the documents of their second
+segments, completed there, and sent to their shards. Random draws depend on the numbers of documents
+alone, so the result does not depend on machines and their order.
 """
 
 import contextlib
@@ -46,16 +46,16 @@ from bert.pretraining.statistics import InstanceCounts, describe_corpus, describ
 from bert.scale.beam import NAMESPACE, check_shared, run_pipeline
 from bert.scale.options import BeamOptions
 
-# Bytes of a file that are read together.
+# Bytes of a part of a file.
 _PART = 1 << 26
-# Documents that finish their instances together.
+# Documents whose instances are completed together.
 _TOGETHER = 64
-# Instances that are finished together.
+# Maximum instances of a table.
 _BATCH = 2048
-# Stands for all parts.
+# The key of the total of all parts.
 _ALL = -1
 
-# An instance's key, the number of its document, and its own there: records are in this order.
+# The order of records: the key of an instance, the number of its document, its number there.
 _ORDER = struct.Struct(">QQQ")
 
 # The names of counters, in the order of `CorpusCounts` and `InstanceCounts`.
@@ -70,11 +70,11 @@ _MADE = (
 
 
 class Document(NamedTuple):
-    """A document, as bytes, which travel well.
+    """A document as bytes, which are serialized quickly.
 
     Attributes:
-      ids: Of its tokens, of the type that the vocabulary allows.
-      bounds: Where its sentences begin, and where the last ends, int64.
+      ids: The ids of its tokens, of the smallest type for the vocabulary.
+      bounds: The start of each sentence and the end of the last one, int64.
     """
 
     ids: bytes
@@ -82,12 +82,12 @@ class Document(NamedTuple):
 
 
 class Request(NamedTuple):
-    """An instance on its way to the document that has its second segment.
+    """An instance that is sent to the document of its second segment.
 
     Attributes:
-      order: Where its record comes.
-      ids: Of its first segment and, where that follows, the second.
-      plan: The plan that its own document has made, in tokens of `ids`.
+      order: The position of its record, as `_ORDER`.
+      ids: The token ids of the first segment and, if it is the next one, of the second.
+      plan: The plan of the instance, with offsets in `ids`.
     """
 
     order: bytes
@@ -97,7 +97,7 @@ class Request(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What every worker is given."""
+    """The values that every step of the pipeline needs."""
 
     tokenizer: tokenization.FullTokenizer
     draws: Draws
@@ -105,12 +105,12 @@ class Job:
 
     @functools.cached_property
     def dtype(self) -> np.dtype:
-        """The type of ids."""
+        """The type of token ids."""
         return ids_dtype(self.tokenizer.inv_vocab)
 
     @functools.cached_property
     def builder(self) -> Builder:
-        """Makes tables of instances."""
+        """The builder of tables of instances."""
         return Builder(self.draws, self.tokenizer)
 
 
@@ -118,11 +118,11 @@ def make_records(beam: BeamOptions, new: NewRecords) -> None:
     """Writes the records of `streaming.make_records` as a pipeline of Beam."""
     draws, output_files, made_with = new.draws, new.output_files, new.description
     job = Job(new.tokenizer, draws, len(output_files))
-    # Files of other runs and users have other names.
+    # A unique name, so that no file of another run is removed.
     name = f"{uuid.uuid4().hex}.partial"
     partial = [f"{_whole(path, os.path.realpath)}.{name}" for path in output_files]
     clear = functools.partial(_clear, partial, name)
-    # Machines work in folders of their own.
+    # Machines have other working directories.
     texts = [_whole(path, os.path.abspath) for path in new.input_files]
     watched = WatchedFiles.of(new.input_files)
     try:
@@ -144,12 +144,12 @@ def _whole(path: str, find: Callable[[str], str]) -> str:
 
 
 def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
-    """Gives shards their names, none before all are there."""
+    """Renames the shards once all are written."""
     for path in partial:
         check_shared(path)
         check_shared(index_path(path))
     for old, new in zip(partial, output_files, strict=True):
-        # The index is beside a link, as that of any other file, and maybe on another disk.
+        # The index stays beside a link, which may be on another disk than the shard.
         with open_file(index_path(old)) as index, replace_files([index_path(new)]) as [file]:
             shutil.copyfileobj(index, file)
         rename(old, _whole(new, os.path.realpath))
@@ -159,9 +159,9 @@ def _clear(partial: Sequence[str], name: str) -> None:
     """Removes the files of machines, unfinished ones included."""
     for folder in dict.fromkeys(map(os.path.dirname, partial)):
         with contextlib.suppress(OSError):
-            for each in list_folder(folder):
-                if name in each:
-                    remove(os.path.join(folder, each))
+            for file in list_folder(folder):
+                if name in file:
+                    remove(os.path.join(folder, file))
 
 
 def _build(
@@ -196,7 +196,7 @@ def _build(
         | "Meet" >> beam.CoGroupByKey()
         | "Finish" >> beam.FlatMap(_finish, job)
     )
-    # A shard without records is a file, too.
+    # An empty shard is written, too.
     every = root | "Shards" >> beam.Create([(shard, None) for shard in range(job.num_shards)])
     _ = (
         {"records": records, "every": every}
@@ -214,40 +214,40 @@ def _count(names: Sequence[str], counts: CorpusCounts | InstanceCounts) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """A part of a file, or a gzip file, which has no parts."""
+class FilePart:
+    """A part of a file, or a complete gzip file, which cannot be divided."""
 
     path: str
     start: int
     stop: int | None
 
     def lines(self) -> Iterator[bytes]:
-        """Yields its lines."""
+        """Yields the lines of the part."""
         if self.stop is None:
             return (line for line, _ in read_lines(self.path))
         return read_part(self.path, self.start, self.stop)
 
 
-def _parts(path: str) -> list[Part]:
+def _parts(path: str) -> list[FilePart]:
     if is_gzip(path):
-        return [Part(path, 0, None)]
-    return [Part(path, start, start + _PART) for start in range(0, file_size(path), _PART)]
+        return [FilePart(path, 0, None)]
+    return [FilePart(path, start, start + _PART) for start in range(0, file_size(path), _PART)]
 
 
-def _read(numbered: tuple[int, Part], job: Job) -> Iterator[tuple[int, int, Document]]:
-    """Yields the documents of a part, with its number and theirs within it."""
+def _read(numbered: tuple[int, FilePart], job: Job) -> Iterator[tuple[int, int, Document]]:
+    """Yields the number of a part, the number of each document within it, and the document."""
     number, part = numbered
     documents = Documents(job.tokenizer, end_with_files=True)
     pieces: list[tuple[np.ndarray, np.ndarray]] = []
     count = 0
     for lines in tokenize_lines(part.lines(), job.tokenizer):
-        first, *others = _split(lines, documents)
+        first, *new = _split(lines, documents)
         pieces.append(first)
-        for each in others:
+        for piece in new:
             if document := _join(pieces):
                 yield number, count, document
                 count += 1
-            pieces = [each]
+            pieces = [piece]
     if pieces and (document := _join(pieces)):
         yield number, count, document
     documents.complete()
@@ -255,7 +255,7 @@ def _read(numbered: tuple[int, Part], job: Job) -> Iterator[tuple[int, int, Docu
 
 
 def _split(lines: TokenizedLines, documents: Documents) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns the ids and sizes of sentences of each document; the first one's may go on."""
+    """Returns ids and sizes of sentences by document; the first piece continues a document."""
     sentences, tokens = documents.counts.num_sentences, documents.counts.num_tokens
     found = documents.add(lines)
     ends = found.ends - tokens
@@ -266,7 +266,7 @@ def _split(lines: TokenizedLines, documents: Documents) -> list[tuple[np.ndarray
 
 
 def _join(pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> Document | None:
-    """Returns a document of its pieces; None where it has no sentence."""
+    """Returns the document of some pieces; None where it has no sentence."""
     ids, sizes = map(np.concatenate, zip(*pieces, strict=True))
     if not len(sizes):
         return None
@@ -275,13 +275,13 @@ def _join(pieces: Iterable[tuple[np.ndarray, np.ndarray]]) -> Document | None:
 
 
 def _add_up(counts: Mapping[int, int]) -> dict[int, int]:
-    """Returns the number of the first document of each part, and under `_ALL` of all of them."""
+    """Returns the number of the first document of each part, and of all documents as `_ALL`."""
     numbers = accumulate((counts[part] for part in sorted(counts)), initial=0)
     return dict(zip([*sorted(counts), _ALL], numbers, strict=True))
 
 
 def _number(found: tuple[int, int, Document], firsts: Mapping[int, int]) -> tuple[int, Document]:
-    """Returns a document with its number among all."""
+    """Returns a document with its number among all documents."""
     part, number, document = found
     return firsts[part] + number, document
 
@@ -308,7 +308,7 @@ def _finish(
 ) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
     """Yields the records of instances with their shards, from the documents that they need."""
     _, groups = met
-    # A group that failed may have left something.
+    # Discards what a group that failed may have left.
     job.builder.begin()
     documents = dict(groups["documents"])
     orders: list[bytes] = []
