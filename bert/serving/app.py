@@ -1,7 +1,7 @@
 """The application behind a server's URLs.
 
 Errors are `{"error": "..."}`, one line that says what must hold and what was received: 400 for a
-malformed request, 403 for a host name that the server does not have, 404 and 405 for unknown URLs
+malformed request, 403 for a host name that is not the server's, 404 and 405 for unknown URLs
 and methods, 408 for a client that sends too slowly, 413 for a body that is too large, 415 for a
 compressed body, 429 where too many inputs wait, 503 while there are too many requests or
 connections, the server ends or the model's threads have ended, 504 for a timeout.
@@ -47,7 +47,7 @@ _SHOWN = 80
 
 
 class RefusedError(Exception):
-    """A request is refused.
+    """The response to a request that is refused.
 
     Args:
       status: The HTTP status.
@@ -209,7 +209,7 @@ class Application:
             )
         except ValueError as error:
             raise RefusedError(400, str(error)) from error
-        return question.format(await self._ask(question))
+        return question.format(await self._wait_for_answers(question))
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         limit, seconds = self._limits.max_request_bytes, self._limits.read_timeout
@@ -225,7 +225,7 @@ class Application:
         except (web.RequestPayloadError, ConnectionError) as error:
             raise RefusedError(400, "The body must be whole.") from error
 
-    async def _ask(self, question: rest.Question) -> list[Any]:
+    async def _wait_for_answers(self, question: rest.Question) -> list[Any]:
         seconds = self._limits.request_timeout
         try:
             answers = self._batcher.submit(
@@ -244,7 +244,7 @@ class Application:
         except ValueError as error:
             raise RefusedError(400, _line(str(error)[: 10 * _SHOWN])) from error
         except Exception as error:
-            # The batch has logged it.
+            # The batcher has logged the error.
             raise RefusedError(500, _FAILED) from error
 
 

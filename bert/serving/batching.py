@@ -1,6 +1,6 @@
 """Answers waiting requests in batches, in the order of their arrival.
 
-One thread answers short requests and another one long requests, which then delay each other only.
+Short requests and long requests have a thread each, so that long ones do not delay short ones.
 """
 
 import collections
@@ -199,8 +199,8 @@ class Batcher:
             return
         for request in batch:
             count = len(request.rows)
-            own, answers = answers[:count], answers[count:]
-            _settle(request.answers.set_result, own)
+            _settle(request.answers.set_result, answers[:count])
+            answers = answers[count:]
 
 
 def _settle(settle: Callable[[Any], None], value: Any) -> None:

@@ -18,14 +18,14 @@ from bert.files.machine import allow_open_files
 
 # Files that are open beside connections: libraries, the weights, the log.
 _OTHER_FILES = 256
-# A connection that has just been opened, or answered, is not closed for another one: its next
-# request may be on its way.
+# A connection that was opened or answered within this time does not make room for another one: its
+# next request may be under way.
 _YOUNG_SECONDS = 1.0
-# How long what a refused connection still sends is read, so that its sender can read why, and how
-# many beyond the limit may be read at a time.
+# How long a refused connection stays open, so that its client can read the reason, and the maximum
+# number of such connections.
 _LINGERING_SECONDS = 1.0
 _MAX_LINGERING = 64
-# How long a client may leave so much of an answer unread that no more is written.
+# How long a client may leave an answer unread while no more of it can be written.
 _STALLED_SECONDS = 75.0
 
 
@@ -58,20 +58,15 @@ class Connections:
         self.serve = serve
         self.head_seconds = head_seconds
         self.refuse = refuse
-        self._limit = limit
+        self.limit = limit
         self.num_lingering = 0
         self._open: set[_Connection] = set()
-        # By what they have had so far, in the order in which they became idle.
+        # Connections without and with earlier requests, in the order in which they became idle.
         self._idle: tuple[dict[_Connection, float], dict[_Connection, float]] = ({}, {})
 
     def __call__(self) -> asyncio.Protocol:
         """Returns the protocol of a new connection."""
         return _Connection(self)
-
-    @property
-    def limit(self) -> int:
-        """Connections that may be open at a time."""
-        return self._limit
 
     @contextlib.contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[None]:
@@ -91,7 +86,7 @@ class Connections:
 
     def admit(self, connection: "_Connection") -> bool:
         """Returns whether a new connection may stay open."""
-        if len(self._open) >= self._limit and not self._make_room():
+        if len(self._open) >= self.limit and not self._make_room():
             return False
         self._open.add(connection)
         self.rest(connection)
@@ -110,24 +105,24 @@ class Connections:
         return False
 
     def rest(self, connection: "_Connection") -> None:
-        """Takes a connection for idle from now on, if it is open."""
+        """Marks an open connection as idle from now on."""
         if connection in self._open:
             now = asyncio.get_running_loop().time()
             self._idle[connection.has_had_requests][connection] = now
 
     def forget(self, connection: "_Connection") -> None:
-        """Takes a connection for idle no longer."""
+        """Marks a connection as not idle."""
         for idle in self._idle:
             idle.pop(connection, None)
 
     def remove(self, connection: "_Connection") -> None:
-        """Takes a connection for closed."""
+        """Marks a connection as closed."""
         self._open.discard(connection)
         self.forget(connection)
 
 
 class _Connection(asyncio.Protocol):
-    """Passes on to the protocol that answers, and watches the time."""
+    """Passes data to the protocol that answers, and enforces the time limits."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -135,7 +130,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        # That of the last request, which may be answered before all of it has arrived.
+        # The body of the last request, which may be answered before all of it has arrived.
         self._body: aiohttp.StreamReader | None = None
         self._has_part = False
         self._num_requests = 0

@@ -20,7 +20,7 @@ class Metrics:
     """
 
     def __init__(self, num_waiting: Callable[[], int]) -> None:
-        # Creation times would double the lines, and few read them.
+        # Creation times would double the number of lines.
         prometheus_client.disable_created_metrics()
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)

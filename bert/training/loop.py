@@ -1,7 +1,7 @@
 """The training loop: read a batch, take a step, call the observers (paper, appendix A.2).
 
-Whatever else happens in a training run is an observer: see `observers.py` for those that log, save
-and react to signals, and for the order in which they are called.
+Everything else in a training run is an observer: see `observers.py` for the observers that log,
+save and react to signals, and for the order in which they are called.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Observer:
-    """Something that happens beside the steps of a training run; each method may be overridden.
+    """A base class of callbacks around the steps of a training run.
 
     An observer that sends the loss somewhere:
 
@@ -44,7 +44,7 @@ class Observer:
         return None
 
     def at_end(self, error: BaseException | None) -> None:
-        """Is called once when training ends.
+        """Called once when training ends.
 
         Args:
           error: The exception that ended it, if any.
@@ -55,7 +55,7 @@ class Observer:
 def train(
     trainer: Any, batches: Any, num_train_steps: int | None, observers: Sequence[Observer]
 ) -> None:
-    """Trains up to a step, or as long as the trainer's clock says.
+    """Trains up to a step, or until the time budget of the trainer's clock is spent.
 
     Args:
       trainer: A `trainer.Trainer` that is already initialized; training resumes from its step.

@@ -101,20 +101,20 @@ class Trainer:
       seed: Seed of the dropout masks; with the step, it determines them.
       num_micro_batches: Parts into which each replica's batch is split to save memory.
       loss_scale: For float16.
-      signature: Shapes and dtypes of a batch where they differ between batches; without, the step
-        is built for those of the first.
+      signature: Shapes and dtypes of a batch where they differ between batches; None to build the
+        step for those of the first batch.
 
     Attributes:
       all_reduce_precision: The dtype in which replicas exchange their gradients; to be set before
         the first step.
-      is_stop_agreed: Whether a signal has requested one of several workers to stop. They learn of
-        it with the same step, since none can take the next one alone.
-      num_unread: Steps whose results need not be read before the next one starts, so that a GPU
-        does not wait for the host; all are before a checkpoint is saved.
-      clock: Ends training when a time is spent; None where a number of steps does. To be set before
-        the state is read.
-      folder: Where the batch of a step whose loss is not finite is written; None for nowhere.
-      reached: The step that the weights are of, None while they are changing.
+      is_stop_agreed: Whether a signal has requested one of several workers to stop. It is a result
+        of a step, so that all stop after the same step.
+      num_unread: Maximum steps whose results are unread when the next one starts, so that a GPU
+        does not wait for the host; all are read before a checkpoint is saved.
+      clock: Ends training when a time budget is spent; None where a number of steps does. To be set
+        before the state is read.
+      folder: The folder to write the batch of a step to whose loss is not finite; None for none.
+      reached: The step of the current weights, None while they are changing.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Trainer:
         self.reached: int | None = None
         self._pace = Pace()
         self._batches: Any = None
-        # Steps that have been started, and results that no observer has received.
+        # Started steps, and results that no observer has received.
         self._unread: collections.deque[tuple[int, Tensor]] = collections.deque()
         self._results: collections.deque[tuple[int, dict[str, float]]] = collections.deque()
         # The batches of several replicas are not tensors, and workers pass a stop signal, too.
@@ -171,7 +171,7 @@ class Trainer:
         seed: int,
         signature: Mapping[str, tf.TensorSpec] | None = None,
     ) -> "Trainer":
-        """Returns a trainer that computes as the options say."""
+        """Returns a trainer that computes according to the options."""
         for bert in encoders_of(model):
             bert.gradient_checkpointing = compute.gradient_checkpointing
         trainer = cls(
@@ -188,7 +188,7 @@ class Trainer:
         return trainer
 
     def state(self) -> dict[str, keras.Variable]:
-        """Returns all that a resumed run needs, by its name in a checkpoint."""
+        """Returns the variables that a resumed run needs, by name in a checkpoint."""
         optimizer = self.optimizer
         state = {variable.path: variable for variable in self.model.weights}
         for slot, moments in zip(
@@ -213,7 +213,7 @@ class Trainer:
         return self.clock.is_over if self.clock else step == num_train_steps
 
     def read(self, batches: Any, num_train_steps: int | None) -> Iterator[tuple[int, Batch]]:
-        """Yields the number and the batch of each step to take; the clock runs from then on.
+        """Yields the number and the batch of each step to take, and starts the clock.
 
         Args:
           batches: As `batches.Batches`.
@@ -240,10 +240,10 @@ class Trainer:
             self.clock.start()
 
     def take_step(self, step: int, batch: Batch, num_unread: int) -> None:
-        """Takes a step, and reads results until those of so many steps are left unread.
+        """Takes a step, and reads results until those of `num_unread` steps are left.
 
         Raises:
-          NonFiniteLossError: with the first such step and where its batch was written.
+          NonFiniteLossError: with the first step and the file of its batch.
         """
         self.reached = None
         self._unread.append((step, self.start_step(batch)))
@@ -254,16 +254,16 @@ class Trainer:
         self.reached = step
 
     def rest(self, step: int) -> None:
-        """Marks a step as taken, so that this worker may take any time before the next one."""
+        """Marks the end of a step; the time limit of workers does not apply until the next one."""
         self._pace.at(step, RESTS)
 
     def pop_results(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yields the steps whose results have been read, and these, each once."""
+        """Yields each step whose results have been read, with the results, once."""
         while self._results:
             yield self._results.popleft()
 
     def finish_steps(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Waits for all steps that have been started, and yields what `pop_results` does."""
+        """Waits for all started steps, and yields their results as `pop_results` does."""
         if self._unread and (reached := self.reached) is not None:
             self.reached = None
             self._read_results(0)
@@ -272,7 +272,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def deferring_signals(self) -> Iterator[None]:
-        """Defers signals where there are several workers: no one may leave the others waiting."""
+        """Defers signals on several workers, so that none leaves the others waiting."""
         if not self._has_several_workers:
             yield
             return
@@ -282,23 +282,23 @@ class Trainer:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Makes several workers leave a block together."""
+        """Runs a block that several workers leave together."""
         self._pace = pace_of(self.strategy)
         with contextlib.closing(self._pace), together(self.strategy):
             yield
 
     def train_step(self, batch: Batch) -> dict[str, float]:
-        """Takes one step and returns its loss, the loss's parts, learning rate and norm."""
+        """Takes one step and returns its loss and parts of it, learning rate and gradient norm."""
         return self.read_results(self.start_step(batch))
 
     def start_step(self, batch: Batch) -> Tensor:
-        """Starts one step and returns what `read_results` takes; a GPU may still compute it."""
+        """Starts one step, which a GPU may still compute, and returns its results to read."""
         stops = [tf.constant(float(stop_signal() is not None))] if self._has_several_workers else []
         with without_remapping():
             return self._step_function(batch, *stops)
 
     def read_results(self, per_replica: Tensor) -> dict[str, float]:
-        """Returns the results of a step, waiting for its end."""
+        """Waits for the end of a step, and returns its results."""
         values = self.strategy.experimental_local_results(per_replica)[0].numpy()
         results = dict(zip(self._result_names, values.tolist(), strict=True))
         self.is_stop_agreed = results.pop(_STOP, 0.0) > 0
@@ -431,14 +431,14 @@ def initialize(
     checkpoints: checkpoint.Checkpoints | None,
     init: Stored | None,
 ) -> int:
-    """Sets the variables and returns the step they are at.
+    """Sets the variables and returns their step.
 
     In this order: the latest checkpoint of this run; else the weights of `init`; else the random
     initial values.
 
     Args:
-      model: Gets its weights.
-      state: What is read from this run's own checkpoint: `Trainer.state()`, or the weights alone.
+      model: The model, whose weights are set.
+      state: The variables to read from a checkpoint of this run: `Trainer.state()`, or the weights.
       checkpoints: The checkpoints of this run; None where those in its folder are another run's.
       init: The weights to start with, or None.
     """
