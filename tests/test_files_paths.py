@@ -44,7 +44,7 @@ def folder(tmp_path):
     ],
 )
 def test_patterns_name_files_in_their_order(folder, patterns, names):
-    patterns = ",".join(str(folder / pattern) for pattern in patterns.split(","))
+    patterns = ", ".join(str(folder / pattern) for pattern in patterns.split(","))
     expected = [str(folder / name) for name in names]
     assert match_files(patterns, "input_file") == expected
 

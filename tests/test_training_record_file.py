@@ -68,8 +68,10 @@ def test_every_flipped_bit_is_found(path, place, bit):
     content = bytearray(_content(write_records(path, RECORDS)))
     content[place] ^= 1 << bit
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="must be a whole, uncompressed TFRecord file"):
+    message = f"^'{path}' must be a whole, uncompressed TFRecord file"
+    with pytest.raises(ValueError, match=message) as caught:
         RecordFile(str(path))
+    assert "\n" not in str(caught.value)
 
 
 @given(st.integers(0, sum(SIZES) - 1), st.integers(0, 7))
