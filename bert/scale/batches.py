@@ -162,25 +162,6 @@ def changing_options(options: Any) -> dict[str, Any]:
     return {name: values[name] for name in names}
 
 
-def describe_part(
-    options: Mapping[str, Any], form: str, inputs: Sequence[str], model_files: Sequence[str]
-) -> dict[str, Any]:
-    """Returns what a part has in common with the others of its output, for its description.
-
-    Args:
-      options: As `key_of`.
-      form: The format of the output, such as "csv".
-      inputs: The files that are read.
-      model_files: The files of the model.
-    """
-    return {
-        **{name: value for name, value in options.items() if name != "shard"},
-        "form": form,
-        "input": fingerprints.of_whole_files(inputs),
-        "model": fingerprints.of_files([*filter(is_file, model_files)]),
-    }
-
-
 def check_machines(beam: BeamOptions, part: Part | None) -> None:
     """Checks what a pipeline needs, if one is requested.
 

@@ -20,10 +20,10 @@ from bert.log import logger
 from bert.models import vectors as text_vectors
 from bert.models.vectors import unit_length
 from bert.options import Message, MessageError, Option, OptionError, take
-from bert.scale.batches import Work, computed_files, describe_part, folder_of, key_of
+from bert.scale.batches import Work, computed_files, folder_of, key_of
 from bert.scale.joining import join
 from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction
-from bert.scale.parts import Part, write_description
+from bert.scale.parts import Part, described
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import check_encoder, parse_layers, width
 from bert.weights.folder import ModelFolder
@@ -332,12 +332,10 @@ class FeatureFile:
             raise _no_text(lines)
         form, path = self.options.written_format(), self.options.output_file
         files = (self.texts.files, self.folder.files)
-        described = describe_part(self.made_with, form, *files) if part else {}
-        self.folder.stored.assign(extractor.model.weights)
-        with replace_files([path]) as [file]:
-            write(file, extractor, lines, lengths, self.options, shows_progress=True)
-        if part:
-            write_description(path, part, described)
+        with described(path, part, self.made_with, form, *files):
+            self.folder.stored.assign(extractor.model.weights)
+            with replace_files([path]) as [file]:
+                write(file, extractor, lines, lengths, self.options, shows_progress=True)
         return len(lengths)
 
     def _find_starts(self, lines: Lines, extractor: Extractor) -> list[int]:

@@ -4,11 +4,12 @@ The joined outputs of all parts are the output of a single run, byte for byte. A
 each output describes its part, so that only parts of one output are joined.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.files import fingerprints
@@ -79,11 +80,38 @@ class Description:
     digest: str
 
 
-def write_description(path: str, part: Part, made_of: Mapping[str, Any]) -> None:
-    """Writes the description of a part beside its complete output."""
+@contextlib.contextmanager
+def described(
+    path: str,
+    part: Part | None,
+    options: Mapping[str, Any],
+    form: str,
+    inputs: Sequence[str],
+    model_files: Sequence[str],
+) -> Iterator[None]:
+    """Writes the description of a part after a block that writes its output.
+
+    Args:
+      path: The output.
+      part: The part; None where the output is no part, and has no description.
+      options: The options that change the output, by name.
+      form: The format of the output, such as "csv".
+      inputs: The files that are read.
+      model_files: The files of the model.
+    """
+    if part is None:
+        yield
+        return
+    made_of = {
+        **{name: value for name, value in options.items() if name != "shard"},
+        "form": form,
+        "input": fingerprints.of_whole_files(inputs),
+        "model": fingerprints.of_files([*filter(is_file, model_files)]),
+    }
+    yield
     digest = fingerprints.of_whole_files([path])
-    described = Description(part.number, part.count, made_of, file_size(path), digest)
-    text = json.dumps({"form": _FORM, **dataclasses.asdict(described)}, indent=1, sort_keys=True)
+    found = Description(part.number, part.count, made_of, file_size(path), digest)
+    text = json.dumps({"form": _FORM, **dataclasses.asdict(found)}, indent=1, sort_keys=True)
     with replace_files([part_path(path)]) as [file]:
         file.write(f"{text}\n".encode())
 

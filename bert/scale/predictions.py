@@ -27,9 +27,9 @@ from bert.files.row_writer import (
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.answers import Answer, Answerer, AnswerWork, Form, read, read_back
-from bert.scale.batches import check_machines, computed_files, describe_part, folder_of, key_of
+from bert.scale.batches import check_machines, computed_files, folder_of, key_of
 from bert.scale.options import Answering, AnswerOutput, BeamOptions
-from bert.scale.parts import Part, write_description
+from bert.scale.parts import Part, described
 
 if TYPE_CHECKING:
     from bert.scale.answers import Model
@@ -195,22 +195,17 @@ class AnswerFile:
     ) -> tuple[int, list[str]]:
         """Writes what this process answers; returns the number of answers, and the problems."""
         path = self.output.output_file
-        described = self._describe_part() if self.part and path != "-" else {}
-        with self._open(answers.form) as output:
+        part = None if path == "-" else self.part
+        form, options = _ending(path).removeprefix(".") or "jsonl", {**self.options}
+        if form != "jsonl":
+            # Tables have a column for errors only with one value of the option.
+            options["on_error"] = self.output.on_error
+        files = [self.given.input_file], self.model_files
+        with described(path, part, options, form, *files), self._open(answers.form) as output:
             num_answers, problems = self._write_rows(output, rows, answers, span)
             if not num_answers and span is None:
                 raise _empty_input(self.given)
-        if self.part and described:
-            write_description(path, self.part, described)
         return num_answers, problems
-
-    def _describe_part(self) -> dict[str, Any]:
-        """Returns the values of a part that are the same for all parts."""
-        form = _ending(self.output.output_file).removeprefix(".") or "jsonl"
-        # A table has a column for errors only with one value of the option.
-        columns = {} if form == "jsonl" else {"on_error": self.output.on_error}
-        common = describe_part(self.options, form, [self.given.input_file], self.model_files)
-        return {**common, **columns}
 
     def _write_rows(
         self, output: Any, rows: Iterator[Input], answers: Answerer, span: range | None
