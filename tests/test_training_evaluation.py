@@ -15,8 +15,9 @@ from bert.tasks.task import collect
 from bert.training import evaluation
 from bert.training.cluster import Cluster
 from bert.training.evaluation import EarlyStopping, Predictor, evaluate
-from bert.training.meeting import LostWorkerError, Meeting
+from bert.training.meeting import Meeting
 from bert.training.pace import NOWHERE, RESTS, Pace, Place
+from bert.training.rendezvous import LostWorkerError
 from bert.training.scores import save_results, save_scores
 
 

@@ -114,6 +114,12 @@ def test_an_index_of_another_file_of_that_size_is_told_where_it_is_wrong(tmp_pat
     assert read_all(path) == others
 
 
+def open_and_leave_index(path):
+    file = RecordFile(path)
+    file.leave_index()
+    return file
+
+
 @pytest.mark.parametrize("place", ["{}/x", "ram://test_training_record_file{}/x"])
 def test_an_index_is_left_for_the_next_start_where_it_is_asked_for(tmp_path, place):
     path = place.format(tmp_path)
@@ -122,7 +128,7 @@ def test_an_index_is_left_for_the_next_start_where_it_is_asked_for(tmp_path, pla
     assert read_all(path) == RECORDS
     assert not tf.io.gfile.exists(index_path(path))
     with ThreadPoolExecutor(8) as pool:
-        files = list(pool.map(lambda _: RecordFile(path, leaves_index=True), range(8)))
+        files = list(pool.map(lambda _: open_and_leave_index(path), range(8)))
     assert all(file.read(0, 20) == RECORDS for file in files)
     left = sorted(tf.io.gfile.listdir(os.path.dirname(path)))
     assert left == [".x.index", "x"]
@@ -145,13 +151,13 @@ def test_an_index_that_does_not_fit_is_replaced_and_one_that_cannot_be_written_i
     tmp_path, log
 ):
     path = write_records(tmp_path / "x", RECORDS)
-    RecordFile(path, leaves_index=True)
+    open_and_leave_index(path)
     write_records(path, RECORDS[5:])
-    assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
+    assert open_and_leave_index(path).read(0, 15) == RECORDS[5:]
     assert files_records.read_index(path).ends.tolist() == np.cumsum(SIZES[5:]).tolist()
     os.remove(index_path(path))
     os.mkdir(index_path(path))
-    assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
+    assert open_and_leave_index(path).read(0, 15) == RECORDS[5:]
     assert any(f"{index_path(path)} is not written" in message for message in log.messages)
 
 
@@ -159,7 +165,7 @@ def test_an_index_with_a_description_stays_for_the_file_that_it_was_written_for(
     path = write_indexed(tmp_path / "x")
     kept, content = _content(index_path(path)), _content(path)
     write_records(path, RECORDS[5:])
-    assert RecordFile(path, leaves_index=True).read(0, 15) == RECORDS[5:]
+    assert open_and_leave_index(path).read(0, 15) == RECORDS[5:]
     assert _content(index_path(path)) == kept
     assert any(f"{index_path(path)} stays, for it says" in message for message in log.messages)
     with open(path, "wb") as file:

@@ -12,10 +12,11 @@ import pytest
 from conftest import ROOT, free_ports
 from helpers.waiting import wait_until
 
-from bert.training import link, meeting
+from bert.training import link, meeting, rendezvous
 from bert.training.cluster import Cluster
-from bert.training.meeting import LostWorkerError, Meeting
+from bert.training.meeting import Meeting
 from bert.training.pace import READS, TAKES, Pace
+from bert.training.rendezvous import LostWorkerError
 
 
 class SymptomError(Exception):
@@ -223,8 +224,8 @@ def test_a_stranger_that_drips_does_not_hold_the_chief_past_its_limit(workers, s
 
 
 def test_a_worker_comes_through_a_crowd_that_says_nothing(workers, strangers, monkeypatch):
-    monkeypatch.setattr(meeting, "_MOST_GUESTS", 5)
-    monkeypatch.setattr(meeting, "_SECONDS_TO_GREET", 60.0)
+    monkeypatch.setattr(rendezvous, "_MOST_GUESTS", 5)
+    monkeypatch.setattr(rendezvous, "_SECONDS_TO_GREET", 60.0)
 
     def come(index):
         time.sleep(0.5 * index)
@@ -283,7 +284,7 @@ def test_worker_that_has_died_and_started_again_is_taken_while_others_are_awaite
 def test_worker_that_has_greeted_may_be_silent_for_longer_than_a_greeting_takes(
     workers, monkeypatch
 ):
-    monkeypatch.setattr(meeting, "_SECONDS_TO_GREET", 0.3)
+    monkeypatch.setattr(rendezvous, "_SECONDS_TO_GREET", 0.3)
 
     def work():
         with connect(workers[0]) as chief:
@@ -529,11 +530,3 @@ def test_none_leaves_before_all_are_done(workers):
 
     assert meet(workers, work) == [None] * 3
     assert order == ["chief is done", *["left"] * 3]
-
-
-def test_time_to_wait_is_a_number_of_seconds():
-    assert meeting.seconds_to_come({}) == 600
-    assert meeting.seconds_to_come({"BERT_WORKER_TIMEOUT": "1.5"}) == 1.5
-    for wrong in ("soon", "0", "-3", "nan", "inf"):
-        with pytest.raises(ValueError, match=f"BERT_WORKER_TIMEOUT.*Received '{wrong}'"):
-            meeting.seconds_to_come({"BERT_WORKER_TIMEOUT": wrong})

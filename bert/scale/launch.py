@@ -26,8 +26,8 @@ from bert.log import logger
 from bert.options import REQUIRED, Message, Option, option
 from bert.training.cluster import Cluster
 from bert.training.link import TOKEN
-from bert.training.meeting import LOST
 from bert.training.pace import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
+from bert.training.rendezvous import LOST
 
 # More workers than any machine can use, and fewer than there are ports.
 _MOST_WORKERS = 1024

@@ -131,17 +131,16 @@ class Records:
 
     Args:
       files: Paths that `tf.io.gfile` reads.
-      leaves_index: Whether to write an index beside a file that has none, as `RecordFile`.
 
     Raises:
       ValueError: where a file is damaged, or there is no record at all.
     """
 
-    def __init__(self, files: Sequence[str], *, leaves_index: bool = False) -> None:
+    def __init__(self, files: Sequence[str]) -> None:
         # The files of evaluation stay open beside those of training.
         allow_open_files(2 * len(files) + _OTHER_FILES)
         self.files = []
-        for file in in_threads(lambda path: RecordFile(path, leaves_index=leaves_index), files):
+        for file in in_threads(RecordFile, files):
             self.files.append(file)
             logger.info("%s holds %d records.", file.path, len(file))
         self._first = np.cumsum([0, *map(len, self.files)])

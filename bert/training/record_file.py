@@ -34,13 +34,12 @@ class RecordFile:
 
     Args:
       path: A path that `tf.io.gfile` reads.
-      leaves_index: Whether to write an index where there is no valid one, for the next start.
 
     Raises:
       ValueError: where the file cannot be read, or is damaged.
     """
 
-    def __init__(self, path: str, *, leaves_index: bool = False) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
         self._lock = threading.Lock()
         try:
@@ -54,8 +53,6 @@ class RecordFile:
         except OSError as error:
             raise _unreadable(path, error) from error
         self._ends = ends.astype(np.uint32 if not len(ends) or ends[-1] < 1 << 32 else np.int64)
-        if leaves_index:
-            self.leave_index()
 
     def leave_index(self) -> None:
         """Writes an index beside the file where there is no valid one, for the next start."""

@@ -15,9 +15,10 @@ from bert.options import MessageError, Option
 from bert.training.cluster import Cluster, find_cluster
 from bert.training.devices import log_gpus
 from bert.training.link import TOKEN, check_port, hide_from_other_machines
-from bert.training.meeting import LOST, Meeting, seconds_to_come
+from bert.training.meeting import Meeting
 from bert.training.options import Compute
 from bert.training.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, Place, seconds_of
+from bert.training.rendezvous import LOST, SECONDS_TO_COME, TIMEOUT
 
 
 def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:
@@ -56,7 +57,7 @@ def _join() -> tuple[tf.distribute.Strategy, Meeting]:
     found = find_cluster(os.environ)
     # A single worker does not use its address.
     cluster = found or Cluster(("localhost:1",), 0)
-    seconds = seconds_to_come(os.environ)
+    seconds = seconds_of(os.environ, TIMEOUT, SECONDS_TO_COME)
     count = len(cluster.workers)
     _, port = cluster.address(cluster.index)
     if count > 1:
