@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterable
 
-import keras
 import tensorflow as tf
 
 from bert.files.machine import free_disk, free_memory, gpu_memory, size_text
@@ -11,7 +10,7 @@ from bert.log import logger
 from bert.options import Message, Option
 from bert.training.options import Compute, Output
 from bert.weights.variables import count_parameters
-from modeling import BertConfig, BertModel
+from modeling import BertConfig
 
 # Weights, gradients and the optimizer's two slots, all float32.
 _BYTES = 4
@@ -26,11 +25,6 @@ _LSTM_VALUES = 30
 _HALF_PRECISION = 0.6
 # Logits over the vocabulary, their softmax and its gradient.
 _LOGITS = 3
-
-
-def encoders_of(model: keras.Model) -> list[BertModel]:
-    """Returns the encoders among the layers of a model."""
-    return [layer for layer in model.layers if isinstance(layer, BertModel)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +86,36 @@ def estimate_memory(
     )
 
 
-def log_memory(needs: MemoryNeeds, advice: Message) -> bool:
-    """Logs the memory that is needed and free; warns and returns False if it is not enough.
+def log_training_memory(
+    compute: Compute,
+    config: BertConfig,
+    *,
+    num_sequences: int,
+    num_replicas: int,
+    length: int,
+    num_predictions: int = 0,
+) -> bool:
+    """Logs the memory that training needs on each device, and warns if it is more than is free.
 
     Args:
-      needs: The need of each device.
-      advice: What to lower, for the warning.
+      compute: How the model computes.
+      config: The shape of the model.
+      num_sequences: Sequences of a batch; each choice of an example is a sequence.
+      num_replicas: Devices that share a batch; those of this machine share its memory.
+      length: Tokens per sequence.
+      num_predictions: Masked tokens per sequence.
+
+    Returns:
+      Whether there is enough memory, as far as is known.
     """
+    needs = estimate_memory(
+        config,
+        num_sequences=-(-num_sequences // (num_replicas * compute.gradient_accumulation_steps)),
+        length=length,
+        precision=compute.precision,
+        num_predictions=num_predictions,
+        gradient_checkpointing=compute.gradient_checkpointing,
+    )
     gpus = gpu_memory() if tf.config.list_physical_devices("GPU") else []
     # TensorFlow reserves nearly all memory of a GPU at once, so its free memory means nothing.
     free, place = (min(gpus), "on each GPU") if gpus else (free_memory(), "free")
@@ -109,51 +126,17 @@ def log_memory(needs: MemoryNeeds, advice: Message) -> bool:
     )
     if free is None or needs.total <= free:
         return True
+    checkpointing = Message("Give %s, lower", Option("gradient_checkpointing"))
     logger.warning(
-        "About %s of memory will be needed, and %s are %s: the run may be killed. %s",
+        "About %s of memory will be needed, and %s are %s: the run may be killed. %s %s or %s, or "
+        "raise %s.",
         size_text(needs.total),
         size_text(free),
         place,
-        advice,
+        "Lower" if compute.gradient_checkpointing else checkpointing,
+        *map(Option, ("train_batch_size", "max_seq_length", "gradient_accumulation_steps")),
     )
     return False
-
-
-def log_training_memory(
-    compute: Compute,
-    config: BertConfig,
-    *,
-    num_sequences: int,
-    num_replicas: int,
-    length: int,
-    num_predictions: int = 0,
-) -> bool:
-    """Logs the memory that training needs on each device; returns whether there is enough.
-
-    Args:
-      compute: How the model computes.
-      config: The shape of the model.
-      num_sequences: Sequences of a batch; an example of several choices has as many.
-      num_replicas: Devices that share a batch; those of this machine share its memory.
-      length: Tokens per sequence.
-      num_predictions: Masked tokens per sequence.
-    """
-    parts = num_replicas * compute.gradient_accumulation_steps
-    names = ("train_batch_size", "max_seq_length", "gradient_accumulation_steps")
-    advice = Message("%s or %s, or raise %s.", *map(Option, names))
-    return log_memory(
-        estimate_memory(
-            config,
-            num_sequences=-(-num_sequences // parts),
-            length=length,
-            precision=compute.precision,
-            num_predictions=num_predictions,
-            gradient_checkpointing=compute.gradient_checkpointing,
-        ),
-        Message("Lower %s", advice)
-        if compute.gradient_checkpointing
-        else Message("Give %s, lower %s", Option("gradient_checkpointing"), advice),
-    )
 
 
 def log_disk(

@@ -23,7 +23,6 @@ from bert.network.fusion import fused_chains
 from bert.network.rewriting import without_remapping
 from bert.options import Message, MessageError, Option
 from bert.training.clock import CLOCK_STATE, TrainingClock
-from bert.training.memory import encoders_of
 from bert.training.objective import Batch, Objective
 from bert.training.options import Compute
 from bert.training.pace import READS, RESTS, TAKES, Pace
@@ -172,8 +171,9 @@ class Trainer:
         signature: Mapping[str, tf.TensorSpec] | None = None,
     ) -> "Trainer":
         """Returns a trainer that computes according to the options."""
-        for bert in encoders_of(model):
-            bert.gradient_checkpointing = compute.gradient_checkpointing
+        for layer in model.layers:
+            if isinstance(layer, modeling.BertModel):
+                layer.gradient_checkpointing = compute.gradient_checkpointing
         trainer = cls(
             model,
             optimizer,
