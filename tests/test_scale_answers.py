@@ -28,7 +28,7 @@ from bert.weights import checkpoint
         *exhaustive(("choices", "jsonl", 2), ("several", "csv", 4), ("pairs", "parquet", 4)),
     ],
 )
-def test_shards_joined_are_what_a_single_process_writes(world, name, ending, count):  # noqa: F811
+def test_joined_shards_equal_the_output_of_a_single_process(world, name, ending, count):  # noqa: F811
     if ending == "parquet":
         pytest.importorskip("pyarrow")
     made = world(name)
@@ -48,7 +48,7 @@ def test_shards_joined_are_what_a_single_process_writes(world, name, ending, cou
         assert len(parts[0]) < len(whole)
 
 
-def test_a_shard_that_was_stopped_goes_on_to_the_same_bytes(world, monkeypatch):  # noqa: F811
+def test_an_interrupted_shard_resumes_to_the_same_bytes(world, monkeypatch):  # noqa: F811
     made = world("pairs")
     whole = made.run("whole.jsonl", overwrite=True)
     part = made.run("part.jsonl", shard="1/2")
@@ -84,7 +84,7 @@ def stop_behind(count, patched):
     patched.setattr(ResumableFile, "write", stop)
 
 
-def test_a_model_that_was_trained_anew_is_loaded_anew(world):  # noqa: F811
+def test_a_retrained_model_is_loaded_again(world):  # noqa: F811
     settings = Answering(**world("pairs").given)
     form = JsonLines(Names.of([], []))
     # The folder's name tells the model of that time.
@@ -94,7 +94,7 @@ def test_a_model_that_was_trained_anew_is_loaded_anew(world):  # noqa: F811
     assert other is not first
 
 
-def test_a_part_without_a_chunk_is_empty_and_says_so(world, log):  # noqa: F811
+def test_a_part_without_a_chunk_is_empty_and_logged(world, log):  # noqa: F811
     made = world("pairs")
     assert made.run("empty.csv", shard="9/9") == b""
     assert f"Part 9/9 is empty: {COUNT} inputs, 32 at a time." in log.messages
@@ -226,7 +226,7 @@ def test_a_description_of_anybody_ends_in_a_line(tmp_path, content):
 @pytest.mark.parametrize(
     "text", ["3/2", "0/2", "x", "1/2/3", "1", "-1/2", "1/0", "\u0663/4", " 1/2"]
 )
-def test_what_is_no_part_is_refused(text):
+def test_malformed_parts_are_refused(text):
     with pytest.raises(ValueError, match=r"`shard` must be k/n, the k-th of n parts.*Received"):
         _ = PartOptions(shard=text).part
 

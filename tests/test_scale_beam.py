@@ -41,7 +41,7 @@ ValueError: `--model_dir` must be a folder. Received 'x'. [while running 'Map(f)
         ("long " * 1000, "long… `verb"),
     ],
 )
-def test_what_a_runner_says_becomes_a_line(said, told):
+def test_an_error_of_a_runner_becomes_one_line(said, told):
     line = str(beam._failure(BeamOptions(runner="FlinkRunner"), said))
     assert line.startswith("`runner='FlinkRunner'` must bring the work to its end. ")
     assert told in line and "\n" not in line and "Traceback" not in line and len(line) < 1000

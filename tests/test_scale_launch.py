@@ -66,7 +66,7 @@ def starts(folder, index=0):
     return [json.loads(line) for line in (folder / f"starts_{index}").read_text().splitlines()]
 
 
-def test_workers_are_told_of_one_another(tmp_path, run, capfd):
+def test_workers_have_a_common_cluster_and_token(tmp_path, run, capfd):
     assert run("print(os.environ['TF_NUM_INTRAOP_THREADS'])") == 0
     told = [starts(tmp_path, index) for index in range(3)]
     assert [each[0]["task"] for each in told] == [{"type": "worker", "index": i} for i in range(3)]
@@ -113,7 +113,7 @@ def said(capfd):
     return "".join(line for line in lines if not re.match(r"\d\d:\d\d:\d\d ", line))
 
 
-def test_what_somebody_must_mend_is_not_tried_again(tmp_path, run, capfd, log):
+def test_an_error_of_the_user_is_not_retried(tmp_path, run, capfd, log):
     code = """
 if index == 2:
     sys.exit("Error: no such file")
@@ -126,7 +126,7 @@ wait()
     assert shown == "worker 2 | worker 2 speaks\nworker 2 | Error: no such file\n"
 
 
-def test_what_all_say_is_seen_once(run, capfd, log):
+def test_the_same_error_of_all_workers_is_shown_once(run, capfd, log):
     assert run("sys.exit('Error: no such file')") == 1
     [message] = log.messages
     assert message.startswith("The logs of the workers except the chief are in ")
@@ -185,9 +185,7 @@ def test_chief_that_never_ends_is_killed_but_did_not_fail_first(tmp_path, run, l
     assert log.messages[1].startswith("Worker 1 was killed by SIGKILL. All are restarted")
 
 
-def test_seconds_to_save_that_are_no_number_are_told_before_workers_start(
-    tmp_path, run, monkeypatch
-):
+def test_invalid_seconds_to_save_are_refused_before_workers_start(tmp_path, run, monkeypatch):
     monkeypatch.setenv(SAVE_LIMIT, "soon")
     with pytest.raises(ValueError, match=r"`BERT_SAVE_TIMEOUT` must be a number .* 'soon'"):
         run("", 2)
@@ -205,9 +203,7 @@ def test_logs_stay_only_where_workers_fail(tmp_path, run, log):
 
 @pytest.mark.parametrize("spelling", ["--overwrite_output_dir", "-overwrite_output_dir=true"])
 @pytest.mark.parametrize("is_deleted", [False, True])
-def test_what_workers_have_begun_is_not_deleted_when_they_start_again(
-    tmp_path, run, spelling, is_deleted
-):
+def test_restarted_workers_do_not_delete_their_own_files(tmp_path, run, spelling, is_deleted):
     (tmp_path / LIST_FILE).write_text("[]")
     code = """
 with open(folder / "told", "a") as file:
@@ -226,7 +222,7 @@ if start < 3:
     assert told == [[spelling, *rest], later, later]
 
 
-def test_what_a_flag_file_says_is_not_deleted_when_workers_start_again(tmp_path, run):
+def test_restarted_workers_do_not_delete_by_a_flag_file(tmp_path, run):
     file = tmp_path / "flags.txt"
     file.write_text(f"--overwrite_output_dir\n--output_dir={tmp_path}\n")
     (tmp_path / LIST_FILE).write_text("[]")
@@ -246,7 +242,7 @@ if start == 1:
     assert told == [["--overwrite_output_dir", *rest], rest]
 
 
-def test_logs_are_kept_where_that_is_asked_for(tmp_path, run):
+def test_logs_are_kept_on_request(tmp_path, run):
     logs = tmp_path / "logs"
     assert run("", 2, worker_logs=str(logs)) == 0
     assert [path.name for path in logs.iterdir()] == ["worker_1.log"]
@@ -347,7 +343,7 @@ def test_what_earlier_runs_have_left_is_seen_elsewhere_too():
     assert found[0] != found[1] and None not in found
 
 
-def test_a_signal_without_a_name_is_told_by_its_number():
+def test_an_unnamed_signal_is_shown_by_number():
     assert str(launch.describe_end(1, -35, False, None)) == "Worker 1 was killed by signal 35."
 
 
@@ -392,7 +388,7 @@ def flag_file(tmp_path):
 
 
 @pytest.mark.parametrize("words", [["--flagfile={}"], ["-flagfile={}"], ["--flagfile", "{}"]])
-def test_workers_are_given_what_is_in_flag_files(flag_file, words):
+def test_workers_get_the_flags_of_flag_files(flag_file, words):
     words = ["run_ner", "--seed", "7", *(word.format(flag_file) for word in words), "--do_eval"]
     rest = ["--seed", "7", "--do_train", "--output_dir=inner", "--do_eval"]
     assert make_command(words)[2:] == ["--strategy=multi_worker", *rest]
@@ -408,7 +404,7 @@ def test_strategy_in_a_flag_file_is_the_launchers_or_refused(flag_file):
         make_command(words)
 
 
-def test_flag_file_that_is_not_there_is_told_in_a_line(tmp_path):
+def test_missing_flag_file_is_named_in_a_line(tmp_path):
     line = rf"^Flags must be as `--help` .* No such file or directory: '{tmp_path}/none'\.$"
     with pytest.raises(ValueError, match=line):
         make_command(["run_ner", f"--flagfile={tmp_path}/none"])
@@ -427,7 +423,7 @@ def test_flag_file_that_is_not_there_is_told_in_a_line(tmp_path):
         (["--output_dir", "overwrite_output_dir"], ["--output_dir", "overwrite_output_dir"]),
     ],
 )
-def test_nothing_is_overwritten_however_that_was_asked_for(words, rest):
+def test_a_resumed_command_never_overwrites(words, rest):
     command = [sys.executable, "run_ner.py"]
     assert without_overwriting([*command, *words]) == [*command, *rest]
 

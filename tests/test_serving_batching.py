@@ -56,7 +56,7 @@ def hold(worker, batcher):
     return held
 
 
-def test_what_waits_goes_together_in_order_by_signature_and_size(worker, batcher):
+def test_waiting_requests_share_batches_in_order_by_signature_and_size(worker, batcher):
     held = hold(worker, batcher)
     asked = [("a", [1]), ("a", [2, 3]), ("a", [4, 5]), ("b", [6]), ("b", [7] * 9), ("b", [8])]
     waiting = [batcher.submit(*each) for each in asked]
@@ -68,7 +68,7 @@ def test_what_waits_goes_together_in_order_by_signature_and_size(worker, batcher
     assert worker.batches[1:] == expected
 
 
-def test_a_long_text_keeps_nobody_waiting_but_other_long_ones(worker, batcher):
+def test_long_requests_delay_only_long_ones(worker, batcher):
     worker.may.clear()
     for size in (60, 70, 51):
         last = batcher.submit("long", [size], size)
@@ -88,7 +88,7 @@ def test_a_long_text_keeps_nobody_waiting_but_other_long_ones(worker, batcher):
     wait_until(lambda: batcher.num_waiting == 0, 5)
 
 
-def test_who_is_refused_or_fails_does_not_harm_the_others(worker, batcher, log):
+def test_a_refused_or_failed_request_does_not_affect_others(worker, batcher, log):
     hold(worker, batcher)
     good, bad, unlucky, last = (batcher.submit("a", [row]) for row in (1, -2, 13, 3))
     worker.may.set()
@@ -101,7 +101,7 @@ def test_who_is_refused_or_fails_does_not_harm_the_others(worker, batcher, log):
     assert batcher.submit("a", [5]).result(5) == [10]
 
 
-def test_who_no_longer_waits_is_not_answered(worker, batcher):
+def test_cancelled_requests_are_not_answered(worker, batcher):
     held = hold(worker, batcher)
     gone, stays = batcher.submit("a", [1]), batcher.submit("a", [2])
     assert gone.cancel()
@@ -159,7 +159,7 @@ def test_a_row_may_count_as_several_inputs(worker, batcher):
     wait_until(lambda: batcher.num_waiting == 0, 5)
 
 
-def test_closing_answers_what_waits(worker):
+def test_closing_answers_waiting_requests(worker):
     batcher = Batcher(worker, max_batch_size=1, max_waiting=20)
     hold(worker, batcher)
     waiting = [batcher.submit("a", [row]) for row in range(5)]
@@ -172,7 +172,7 @@ def test_closing_answers_what_waits(worker):
         batcher.submit("a", [1])
 
 
-def test_the_first_waits_for_others_as_long_as_told(worker):
+def test_the_first_request_waits_for_others_for_the_given_time(worker):
     told = []
     batcher = Batcher(
         worker,

@@ -112,7 +112,7 @@ def test_rows_and_columns_are_read(served, body, rows):
     assert question.signature == (body.get("signature_name") or DEFAULT)
 
 
-def test_answers_are_told_as_they_were_asked():
+def test_answers_have_the_layout_of_the_request():
     answers = [{"label": "a", "score": 1}, {"label": "b", "score": 2}]
     assert read({"instances": ["a", "b"]}).format(answers) == {"predictions": answers}
     columns = {"label": ["a", "b"], "score": [1, 2]}
@@ -135,7 +135,7 @@ def test_a_text_may_have_as_many_characters_as_are_allowed():
 
 
 @pytest.mark.parametrize(("served", "body", "message"), BAD)
-def test_what_is_wrong_is_told_in_a_line_with_what_is_expected(served, body, message):
+def test_malformed_bodies_are_refused_in_a_line(served, body, message):
     with pytest.raises(ValueError, match=message) as caught:
         read(body, served)
     assert "\n" not in str(caught.value)
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_told_in_a_line_with_what_is_expected(served, body, mes
     str(caught.value).encode()
 
 
-def test_what_a_sender_wrote_is_cut_in_messages():
+def test_text_of_a_client_is_truncated_in_messages():
     long = "x" * 9999
     many = {f"{number}{long}": ["a"] * number for number in range(9)}
     for body in (
@@ -158,7 +158,7 @@ def test_what_a_sender_wrote_is_cut_in_messages():
         assert len(str(caught.value)) < 500
 
 
-def test_a_model_tells_what_may_be_asked():
+def test_metadata_describes_inputs_and_version():
     told = rest.metadata(CHOICE)
     assert told["model_spec"] == {"name": "m", "signature_name": "", "version": "2"}
     inputs = told["metadata"]["signature_def"]["signature_def"][DEFAULT]["inputs"]

@@ -202,7 +202,7 @@ PREDICT = "/v1/models/mine:predict"
         ("GET", "/" + "x" * 5000, 404, "must be one of"),
     ],
 )
-def test_other_addresses_and_methods_are_refused_with_what_there_is(
+def test_other_paths_and_methods_are_refused_with_the_valid_ones(
     quick, method, path, status, message
 ):
     told = fetch(quick, path, b"{}" if method != "GET" else None, method)
@@ -223,7 +223,7 @@ def test_other_addresses_and_methods_are_refused_with_what_there_is(
         *((host, 403) for host in ("rebound.example", "localhost.rebound.example", "[", "a b")),
     ],
 )
-def test_a_server_of_this_machine_is_not_asked_by_names_of_others(quick, host, status):
+def test_a_loopback_server_refuses_foreign_host_names(quick, host, status):
     told = fetch(quick, "/v1/models/mine", headers={"Host": host})
     assert told.status == status
     if status == 403:
@@ -239,7 +239,7 @@ def test_names_of_hosts_are_read_without_their_ports():
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::ffff:127.0.0.1"])
-def test_an_address_of_this_machine_alone_has_no_names_but_its_own(host):
+def test_a_loopback_address_has_only_its_own_names(host):
     try:
         bound = bind(host, 0)
     except ValueError:
@@ -254,7 +254,7 @@ def test_a_server_of_all_the_network_has_any_name():
         assert fetch(server, "/readyz", headers={"Host": "any.example"}).status == 200
 
 
-def test_a_model_its_version_and_the_server_tell_that_they_are_there(quick):
+def test_model_version_and_server_report_their_status(quick):
     status = fetch(quick, "/v1/models/mine").body
     assert status["model_version_status"][0]["version"] == "3"
     assert fetch(quick, "/v1/models/mine/versions/3").body == status
@@ -326,7 +326,7 @@ HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n".en
         ([HEAD, b"Content-Length: -1\r\n\r\n"], 400, ""),
     ],
 )
-def test_what_is_no_whole_request_is_refused(quick, parts, status, message, log):
+def test_malformed_requests_are_refused(quick, parts, status, message, log):
     received = talk(quick, *parts)
     assert received.startswith(f"HTTP/1.1 {status} ") or received.startswith(f"HTTP/1.0 {status} ")
     assert message in received
@@ -338,7 +338,7 @@ def test_what_is_no_whole_request_is_refused(quick, parts, status, message, log)
     ("parts", "what"),
     [([HEAD, b"Content-Length: 9\r\n\r\n{"], "body"), ([HEAD[:60]], "head of a request")],
 )
-def test_who_sends_too_slowly_is_told_so(slow, log, parts, what):
+def test_slow_senders_are_refused(slow, log, parts, what):
     with served(slow.served, Limits(read_timeout=0.2)) as server:
         received = talk(server, *parts)
     assert received.startswith("HTTP/1.1 408 ")
@@ -382,7 +382,7 @@ def test_a_head_must_come_in_time_but_a_client_may_be_idle_between_requests(slow
         assert hear(idle, 5).startswith(b"HTTP/1.1 408 ")
 
 
-def test_idle_connections_make_room_for_those_who_ask(slow, monkeypatch):
+def test_idle_connections_make_room_for_new_ones(slow, monkeypatch):
     monkeypatch.setattr(connections, "_YOUNG_SECONDS", 0.0)
     with served(slow.served, Limits(max_connections=3)) as server, slow:
         answers = []
@@ -431,7 +431,7 @@ def is_cut(connection):
     return size < 12_000_000
 
 
-def test_who_does_not_read_makes_room_like_who_is_idle(monkeypatch):
+def test_clients_that_do_not_read_make_room_like_idle_ones(monkeypatch):
     monkeypatch.setattr(connections, "_YOUNG_SECONDS", 0.0)
     with (
         served(Large().served, Limits(max_connections=2)) as server,
@@ -441,7 +441,7 @@ def test_who_does_not_read_makes_room_like_who_is_idle(monkeypatch):
         assert [is_cut(each) for each in unread] == [True, True, False, False]
 
 
-def test_who_does_not_read_is_cut_off_in_time_and_who_reads_is_not(monkeypatch):
+def test_only_clients_that_do_not_read_are_disconnected_in_time(monkeypatch):
     monkeypatch.setattr(connections, "_STALLED_SECONDS", 2.0)
     with served(Large().served) as server, large_answer(server) as reader:
         assert not is_cut(reader)
@@ -529,7 +529,7 @@ def test_requests_are_logged_without_their_texts(slow, log):
     assert "secret" not in log.text
 
 
-def test_who_hangs_up_harms_nobody(quick, log):
+def test_a_disconnected_client_harms_nobody(quick, log):
     for end in range(0, 200, 20):
         body = json.dumps({"instances": ["a"]}).encode()
         whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -539,7 +539,7 @@ def test_who_hangs_up_harms_nobody(quick, log):
     assert log.messages == []
 
 
-def test_a_failure_of_the_server_is_told_without_its_trace(quick, log):
+def test_a_failure_of_the_server_is_reported_without_a_trace(quick, log):
     told = predict(quick, {"instances": ["fail"]})
     assert (told.status, told.body) == (
         500,
@@ -578,7 +578,7 @@ def test_too_much_at_once_is_refused_for_now(slow):
         assert predict(server, {"instances": ["a"]}).status == 200
 
 
-def test_what_takes_too_long_ends_and_so_does_its_work(slow):
+def test_a_timeout_ends_the_request_and_its_work(slow):
     with served(slow.served, Limits(request_timeout=0.1)) as server:
         told = predict(server, {"instances": ["a"]})
         assert told.status == 504
@@ -588,7 +588,7 @@ def test_what_takes_too_long_ends_and_so_does_its_work(slow):
         assert predict(server, {"instances": ["a"]}).status == 200
 
 
-def test_who_hangs_up_is_not_worked_for(slow):
+def test_a_disconnected_client_ends_the_work(slow):
     with served(slow.served) as server:
         connection = http.client.HTTPConnection(server.host, server.port)
         connection.request("POST", PREDICT, json.dumps({"instances": ["a"]}))
@@ -599,7 +599,7 @@ def test_who_hangs_up_is_not_worked_for(slow):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_server_that_cannot_answer_any_more_says_so(slow):
+def test_a_server_whose_threads_have_ended_reports_it(slow):
     before = set(threading.enumerate())
     with served(slow.served) as server:
         batches = [each for each in {*threading.enumerate()} - before if each.name == "batches"]
@@ -616,7 +616,7 @@ def test_a_server_that_cannot_answer_any_more_says_so(slow):
         connection.close()
 
 
-def test_an_end_answers_what_is_under_way_and_takes_nothing_more(slow, monkeypatch):
+def test_closing_answers_running_requests_and_accepts_no_more(slow, monkeypatch):
     # Time enough, however busy the machine is, for what comes meanwhile.
     monkeypatch.setattr(server_module, "_ENDING_SECONDS", 2.0)
     answers = []

@@ -484,7 +484,7 @@ def test_batches_formed_by_length_hardly_pad_and_are_shuffled():
     assert not {tuple(sorted(batches.numbers(step))) for step in range(62)} & set(second)
 
 
-def test_evaluation_by_length_says_whose_turn_it_is(tmp_path, long_features):
+def test_numbers_give_the_order_of_an_evaluation_by_length(tmp_path, long_features):
     lengths = [30, 2, 64, 9, 10, 1, 33]
     records = Records([make_long_file(tmp_path / "x", lengths)])
     batches = Batches(records, long_features, 3, lengths=np.array(lengths))

@@ -160,7 +160,7 @@ def test_a_resumed_schedule_equals_the_uninterrupted_one(whole, tiny_config, tmp
         assert len(rates) == len(whole.rates) + 1
 
 
-def test_what_a_device_is_still_at_counts(tiny_config, tmp_path):
+def test_time_of_steps_that_a_device_still_computes_counts(tiny_config, tmp_path):
     """It is told of a step at once and takes its time, for which whoever asks it waits."""
     day, launch = Day(), 0.01
     done = [day.seconds]
@@ -198,7 +198,7 @@ def test_what_a_device_is_still_at_counts(tiny_config, tmp_path):
     assert BUDGET <= trainer.clock.spent <= day.seconds - began <= trainer.clock.spent + 2 * STEP
 
 
-def test_the_time_until_it_is_kept_counts_with_the_next_step():
+def test_time_of_the_assignments_counts_with_the_next_step():
     clock = TrainingClock(BUDGET, now=itertools.count().__next__)
     for _ in range(4):
         clock.start()
@@ -244,7 +244,9 @@ def test_a_spent_budget_trains_no_further(whole, tiny_config, tmp_path, log):
     ]
 
 
-def test_lines_tell_the_share_and_the_time_that_is_left(tiny_config, tmp_path, monkeypatch, log):
+def test_lines_show_the_share_of_the_budget_and_the_time_left(
+    tiny_config, tmp_path, monkeypatch, log
+):
     day = Day()
     monkeypatch.setattr("time.monotonic", day.now)
     clock = TrainingClock(100.0, day.now)

@@ -15,7 +15,7 @@ W0000 00:00:1795328913.1 12697 gpu_device.cc:2342] Cannot dlopen some GPU librar
 """
 
 
-def test_what_tensorflow_says_of_gpus_is_told_once_without_the_time():
+def test_messages_of_tensorflow_about_gpus_are_logged_once_without_times():
     lines = gpu_messages(SAID.splitlines())
     assert "Could not find cuda drivers on your machine" in lines
     assert "Cannot dlopen some GPU libraries. Skipping." in lines
@@ -35,7 +35,7 @@ def driver(tmp_path, monkeypatch):
     return str(tmp_path)
 
 
-def test_a_gpu_that_tensorflow_does_not_see_is_told_loudly_with_its_own_words(driver, log):
+def test_a_gpu_that_tensorflow_does_not_see_is_warned_of(driver, log):
     log_gpus(driver)
     first, *words = [record for record in log.records if record.name == "bert"]
     assert first.levelname == "WARNING"

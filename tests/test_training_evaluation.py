@@ -127,9 +127,7 @@ def test_workers_that_share_predictions_each_have_those_of_one(
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_worker_that_stands_still_in_a_prediction_is_named(
-    tiny_config, make_batches, predictor, late
-):
+def test_worker_that_hangs_in_a_prediction_is_named(tiny_config, make_batches, predictor, late):
     workers = tuple(f"localhost:{port}" for port in free_ports(2))
     examples = make_examples(tiny_config, 22)
     of_all = [batches_by_length(make_batches, examples, 4) for _ in workers]
@@ -166,7 +164,7 @@ def test_worker_that_stands_still_in_a_prediction_is_named(
     assert all(each.startswith(said) for each in found), found
 
 
-def test_an_evaluation_says_where_it_is(tiny_config, make_batches, monkeypatch):
+def test_an_evaluation_reports_its_place(tiny_config, make_batches, monkeypatch):
     batches = make_batches(3, seed=None, count=9)
     pace, seen = record_places(monkeypatch, evaluation, batches)
     model = pretraining_heads.pretraining_model(tiny_config)
@@ -266,7 +264,7 @@ def test_no_evaluation_has_no_best(tmp_path, model):
     assert (early.best, early.best_weights, early.is_over) == (None, None, False)
 
 
-def test_a_resumed_training_knows_what_came_before_it_and_no_more(tmp_path, model):
+def test_a_resumed_run_reads_only_scores_of_earlier_steps(tmp_path, model):
     _, evaluate_after = stopping(tmp_path, model, [0.3, 0.2, 0.9], patience=2)
     for step in (2, 4, 6):
         assert not evaluate_after(step)
@@ -283,7 +281,7 @@ def test_a_resumed_training_knows_what_came_before_it_and_no_more(tmp_path, mode
     assert stopping(tmp_path, model, [])[0].best is None
 
 
-def test_who_does_not_write_leaves_no_scores_and_no_weights(tmp_path, model):
+def test_other_workers_write_no_scores_and_no_weights(tmp_path, model):
     early, evaluate_after = stopping(tmp_path, model, [0.5, 0.1], patience=1, writes=False)
     assert [evaluate_after(1), evaluate_after(2)] == [False, True]
     assert early.best == {"step": 1, "f1": 0.5}
@@ -311,7 +309,7 @@ def test_evaluations_come_at_their_steps_and_after_the_last(tmp_path, model):
         "[" * 100_000,
     ],
 )
-def test_a_damaged_history_is_told_with_its_line(tmp_path, tiny_config, line):
+def test_a_damaged_history_is_named_by_line(tmp_path, tiny_config, line):
     path = tmp_path / "evaluations.jsonl"
     path.write_text(f'{{"step": 1, "f1": 0.25}}\n{line}\n')
     model = pretraining_heads.pretraining_model(tiny_config)

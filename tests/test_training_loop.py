@@ -298,7 +298,7 @@ def test_stopped_and_resumed_run_ends_where_it_would_have(
     assert saved_steps(tmp_path) == sorted({0, 3, 6, 7, stop})
 
 
-def test_training_goes_on_with_and_without_layers_that_are_computed_again(
+def test_training_resumes_with_and_without_gradient_checkpointing(
     tmp_path, tiny_config, make_batches, whole
 ):
     first = make_trainer(tiny_config, seed=3)
@@ -315,7 +315,7 @@ def test_training_goes_on_with_and_without_layers_that_are_computed_again(
         *exhaustive(("mixed_bfloat16", 1, 0), ("mixed_float16", 1, 0)),
     ],
 )
-def test_layers_that_are_computed_again_change_no_bit(tiny_config, dtype, count, num_frozen):
+def test_gradient_checkpointing_changes_no_bit(tiny_config, dtype, count, num_frozen):
     config = change(tiny_config, num_hidden_layers=2, hidden_size=32, intermediate_size=64)
     examples = to_tensors(make_examples(config, 8))
     # Of a length that only the batch tells, as where batches are padded to their longest.
@@ -372,7 +372,7 @@ print(json.dumps(peaks))
 
 
 @pytest.mark.exhaustive
-def test_layers_that_are_computed_again_are_not_kept():
+def test_gradient_checkpointing_frees_activations():
     before, again, kept = json.loads(fork_python("-c", PEAKS).stdout.splitlines()[-1])
     # A third; with the masks of dropout kept, a half.
     assert again - before < 0.48 * (kept - before)
@@ -433,7 +433,7 @@ def test_replicas_have_dropout_masks_of_their_own(tmp_path, tiny_config):
     assert found == pytest.approx(np.mean(np.reshape(alone, (3, 2)), axis=1).tolist(), abs=1e-5)
 
 
-def test_workers_say_where_they_are(tmp_path, tiny_config, make_batches, monkeypatch):
+def test_workers_report_their_places(tmp_path, tiny_config, make_batches, monkeypatch):
     batches = make_batches(6)
     pace, seen = record_places(monkeypatch, trainer_module, batches)
     trainer = make_trainer(tiny_config)
@@ -643,7 +643,7 @@ def test_scale_survives_a_resume(tmp_path, still_config):
     assert int(other.loss_scale.good_steps.numpy()) == 17
 
 
-def test_a_training_goes_on_in_float16_that_began_in_another_precision(tmp_path, still_config):
+def test_a_run_of_another_precision_resumes_in_float16(tmp_path, still_config):
     trainer = make_trainer(still_config)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     trainer.optimizer.iterations.assign(4)
@@ -781,7 +781,7 @@ def assert_goes_on(folder, tiny_config, make_batches, whole, step, **kwargs):
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), OSError("no room"), ValueError("a line"), MemoryError()]
 )
-def test_what_ends_a_training_saves_it_first(
+def test_any_end_of_training_saves_it_first(
     tmp_path, tiny_config, make_batches, whole, begun, error
 ):
     with pytest.raises(type(error)) as caught:
@@ -852,7 +852,7 @@ def test_a_checkpoint_has_the_log_of_its_steps_whatever_power_loss_leaves(
     assert found == {None, 0, 1, 2}
 
 
-def test_no_step_asks_the_device_for_its_number(tmp_path, tiny_config, make_batches):
+def test_no_step_reads_its_number_from_the_device(tmp_path, tiny_config, make_batches):
     """The answer would come when a GPU is done with all that it was told."""
 
     class AtWork(Trainer):
@@ -917,7 +917,7 @@ def test_weights_that_a_failed_step_may_have_changed_are_not_saved(
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 
 
-def test_a_save_that_fails_is_told_beside_what_ended_the_run(
+def test_a_failed_save_is_logged_beside_the_error_that_ended_training(
     tmp_path, tiny_config, make_batches, log
 ):
     trainer = make_trainer(tiny_config)

@@ -76,7 +76,9 @@ def test_released_models_are_not_refused(config):
         (LARGE, 32, 384, 24, 99),
     ],
 )
-def test_needs_are_of_the_size_that_the_original_tells(config, num_sequences, length, low, high):
+def test_estimates_agree_with_the_largest_batches_of_the_original(
+    config, num_sequences, length, low, high
+):
     needs = estimate_memory(config, num_sequences=num_sequences, length=length)
     assert low * GB < needs.total < high * GB
     assert needs.training == 3 * needs.weights == 12 * count_parameters(config)
@@ -92,7 +94,7 @@ def test_more_of_anything_needs_more():
     assert estimate_memory(BASE, **given, is_training=False).total < total / 4
 
 
-def test_layers_that_are_computed_again_need_less_than_half():
+def test_gradient_checkpointing_needs_less_than_half_the_memory():
     given = {"num_sequences": 8, "length": 512}
     kept = estimate_memory(BASE, **given)
     again = estimate_memory(BASE, **given, gradient_checkpointing=True)
@@ -167,7 +169,7 @@ def test_the_smallest_gpu_must_hold_a_batch(tmp_path, tiny_config, log, monkeypa
         ({}, 10**6, 6, 3),
     ],
 )
-def test_disk_is_for_what_is_saved_at_once(changes, num_steps, resumable, others):
+def test_disk_space_is_that_of_simultaneous_checkpoints(changes, num_steps, resumable, others):
     weights = 4 * count_parameters(BASE)
     output = Output(output_dir="", **changes)
     assert checkpoint_bytes(output, BASE, num_steps, others) == weights * (3 * resumable + others)

@@ -81,7 +81,7 @@ def test_a_speed_is_the_last_one_of_which_a_step_takes_a_tenth_of_the_usual_time
     assert log.messages[-1].endswith(f"  {speed} examples/s")
 
 
-def test_a_slow_training_tells_every_ten_seconds(tmp_path, monkeypatch, log):
+def test_a_slow_run_logs_every_ten_seconds(tmp_path, monkeypatch, log):
     """A step takes 4 seconds; the first one's time, 60 seconds, counts for nothing."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)

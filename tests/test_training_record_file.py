@@ -99,7 +99,7 @@ def test_with_an_index_every_flipped_bit_is_found_where_its_record_is_read(path,
         assert "\n" not in str(caught.value)
 
 
-def test_an_index_of_another_file_of_that_size_is_told_where_it_is_wrong(tmp_path):
+def test_an_index_of_another_file_is_named_with_the_record(tmp_path):
     path = write_indexed(tmp_path / "x")
     others = [*RECORDS]
     others[3:5] = others[4:2:-1]
@@ -121,7 +121,7 @@ def open_and_leave_index(path):
 
 
 @pytest.mark.parametrize("place", ["{}/x", "ram://test_training_record_file{}/x"])
-def test_an_index_is_left_for_the_next_start_where_it_is_asked_for(tmp_path, place):
+def test_an_index_is_written_for_the_next_start_on_request(tmp_path, place):
     path = place.format(tmp_path)
     tf.io.gfile.makedirs(os.path.dirname(path))
     write_records(path, RECORDS)
@@ -188,7 +188,7 @@ def test_records_are_found_and_damage_is_counted_to_the_record_however_much_is_r
 
 
 @pytest.mark.parametrize("num_left", range(len(RECORDS)))
-def test_a_file_cut_where_a_record_ends_is_told_by_its_index(tmp_path, num_left):
+def test_a_file_truncated_after_a_record_is_found_by_its_index(tmp_path, num_left):
     path = write_indexed(tmp_path / "x")
     os.truncate(path, sum(SIZES[:num_left]))
     message = f"must hold all 20 records that were written. It has the first {num_left} and is cut"
@@ -230,7 +230,7 @@ def test_the_index_of_another_file_does_no_harm(tmp_path, log, others):
 @pytest.mark.parametrize(
     "damage", [lambda _: b"", lambda c: c[:-1], lambda c: c[:9] + b"x" + c[10:]]
 )
-def test_a_damaged_index_is_told_and_not_used(tmp_path, log, damage):
+def test_a_damaged_index_is_logged_and_not_used(tmp_path, log, damage):
     path = write_indexed(tmp_path / "x")
     content = _content(index_path(path))
     with open(index_path(path), "wb") as file:
@@ -239,7 +239,7 @@ def test_a_damaged_index_is_told_and_not_used(tmp_path, log, damage):
     assert any(f"{index_path(path)} is not used" in message for message in log.messages)
 
 
-def test_what_cannot_be_opened_is_named(tmp_path):
+def test_unreadable_files_are_named(tmp_path):
     for path, reason in (
         (tmp_path, "Is a directory"),
         (tmp_path / "missing", "No such file or directory"),

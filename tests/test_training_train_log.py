@@ -61,7 +61,7 @@ def test_of_a_training_of_unknown_length_every_other_step_is_left_out_again(
     assert cut.read_bytes() == whole.read_bytes()
 
 
-def test_what_overflowed_is_null_so_that_any_reader_takes_it(tmp_path):
+def test_overflowed_values_are_null(tmp_path):
     log = TrainLog(str(tmp_path), first_step=0, num_train_steps=1)
     log.add(1, {"loss": 1.0, "gradient_norm": float("inf")})
     log.write()
@@ -69,7 +69,7 @@ def test_what_overflowed_is_null_so_that_any_reader_takes_it(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["[]", '{"loss": 1}', '{"step": true}', '{"st', "\x00"])
-def test_a_damaged_file_is_told_and_begins_anew(tmp_path, log, line):
+def test_a_damaged_log_is_warned_of_and_starts_over(tmp_path, log, line):
     train(tmp_path, 0, 3, 5)
     path = tmp_path / "train_log.jsonl"
     path.write_text(path.read_text() + line + "\n")

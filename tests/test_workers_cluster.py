@@ -45,14 +45,14 @@ def test_workers_and_the_number_of_this_one_are_found(environment):
 
 
 @pytest.mark.parametrize("environment", [{}, {"TF_CONFIG": ""}, {"TF_CONFIG": "{}"}])
-def test_who_is_told_of_nobody_is_warned_and_trains_alone(environment, log):
+def test_worker_without_a_cluster_is_warned_and_trains_alone(environment, log):
     assert find_cluster(environment) is None
     [message] = log.messages
     sources = "TF_CONFIG, BERT_WORKERS, SLURM_STEP_NODELIST"
     assert f"none of {sources} names other workers: THIS PROCESS" in message
 
 
-def test_who_is_told_of_itself_alone_is_warned(log):
+def test_worker_of_a_cluster_of_one_is_warned(log):
     assert find_cluster({"BERT_WORKERS": "host1:2222", "BERT_WORKER": "0"}).index == 0
     [message] = log.messages
     assert "BERT_WORKERS names a single worker: THIS PROCESS TRAINS ALONE" in message
@@ -64,7 +64,7 @@ def test_chief_is_the_first():
     assert Cluster(WORKERS, 0).name(0) == "worker 0 (the chief) at host1:2222"
 
 
-def test_tasks_of_slurm_are_counted_through_from_node_to_node():
+def test_tasks_of_slurm_are_numbered_across_nodes():
     first = slurm_port(4711)
     found = find_cluster(slurm())
     nodes = ("gpu08", "gpu09", "gpu09", "gpu10")
@@ -77,7 +77,7 @@ def test_tasks_of_slurm_are_counted_through_from_node_to_node():
     assert even.workers == (f"a:{first}", f"a:{first + 1}", f"b:{first}", f"b:{first + 1}")
 
 
-def test_jobs_of_slurm_that_follow_one_another_share_no_port():
+def test_consecutive_jobs_of_slurm_share_no_port():
     taken = [{slurm_port(job) + local for local in range(64)} for job in range(100000, 100050)]
     assert len(set.union(*taken)) == 50 * 64
     assert min(min(each) for each in taken) >= 10000
@@ -144,7 +144,7 @@ def test_workers_of_a_machine_have_loopback_addresses():
         assert not Cluster(("localhost:1", other), 0).is_local
 
 
-def test_what_tensorflow_reads_is_found_again():
+def test_tf_config_is_read_as_it_is_written():
     cluster = Cluster(WORKERS, 2)
     assert find_cluster({"TF_CONFIG": cluster.tf_config()}) == cluster
 
@@ -179,6 +179,6 @@ def test_what_tensorflow_reads_is_found_again():
         (slurm(SLURM_DISTRIBUTION="cyclic"), "in blocks.*Received 'cyclic'"),
     ],
 )
-def test_environment_that_tells_of_no_cluster_is_refused(environment, wrong):
+def test_malformed_environments_are_refused(environment, wrong):
     with pytest.raises(ValueError, match=wrong):
         find_cluster(environment)

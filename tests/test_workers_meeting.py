@@ -66,7 +66,7 @@ def meet(workers, do, count=3, seconds=20.0, tokens=("",) * 3):
     return at_once([lambda i=index: come(i) for index in range(count)])
 
 
-def test_each_gets_what_all_give(workers):
+def test_all_workers_gather_the_contents_of_all(workers):
     large = os.urandom(3_000_000)
 
     def share(each):
@@ -83,11 +83,11 @@ def test_one_worker_is_alone():
     assert alone == ([b"x"], None)
 
 
-def test_workers_that_have_the_same_agree(workers):
+def test_workers_with_the_same_values_pass_the_check(workers):
     assert meet(workers, lambda each: each.check_same({"a": 1, "b": ["c"]})) == [None] * 3
 
 
-def test_files_count_by_what_is_in_them(workers):
+def test_files_are_compared_by_content(workers):
     def agree(digest):
         def agree(each):
             index = each.cluster.index
@@ -302,7 +302,7 @@ def test_worker_that_has_greeted_may_be_silent_for_longer_than_a_greeting_takes(
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_whoever_asks_after_a_loss_is_told_of_it_each_time(workers, victim):
+def test_each_call_after_a_loss_raises_it(workers, victim):
     def come(index):
         found = []
         with contextlib.closing(Meeting(Cluster(workers[:2], index), 20.0)) as met:
@@ -335,7 +335,7 @@ def test_workers_of_one_machine_meet_where_no_other_can_reach_them(workers, loca
     assert found == ("closed" if local else "open")
 
 
-def test_what_listens_at_all_interfaces_is_hidden_from_other_machines():
+def test_a_listening_socket_is_restricted_to_the_loopback_device():
     """As `ss` shows it, and as connections from this machine go on to work."""
     with socket.create_server(("", 0)) as server, socket.create_server(("", 0)) as other:
         assert link.hide_from_other_machines(server.getsockname()[1])
@@ -436,7 +436,7 @@ def test_worker_that_lives_but_does_not_get_on_is_named_on_all(workers, late):
     assert all(f"{who} has not got beyond step 5 in" in str(each) for each in found)
 
 
-def test_what_one_fails_of_is_told_to_the_others(workers):
+def test_the_error_of_one_worker_is_reported_by_the_others(workers):
     def work(each):
         with each.together(SymptomError):
             if each.cluster.index == 1:
@@ -507,7 +507,7 @@ def test_a_message_that_drips_has_an_end():
     assert str(found) == "its message takes too long"
 
 
-def test_symptom_without_a_loss_stays_what_it_is(workers, monkeypatch):
+def test_symptom_without_a_loss_is_raised_unchanged(workers, monkeypatch):
     monkeypatch.setattr(meeting, "_SECONDS_TO_NAME", 0.3)
 
     def work(each):

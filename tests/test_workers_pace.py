@@ -23,7 +23,7 @@ def told(pace, clock, *places):
         pace.record(index, Place(*divmod(place, 3)))
 
 
-def test_who_is_behind_has_so_long_from_when_another_waits(clock):
+def test_the_limit_runs_from_when_another_worker_waits(clock):
     pace = Pace(10.0, clock)
     told(pace, clock, (0, 0, 10), (0, 1, 10), (90, 1, 11), (91, 1, 12), (92, 0, 11))
     clock.now = 102.0
@@ -33,7 +33,7 @@ def test_who_is_behind_has_so_long_from_when_another_waits(clock):
     assert pace.find_late() == Late([0], 3, 10.5)
 
 
-def test_who_gets_on_is_not_late_however_far_behind(clock):
+def test_a_worker_that_advances_is_not_late(clock):
     pace = Pace(10.0, clock)
     told(pace, clock, (0, 0, 12), (0, 1, 5), (9, 1, 6), (18, 1, 7))
     clock.now = 27.0
@@ -42,7 +42,7 @@ def test_who_gets_on_is_not_late_however_far_behind(clock):
     assert pace.find_late() == Late([1], 2, 11.0)
 
 
-def test_hearing_the_same_again_is_no_getting_on(clock):
+def test_repeated_places_are_no_advance(clock):
     pace = Pace(10.0, clock)
     told(pace, clock, (0, 0, 4), (0, 1, 3), (5, 1, 3), (10, 1, 3))
     clock.now = 11.0
@@ -59,7 +59,7 @@ def test_all_at_one_place_are_late_within_a_step_alone(clock, mark, is_late):
     assert pace.find_late() == (Late([0, 1], 3, 11.0) if is_late else None)
 
 
-def test_nobody_waits_for_one_who_takes_no_steps_or_is_alone(clock):
+def test_nobody_is_late_while_a_worker_is_alone_or_takes_no_steps(clock):
     pace = Pace(10.0, clock)
     told(pace, clock, (0, 0, 4))
     clock.now = 99.0
@@ -69,7 +69,7 @@ def test_nobody_waits_for_one_who_takes_no_steps_or_is_alone(clock):
     assert pace.find_late() is None
 
 
-def test_marks_follow_one_another():
+def test_places_are_ordered_within_and_across_steps():
     pace = Pace()
     marks = []
     for step in (1, 2):
@@ -81,7 +81,7 @@ def test_marks_follow_one_another():
     assert pace.place == NOWHERE
 
 
-def test_an_evaluation_takes_as_long_as_it_likes_if_all_get_on(clock):
+def test_an_evaluation_has_no_limit_while_all_advance(clock):
     pace = Pace(10.0, clock)
     for passed in (0, 1, 3, 5, 6):
         for index in range(2):
@@ -96,7 +96,7 @@ def test_an_evaluation_takes_as_long_as_it_likes_if_all_get_on(clock):
 @pytest.mark.parametrize(
     ("chief", "other", "late"), [(5, 3, [1]), (1, 0, [1]), (3, 6, [0]), (3, 3, [0, 1])]
 )
-def test_who_keeps_an_evaluation_up_is_late(clock, chief, other, late):
+def test_a_worker_that_delays_an_evaluation_is_late(clock, chief, other, late):
     pace = Pace(10.0, clock)
     pace.record(0, Place(7, RESTS, chief))
     pace.record(1, Place(7, RESTS, other))
@@ -104,7 +104,7 @@ def test_who_keeps_an_evaluation_up_is_late(clock, chief, other, late):
     assert pace.find_late() == Late(late, 7, 11.0, is_evaluating=True)
 
 
-def test_batches_of_an_evaluation_have_marks_within_their_step():
+def test_batches_of_an_evaluation_have_places_within_their_step():
     pace = Pace()
     pace.at(3, RESTS)
     marks = [pace.place]
@@ -131,7 +131,7 @@ def test_an_evaluation_alone_has_a_place_as_long_as_it_lasts():
     assert pace.place == NOWHERE
 
 
-def test_late_ones_are_named():
+def test_messages_name_late_workers():
     names = ["The chief at a:1", "Worker 1 at b:1", "Worker 2 at c:1"]
     one = Late([1], 7, 20.4).describe(names)
     assert one.startswith("Worker 1 at b:1 has not got beyond step 7 in 20 s, where the others")

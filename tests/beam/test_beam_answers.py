@@ -41,7 +41,7 @@ def test_answers_are_those_of_a_single_process(world, monkeypatch, name, ending,
     ]
 
 
-def test_what_has_no_answer_is_told_as_by_a_single_process(world, tmp_path):  # noqa: F811
+def test_inputs_without_answer_are_named_as_by_a_single_process(world, tmp_path):  # noqa: F811
     made = world("pairs")
     lines = (made.folder / "in.jsonl").read_text().splitlines()
     lines[40] = json.dumps({"text_a": 7, "text_b": "a"})
@@ -55,7 +55,7 @@ def test_what_has_no_answer_is_told_as_by_a_single_process(world, tmp_path):  # 
     assert made.run(tmp_path / "beam.jsonl", **asked, **DIRECT) == whole
 
 
-def test_what_an_earlier_run_has_left_is_not_asked_again(world, monkeypatch):  # noqa: F811
+def test_finished_answers_of_an_earlier_run_are_not_computed_again(world, monkeypatch):  # noqa: F811
     made = world("pairs")
     whole = made.run("whole.jsonl", overwrite=True)
     write = AnswerWork.write
@@ -75,7 +75,7 @@ def test_what_an_earlier_run_has_left_is_not_asked_again(world, monkeypatch):  #
     assert asked == [1, 33, 33, 65]
 
 
-def test_answers_of_a_large_input_are_not_kept_when_it_is_mended(world, monkeypatch, tmp_path):  # noqa: F811
+def test_answers_of_an_earlier_input_are_not_used(world, monkeypatch, tmp_path):  # noqa: F811
     monkeypatch.setattr(fingerprints, "_WHOLE_BYTES", 0)
     monkeypatch.setattr(fingerprints, "_BLOCK_BYTES", 1)
     made = world("pairs")
@@ -90,7 +90,7 @@ def test_answers_of_a_large_input_are_not_kept_when_it_is_mended(world, monkeypa
     assert mended == made.run(tmp_path / "whole.jsonl", **asked)
 
 
-def test_what_a_single_process_has_kept_is_left_to_it(world, monkeypatch, tmp_path):  # noqa: F811
+def test_files_of_a_single_process_stay(world, monkeypatch, tmp_path):  # noqa: F811
     made = world("pairs")
     lines = (made.folder / "in.jsonl").read_text().splitlines()
     lines[40] = json.dumps({"text_a": 7, "text_b": "a"})
@@ -119,7 +119,7 @@ def test_what_a_single_process_has_kept_is_left_to_it(world, monkeypatch, tmp_pa
         ({"input_file": "-"}, "must be files with `runner`"),
     ],
 )
-def test_what_does_not_go_with_a_runner_is_told(world, given, message):  # noqa: F811
+def test_options_that_exclude_a_runner_are_refused(world, given, message):  # noqa: F811
     made = world("pairs")
     asked = {**made.given, "output_file": str(made.folder / "out"), **DIRECT, **given}
     with pytest.raises(ValueError, match=message):

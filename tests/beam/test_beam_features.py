@@ -62,7 +62,9 @@ def test_processes_make_the_same_together(settings, tmp_path):
     assert run(settings(output_file=str(tmp_path / "beam.npy"), **asked)) == whole
 
 
-def test_what_an_earlier_run_has_left_is_not_made_again(settings, monkeypatch, tmp_path):
+def test_finished_features_of_an_earlier_run_are_not_computed_again(
+    settings, monkeypatch, tmp_path
+):
     monkeypatch.setattr(text_vectors, "CHUNK_VALUES", 400)
     monkeypatch.setattr(text_vectors, "CHUNK_LINES", 3)
     whole = run(settings(output_file=str(tmp_path / "whole.jsonl")))
@@ -92,7 +94,7 @@ def test_what_an_earlier_run_has_left_is_not_made_again(settings, monkeypatch, t
     assert leftovers(tmp_path) != [folder]
 
 
-def test_another_run_at_the_same_output_is_told(settings, tmp_path, monkeypatch):
+def test_another_run_with_the_same_output_is_refused(settings, tmp_path, monkeypatch):
     def lock(work):
         return durable.open_locked(os.path.join(work, "lock"))
 
@@ -109,6 +111,6 @@ def test_another_run_at_the_same_output_is_told(settings, tmp_path, monkeypatch)
     held[0].close()
 
 
-def test_parts_are_not_asked_of_a_runner(settings):
+def test_parts_exclude_a_runner(settings):
     with pytest.raises(ValueError, match="`runner` divides the work itself"):
         run(settings(shard="1/2", **DIRECT))

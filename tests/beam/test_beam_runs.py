@@ -34,7 +34,7 @@ SERVER = "--job_endpoint=embed --environment_type=LOOPBACK"
 @pytest.mark.parametrize(
     ("runner", "options"), [("DirectRunner", PROCESSES), ("PortableRunner", SERVER)]
 )
-def test_counters_are_told_and_errors_are_a_line(log, runner, options):
+def test_counters_are_logged_and_errors_are_one_line(log, runner, options):
     asked = settings(options, runner)
     assert run_pipeline(asked, pipeline(double)) == {"numbers": 1}
     assert "Counted: 1 numbers." in log.messages
@@ -96,7 +96,7 @@ def test_a_process_that_dies_ends_the_script():
     assert result.stdout == "Cleared.\n"
 
 
-def test_a_cluster_that_is_not_there_is_told():
+def test_a_missing_cluster_is_named():
     nowhere = "--job_endpoint=localhost:1 --job_server_timeout=1"
     with pytest.raises(ValueError, match="Nothing answers where `beam_options` says"):
         run_pipeline(settings(nowhere, "PortableRunner"), pipeline(double))
