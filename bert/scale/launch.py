@@ -134,7 +134,7 @@ def list_gpus(environment: Mapping[str, str], root: str = "/") -> list[str]:
     return [str(number) for number, _ in enumerate(found.iterdir())] if found.is_dir() else []
 
 
-class _Workers:
+class _Attempt:
     """The processes of one attempt.
 
     Args:
@@ -270,7 +270,11 @@ def launch(workers: Workers, started: Launch) -> int:
         stack.callback(lambda: _keep_logs(workers, folder, failed=status != 0))
         logs = [stack.enter_context(open(path, "ab")) for path in paths]
         for number in range(workers.max_restarts + 1):
-            index, status, is_hung = _attempt(command, environments, logs, seconds_to_save)
+            with deferred_stop():
+                attempt = _Attempt(command, environments, logs, seconds_to_save)
+                attempt.wait()
+            index, status = find_cause(attempt.statuses, attempt.hung)
+            is_hung = index in attempt.hung
             if not status:
                 break
             if index and not is_hung:
@@ -314,24 +318,6 @@ def _find_list(output_dir: str | None) -> tuple[int, int] | None:
     except OSError:
         return None
     return local.st_ino, local.st_mtime_ns
-
-
-def _attempt(
-    command: Sequence[str],
-    environments: Sequence[Mapping[str, str]],
-    logs: Sequence[IO[bytes]],
-    seconds_to_save: float,
-) -> tuple[int, int, bool]:
-    """Runs all workers until they have ended.
-
-    Returns:
-      The worker that failed first; its status, 0 where none did; and whether it hung.
-    """
-    with deferred_stop():
-        workers = _Workers(command, environments, logs, seconds_to_save)
-        workers.wait()
-    index, status = find_cause(workers.statuses, workers.hung)
-    return index, status, index in workers.hung
 
 
 def _show_end(index: int, path: str) -> None:
