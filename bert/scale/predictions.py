@@ -166,7 +166,7 @@ class AnswerFile:
 
     @property
     def _chunk_size(self) -> int:
-        """How many inputs are read before those of similar lengths go through the model."""
+        """Inputs of a chunk, which are sorted by length into batches."""
         # A user who types waits for each answer.
         is_typed = self.given.input_file == "-" and sys.stdin.isatty()
         return 1 if is_typed else 16 * self.given.batch_size
@@ -321,12 +321,12 @@ class AnswerFile:
         if self.given.input_file != "-":
             return names_of(self._read().rows), inputs.rows
         # Of standard input, only the first input that can be read is known.
-        begun: list[Input] = []
+        first: list[Input] = []
         for query in inputs.rows:
-            begun.append(query)
+            first.append(query)
             if query.cells:
                 break
-        return names_of(begun), itertools.chain(begun, inputs.rows)
+        return names_of(first), itertools.chain(first, inputs.rows)
 
     def _report(self, num_answers: int, problems: Sequence[str]) -> None:
         for problem in problems[:_PROBLEMS_SHOWN]:

@@ -1,8 +1,7 @@
-"""The connections of a server: how many may be open, and how long the head of a request may take.
+"""The connections of a server: their maximum number, and the time limit for the head of a request.
 
-What keeps a connection open without a request must not keep others out, so the connection that has
-been idle longest makes room for a new one. The head of a request that arrives too slowly is refused
-like a body that does.
+The connection that has been idle longest makes room for a new one, so that idle clients cannot
+block the server. A head that arrives too slowly is refused, like a slow body.
 """
 
 import asyncio

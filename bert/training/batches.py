@@ -352,7 +352,7 @@ class Batches:
         With a strategy, for `strategy.run`: each replica gets its share of `batch_size` records.
 
         Raises:
-          ValueError: where a record is not what `features` asks for.
+          ValueError: where a record does not fit `features`.
         """
 
         def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:

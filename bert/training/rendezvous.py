@@ -159,7 +159,7 @@ class _Reception:
         self.links[index] = link
 
     def _refuse(self, link: Link, *, is_greeting: bool) -> None:
-        """Raises `ValueError`; tells a guest with another token why, and logs its host once."""
+        """Raises `ValueError`; answers a greeting with another token, and logs its host once."""
         if is_greeting and (host := link.peer()) not in self._refused:
             self._refused.add(host)
             logging.warning(

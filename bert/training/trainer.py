@@ -372,10 +372,10 @@ class Trainer:
         return tf.nest.pack_sequence_as(tensors, flat)
 
     def _cast(self, gradients: list[Tensor], dtype: str) -> list[Tensor]:
-        """Returns gradients in another precision, where others need them at all."""
+        """Returns gradients in another precision; unchanged on a single replica."""
         if self.strategy.num_replicas_in_sync == 1:
             return gradients
-        return [tf.cast(each, dtype) for each in gradients]
+        return [tf.cast(gradient, dtype) for gradient in gradients]
 
     def _gradients(self, batch: Batch, weights: Batch) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Returns the gradients of this replica's share of the loss, and its share of each part."""
@@ -385,12 +385,13 @@ class Trainer:
         first = (step * self.strategy.num_replicas_in_sync + replica) * count
         if count == 1:
             return self._micro_gradients(batch, weights, first)
-        cut = {name: tf.split(values, count) for name, values in batch.items()}
-        sums = self._micro_gradients({name: each[0] for name, each in cut.items()}, weights, first)
+        split = {name: tf.split(values, count) for name, values in batch.items()}
+        part = {name: values[0] for name, values in split.items()}
+        sums = self._micro_gradients(part, weights, first)
         for index in range(1, count):
-            # One after the other, or all parts' activations would be alive at once.
+            # Sequentially, since the activations of all parts would need too much memory.
             with tf.control_dependencies(tf.nest.flatten(sums)):
-                part = {name: tf.identity(each[index]) for name, each in cut.items()}
+                part = {name: tf.identity(values[index]) for name, values in split.items()}
             more = self._micro_gradients(part, weights, first + index)
             sums = tf.nest.map_structure(tf.add, sums, more)
         return sums
@@ -408,10 +409,10 @@ class Trainer:
                 if self.loss_scale:
                     loss *= self.loss_scale.scale
             gradients = tape.gradient(loss, variables)
-        return [tf.convert_to_tensor(each) for each in gradients], parts
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], parts
 
     def _apply(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
-        """Applies gradients that are already the same on every replica, times `scale`."""
+        """Applies gradients, which are the same on every replica, times `scale`."""
         variables = self.model.trainable_variables
         if self.loss_scale is None:
             self.optimizer.apply(gradients, variables, scale=scale)

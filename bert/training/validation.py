@@ -15,7 +15,7 @@ def check_length(max_seq_length: int, config: BertConfig) -> None:
 
 
 def check_precision(precision: str, num_replicas: int) -> None:
-    """Checks that so many devices can compute in a precision."""
+    """Checks that a number of devices can compute in a precision."""
     if precision == "mixed_float16" and num_replicas > 1:
         raise MessageError(
             "%s needs %s: skipping a step that overflows cannot be decided on several. "
