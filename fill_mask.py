@@ -48,7 +48,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     path, folder = prepare(settings, texts)
     from bert.models.pretrained import total_score
     from bert.training.devices import log_gpus
-    from bert.training.lengths import cut_by_size
+    from bert.training.lengths import split_by_size
 
     try_outputs([settings.output_file], "output_file")
     log_gpus()
@@ -58,7 +58,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     with open_output(settings.output_file) as output:
         read = (model.read(text, place) for place, text in read_texts(path, texts))
         limit = 1 if waits(path, texts) else 64 * settings.batch_size
-        for chunk in cut_by_size(read, lambda text: len(text.tokens), limit):
+        for chunk in split_by_size(read, lambda text: len(text.tokens), limit):
             answers = query.answer(chunk)
             output.write("".join(f"{line}\n" for line in map(query.show, chunk, answers)).encode())
             output.flush()

@@ -17,8 +17,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from absl import logging
-
+from bert.log import logger
 from bert.training.cluster import Cluster
 from bert.training.link import BEAT, HELLO, LOSS, PROOF_BYTES, REFUSED, TOKEN, Link, prove
 
@@ -162,7 +161,7 @@ class _Reception:
         """Raises `ValueError`; answers a greeting with another token, and logs its host once."""
         if is_greeting and (host := link.peer()) not in self._refused:
             self._refused.add(host)
-            logging.warning(
+            logger.warning(
                 "A process at %s has another %s than the chief, or none. It is refused, and the "
                 "workers are still awaited.",
                 host,
