@@ -193,7 +193,7 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
     (tmp_path / "text.txt").write_text(text, encoding="latin-1")
     extract_features.run(settings())
     warnings = "\n".join(each.message for each in log.records if each.levelname == "WARNING")
-    assert "1 lines were cut" in warnings
+    assert "1 lines were truncated" in warnings
     assert "2 lines have no token" in warnings
     assert warnings.count(f"2 lines are not UTF-8, the first of them in {tmp_path}/text.txt") == 1
     assert "% of the tokens are [UNK]" in warnings

@@ -191,7 +191,7 @@ def test_records_are_found_and_damage_is_counted_to_the_record_however_much_is_r
 def test_a_file_truncated_after_a_record_is_found_by_its_index(tmp_path, num_left):
     path = write_indexed(tmp_path / "x")
     os.truncate(path, sum(SIZES[:num_left]))
-    message = f"must hold all 20 records that were written. It has the first {num_left} and is cut"
+    message = f"must hold all 20 records that were written. It has the first {num_left} and is "
     with pytest.raises(ValueError, match=message) as caught:
         RecordFile(path)
     assert path in str(caught.value) and index_path(path) in str(caught.value)
@@ -214,7 +214,7 @@ def test_an_index_on_another_file_system_is_read():
     assert read_all(path) == RECORDS
     tf.io.gfile.remove(path)
     write_records(path, RECORDS[:7])
-    with pytest.raises(ValueError, match="It has the first 7 and is cut"):
+    with pytest.raises(ValueError, match="It has the first 7 and is truncated"):
         RecordFile(path)
 
 

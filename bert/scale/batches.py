@@ -38,7 +38,10 @@ _WITHOUT_DIFFERENCE = frozenset(
     ]
 )
 # These options come first in the keys of unfinished files, which depend on their order.
-_FIRST = ("shard", "version_2_with_negative", "null_score_diff_threshold", "precision")
+_FIRST = (
+    *("shard", "version_2_with_negative", "null_score_diff_threshold", "precision"),
+    *("do_lower_case", "architecture", "task_name", "labels"),
+)
 # The lock file in the folder of the files.
 _LOCK = "lock"
 
