@@ -41,7 +41,7 @@ from bert.training import trainer as trainer_module
 from bert.training.objective import Objective
 from bert.training.observers import train_and_save
 from bert.training.options import Compute
-from bert.training.pace import NOWHERE, READS, RESTS, TAKES, Pace
+from bert.training.pace import NOWHERE, READS, RESTS, TAKES, Place
 from bert.training.progress import ProgressLog
 from bert.training.train_log import TrainLog
 from bert.training.trainer import LossScale, NonFiniteLossError, Trainer, initialize
@@ -443,12 +443,8 @@ def test_workers_report_their_places(tmp_path, tiny_config, make_batches, monkey
     )
     observers = [lambda step, results: seen.append(pace.place)]
     train(trainer, batches, tmp_path, 2, observers=observers)
-    expected, marks = Pace(), []
-    for number in (1, 2):
-        for part in (READS, TAKES, RESTS):
-            expected.at(number, part)
-            marks.append(expected.mark)
-    assert seen == marks
+    parts = (READS, TAKES, RESTS)
+    assert seen == [Place(number, part) for number in (1, 2) for part in parts]
     assert pace.place == NOWHERE
 
 

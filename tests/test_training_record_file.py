@@ -167,7 +167,7 @@ def test_an_index_with_a_description_stays_for_the_file_that_it_was_written_for(
     write_records(path, RECORDS[5:])
     assert open_and_leave_index(path).read(0, 15) == RECORDS[5:]
     assert _content(index_path(path)) == kept
-    assert any(f"{index_path(path)} stays, for it says" in message for message in log.messages)
+    assert any(f"{index_path(path)} stays, for it describes" in message for message in log.messages)
     with open(path, "wb") as file:
         file.write(content)
     assert read_description(path) == {"seed": 5}
