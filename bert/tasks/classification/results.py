@@ -1,14 +1,14 @@
 """Scores and predictions of tasks that label texts (GLUE's metrics, and more).
 
-Scores are computed in double precision. What would be divided by nothing, such as the precision of
+Scores are computed in double precision. A score that would divide by zero, such as the precision of
 a label that is never predicted, is 0; so are correlations where one side is constant. scikit-learn
-and SciPy would warn of that each time.
+and SciPy would warn each time.
 """
 
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,17 @@ from bert.files.row_writer import write_tsv
 from bert.files.visible import visible
 from bert.tasks.classification.examples import InputExample, Label, Task
 
+# The key of the decision in an answer, by the type of the task.
+KEYS = {"classification": "label", "multi_label": "labels", "regression": "score"}
+
 
 def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
     """Returns the loss and all scores of a task, fit for JSON.
 
-    They are `loss`, those in `METRICS`, and what `score_choice` and the like have for each label.
-
     Args:
-      task: What gives labels their names.
+      task: The task, with the names of the labels.
       logits: float [B, C].
-      label_ids: As `make_features` gives them.
+      label_ids: The labels, as `make_features` returns them.
     """
     logits, label_ids = _check_logits(task, logits), np.asarray(label_ids)
     width = task.num_outputs if task.task_type == "multi_label" else 1
@@ -64,14 +65,14 @@ def _check_logits(task: Task, logits: np.ndarray) -> np.ndarray:
 def baseline(task: Task, label_ids: np.ndarray) -> float:
     """Returns the best that the task's metric gives for the same answer to every example.
 
-    A run that does not reach more has failed to train. The answers tried are the frequent labels,
-    or for multi-label the most frequent one, two, ... together; and for regression the mean.
+    A run that does not exceed it has failed to train. The answers tried are the frequent labels;
+    for multi-label the most frequent one, two, ... together; for regression the mean.
     """
     return _score_constant(task, label_ids)[task.metric]
 
 
 def _score_constant(task: Task, label_ids: np.ndarray) -> dict[str, Any]:
-    """Returns the scores of that answer."""
+    """Returns the scores of the best constant answer."""
     label_ids = np.asarray(label_ids)
     count = len(label_ids)
     if task.task_type == "regression":
@@ -84,15 +85,15 @@ def _score_constant(task: Task, label_ids: np.ndarray) -> dict[str, Any]:
         frequent = np.argsort(-counts, kind="stable")[:8]
         answers = [np.eye(task.num_outputs)[label] for label in frequent]
     scores = [score(task, np.tile(answer, (count, 1)), label_ids) for answer in answers]
-    return max(scores, key=lambda each: each[task.metric])
+    return max(scores, key=lambda values: values[task.metric])
 
 
 def describe_baseline(task: Task, scores: Mapping[str, Any]) -> str:
-    """Returns a sentence on what guessing would reach, with its accuracy beside another metric.
+    """Returns a sentence about the baseline, with its accuracy beside another metric.
 
     Args:
-      task: Whose labels they are.
-      scores: Those of a model, with `baseline`.
+      task: The task.
+      scores: The scores of a model, with `baseline`.
     """
     reached = f"{task.metric} {scores['baseline']:.4f}"
     if task.task_type == "regression":
@@ -107,18 +108,13 @@ def describe_baseline(task: Task, scores: Mapping[str, Any]) -> str:
 
 
 def balanced_weights(task: Task, label_ids: np.ndarray) -> list[float]:
-    """Returns how much an example of each label counts so that all labels count alike.
+    """Returns the weight of an example of each label with which all labels count alike.
 
     The mean over examples is 1 (scikit-learn's "balanced"); a label without examples has 0.
     """
     counts = np.bincount(np.asarray(label_ids).reshape(-1), minlength=task.num_outputs)
     present = np.maximum(counts, 1) * np.count_nonzero(counts)
     return np.where(counts > 0, counts.sum() / present, 0.0).tolist()
-
-
-def format_report(task: Task, scores: Mapping[str, Any]) -> str:
-    """Returns the scores as a table of several lines."""
-    return format_scores(task.labels, scores)
 
 
 def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
@@ -132,36 +128,28 @@ def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
 
 
 def decode(task: Task, logits: np.ndarray) -> list[dict[str, Any]]:
-    """Returns what the model says of each example, fit for JSON.
+    """Returns the answer for each example, fit for JSON.
 
     Returns:
       `label` and `probabilities` by label; for multi-label `labels`, those with a probability above
       a half, and `probabilities`; for regression `score`.
     """
-    rows = probabilities(task, logits).tolist()
+    decisions = _decide(task, logits)
     if task.task_type == "regression":
-        return [{"score": row[0]} for row in rows]
-    named = [{"probabilities": dict(zip(task.labels, row, strict=True))} for row in rows]
+        return [{"score": float(decision)} for decision in decisions]
+    return [
+        {KEYS[task.task_type]: decision, "probabilities": dict(zip(task.labels, row, strict=True))}
+        for decision, row in zip(decisions, probabilities(task, logits).tolist(), strict=True)
+    ]
+
+
+def _decide(task: Task, logits: np.ndarray) -> list[Any]:
+    """Returns a label for each example; for multi-label a list of them, for regression a number."""
+    if task.task_type == "regression":
+        return list(probabilities(task, logits)[:, 0])
     if task.task_type == "multi_label":
-        chosen = np.asarray(logits) > 0
-        return [
-            {"labels": list(itertools.compress(task.labels, row)), **rest}
-            for row, rest in zip(chosen, named, strict=True)
-        ]
-    best = np.asarray(logits).argmax(axis=1)
-    return [{"label": task.labels[i], **rest} for i, rest in zip(best, named, strict=True)]
-
-
-def _chosen(task: Task, logits: np.ndarray) -> Iterator[str]:
-    """Yields what the model decides of each example, as text, without all probabilities."""
-    if task.task_type == "regression":
-        yield from map(str, probabilities(task, logits)[:, 0])
-    elif task.task_type == "multi_label":
-        for row in np.asarray(logits) > 0:
-            yield _join(list(itertools.compress(task.labels, row)))
-    else:
-        for place in np.asarray(logits).argmax(axis=1):
-            yield task.labels[place]
+        return [list(itertools.compress(task.labels, row)) for row in np.asarray(logits) > 0]
+    return [task.labels[number] for number in np.asarray(logits).argmax(axis=1)]
 
 
 def write_test_results(path: str, task: Task, logits: np.ndarray) -> None:
@@ -174,43 +162,27 @@ def write_predictions(
 ) -> None:
     """Writes a table with a header: id, texts, prediction, a probability for each label, and gold.
 
-    The last where examples have labels. Several labels are joined with commas. Tabs and line breaks
-    within texts become spaces.
+    The gold column is there where examples have labels. Several labels are joined with commas. Tabs
+    and line breaks within texts become spaces.
     """
-    _check_count(examples, logits)
     has_gold = any(example.label is not None for example in examples)
-    kind = {"classification": "label", "multi_label": "labels", "regression": "score"}
-    key = kind[task.task_type]
-    header = ["id", "text_a", *["text_b"] * task.is_pair, f"predicted_{key}"]
+    header = ["id", "text_a", *["text_b"] * task.is_pair, f"predicted_{KEYS[task.task_type]}"]
     header += [f"probability_{label}" for label in task.labels] + ["gold"] * has_gold
-    is_regression = task.task_type == "regression"
-    rows = zip(examples, _chosen(task, logits), probabilities(task, logits), strict=True)
-    write_tsv(
-        path,
-        itertools.chain(
-            [header],
-            (
-                [
-                    example.guid,
-                    example.text_a,
-                    *[example.text_b or ""] * task.is_pair,
-                    chosen,
-                    *([] if is_regression else map(str, row)),
-                    *[_join(example.label)] * has_gold,
-                ]
-                for example, chosen, row in rows
-            ),
-        ),
+    answers = zip(examples, _decide(task, logits), probabilities(task, logits), strict=True)
+    rows = (
+        [
+            *(example.guid, example.text_a, *[example.text_b or ""] * task.is_pair),
+            *(_join(decision), *map(str, row[: len(task.labels)])),
+            *[_join(example.label)] * has_gold,
+        ]
+        for example, decision, row in answers
     )
+    write_tsv(path, itertools.chain([header], rows))
 
 
-def write_submission(
-    path: str, task: Task, examples: Sequence[InputExample], logits: np.ndarray
-) -> None:
+def write_submission(path: str, task: Task, logits: np.ndarray) -> None:
     """Writes the file that gluebenchmark.com takes: index and prediction, with a header."""
-    _check_count(examples, logits)
-    key = "score" if task.task_type == "regression" else "label"
-    predictions = [decoded[key] for decoded in decode(task, logits)]
+    predictions = _decide(task, logits)
     if task.task_type == "regression":
         # The only such task of GLUE, STS-B, has scores from 0 to 5.
         predictions = [f"{min(max(value, 0.0), 5.0):.3f}" for value in predictions]
@@ -218,23 +190,13 @@ def write_submission(
     write_tsv(path, itertools.chain([["index", "prediction"]], rows))
 
 
-def _check_count(examples: Sequence[InputExample], logits: np.ndarray) -> None:
-    if len(examples) != len(logits):
-        raise ValueError(
-            f"`logits` must have a row for each of {len(examples)} examples. "
-            f"Received {len(logits)}."
-        )
-
-
 def _join(label: Label | Sequence[str] | None) -> str:
     if label is None:
         return ""
-    return str(label) if isinstance(label, str | float) else ",".join(label)
+    return ",".join(label) if isinstance(label, tuple | list) else str(label)
 
 
 _PER_CLASS = ("precision", "recall", "f1", "support")
-
-
 # Labels up to which a confusion matrix is readable in a log.
 _MATRIX_LABELS = 12
 
@@ -242,16 +204,16 @@ _MATRIX_LABELS = 12
 def score_choice(
     labels: Sequence[str], logits: np.ndarray, label_ids: np.ndarray
 ) -> dict[str, Any]:
-    """Returns the scores where one of several labels is right.
+    """Returns the scores of a task with one right label per example.
 
     Args:
-      labels: Their names.
+      labels: The names of the labels.
       logits: float64 [B, C].
       label_ids: int32 [B].
 
     Returns:
-      `loss`, the mean cross entropy; `accuracy`; `matthews`; `f1`, of two labels that of "1", or of
-      the second if none is called so, of more the mean over those that occur; `per_class`; and
+      `loss`, the mean cross entropy; `accuracy`; `matthews`; `f1`, for two labels that of "1" or
+      else of the second, for more the mean over those that occur; `per_class`; and
       `confusion_matrix`, with true labels as rows and predicted ones as columns.
     """
     from sklearn import metrics  # noqa: PLC0415
@@ -287,16 +249,16 @@ def score_choice(
 def score_multi_label(
     labels: Sequence[str], logits: np.ndarray, label_ids: np.ndarray
 ) -> dict[str, Any]:
-    """Returns the scores where any number of labels is right.
+    """Returns the scores of a task with any number of right labels per example.
 
     Args:
-      labels: Their names.
+      labels: The names of the labels.
       logits: float64 [B, C].
       label_ids: [B, C], 1 for the right ones and 0 for the others.
 
     Returns:
       `loss`, the mean over examples and labels of the sigmoid cross entropy; `accuracy`, the part
-      of the examples with no label wrong; `micro_f1`, of all decisions; `macro_f1`, the mean over
+      of the examples without a wrong label; `micro_f1`, of all decisions; `macro_f1`, the mean over
       labels; `per_class`; and `confusion_matrices`, by label, with rows and columns for absent and
       present.
     """
@@ -324,12 +286,11 @@ def score_multi_label(
 
 
 def score_regression(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
-    """Returns the scores of numbers [B].
+    """Returns the scores of predicted numbers, float64 [B].
 
     Returns:
-      `loss`, which is `mse`; `pearson`; `spearman`; `mae`; `r2`; `baseline_scores`, what always
-      answering the mean gives of those that depend on the size of the numbers; and
-      `standard_deviations`.
+      `loss` and `mse`, the same number; `pearson`; `spearman`; `mae`; `r2`; `baseline_scores`, the
+      errors of always answering the mean; and `standard_deviations`.
     """
     from scipy import stats  # noqa: PLC0415
 
@@ -349,7 +310,7 @@ def score_regression(predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
 
 
 def _errors(predicted: np.ndarray, true: np.ndarray) -> dict[str, float]:
-    """Returns the mean squared and absolute errors, and what part of the variance is explained."""
+    """Returns the mean squared and absolute errors, and the explained part of the variance."""
     errors = predicted - true
     mse, variance = float(np.square(errors).mean()), float(true.var())
     r2 = 1 - mse / variance if variance else 0.0
@@ -360,7 +321,7 @@ def format_scores(labels: Sequence[str], scores: Mapping[str, Any]) -> str:
     """Returns scores as a table of several lines."""
     labels = [visible(label) for label in labels]
     numbers = {name: value for name, value in scores.items() if isinstance(value, float)}
-    # Told by a sentence of its own, for it is of one of the scores.
+    # `describe_baseline` names it with its metric.
     numbers.pop("baseline", None)
     lines = [f"{name:<10} {numbers[name]:.4f}" for name in sorted(numbers)]
     width = max(map(len, labels), default=0)

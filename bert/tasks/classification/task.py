@@ -125,9 +125,8 @@ class Classification:
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        names: dict[str, tuple[str, ...]] = {"regression": ("score",)}
-        names["multi_label"] = ("labels", "probabilities")
-        return names.get(self.task.task_type, ("label", "probabilities"))
+        key = classification_results.KEYS[self.task.task_type]
+        return (key,) if self.task.task_type == "regression" else (key, "probabilities")
 
     def stored(self) -> dict[str, Any]:
         return {
@@ -321,12 +320,12 @@ class Classification:
         results["loss"] = scores["loss"]
         save_results(folder, step, results, name=f"{kind}_results{part.suffix}")
         save_scores(folder, step, scores, f"{kind}_results{part.suffix}")
-        for line in classification_results.format_report(self.task, scores).splitlines():
+        for line in classification_results.format_scores(self.task.labels, scores).splitlines():
             logger.info("  %s", line)
         logger.info("%s", classification_results.describe_baseline(self.task, scores))
 
     def _write_predictions(self, folder: str, inputs: Inputs, logits: np.ndarray) -> None:
-        suffix, examples = inputs.part.suffix, inputs.examples
+        suffix = inputs.part.suffix
         results = claim(folder, f"test_results{suffix}.tsv")
         classification_results.write_test_results(results, self.task, logits)
         self._write_table(folder, f"predictions{suffix}", inputs, logits)
@@ -334,7 +333,7 @@ class Classification:
         if name := self.data_set.submission_names.get(suffix):
             submission = claim(folder, f"submission/{name}")
             make_folder(os.path.dirname(submission))
-            classification_results.write_submission(submission, self.task, examples, logits)
+            classification_results.write_submission(submission, self.task, logits)
             logger.info("Wrote %s, as GLUE wants it.", submission)
 
     def _write_table(self, folder: str, name: str, inputs: Inputs, logits: np.ndarray) -> None:
