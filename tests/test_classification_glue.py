@@ -58,12 +58,12 @@ def test_official_files_are_read(tmp_path, name):
     data_set.check(["train", "dev", "test"])
     text_b = "b" if "b" in labelled.values() else None
     label = 2.5 if name == "sts-b" else list(labelled.values())[-1]
-    assert data_set.train() == [
+    assert data_set.read("train")[""] == [
         InputExample(f"train-{first}", "a", text_b, label),
         InputExample(f"train-{first + 1}", "a", text_b, label),
     ]
-    assert data_set.dev() == {"": [InputExample(f"dev-{first}", "a", text_b, label)]}
-    assert data_set.test() == {"": [InputExample("test-1", "a", text_b)]}
+    assert data_set.read("dev") == {"": [InputExample(f"dev-{first}", "a", text_b, label)]}
+    assert data_set.read("test") == {"": [InputExample("test-1", "a", text_b)]}
     assert data_set.task.is_pair == (text_b is not None)
 
 
@@ -78,26 +78,26 @@ def test_mnli_has_two_dev_and_test_sets(tmp_path, log):
         test_matched__tsv=[HEADER[:10], row(10, c0="5", **texts)],
     )
     data_set = glue.open_data_set("MNLI", str(tmp_path))
-    assert data_set.train() == [InputExample("train-7", "a", "b", "neutral")]
-    assert data_set.dev() == {
+    assert data_set.read("train")[""] == [InputExample("train-7", "a", "b", "neutral")]
+    assert data_set.read("dev") == {
         "": [InputExample("dev_matched-8", "a", "b", "entailment")],
         "_mismatched": [InputExample("dev_mismatched-9", "a", "b", "contradiction")],
     }
     data_set.check(["test"])
     assert not log.messages
-    assert data_set.test() == {"": [InputExample("test-5", "a", "b")]}
+    assert data_set.read("test") == {"": [InputExample("test-5", "a", "b")]}
     assert log.messages == [
         f"There is no 'test_mismatched.tsv' in {str(tmp_path)!r}: it is left out."
     ]
     assert data_set.submission_names == {"": "MNLI-m.tsv", "_mismatched": "MNLI-mm.tsv"}
-    assert glue.open_data_set("mnli", folder).train() == data_set.train()
+    assert glue.open_data_set("mnli", folder).read("train")[""] == data_set.read("train")[""]
 
 
 @pytest.mark.parametrize("name", ["AX__tsv", "diagnostic__tsv", "diagnostic___diagnostic__tsv"])
 def test_ax_is_a_test_set_alone(tmp_path, name):
     folder = write(tmp_path, **{name: [HEADER[:3], row(3, c1="a", c2="b")]})
     data_set = glue.open_data_set("ax", folder)
-    assert data_set.test() == {"": [InputExample("test-1", "a", "b")]}
+    assert data_set.read("test") == {"": [InputExample("test-1", "a", "b")]}
     assert data_set.task.labels == NLI
 
 
@@ -119,13 +119,13 @@ def test_xnli_has_one_language_and_its_own_word_for_contradiction(tmp_path, plac
     }
     data_set = glue.open_data_set("xnli", write(tmp_path, **files), xnli_language="de")
     data_set.check(["train", "dev", "test"])
-    assert data_set.train() == [
+    assert data_set.read("train")[""] == [
         InputExample("train-1", "a", "b", "contradiction"),
         InputExample("train-2", "c", "d", "entailment"),
     ]
     # The original counts the rows of all languages.
-    assert data_set.dev() == {"": [InputExample("dev-2", "a", "b", "contradiction")]}
-    assert data_set.test() == {"": [InputExample("test-2", "a", "b", "contradiction")]}
+    assert data_set.read("dev") == {"": [InputExample("dev-2", "a", "b", "contradiction")]}
+    assert data_set.read("test") == {"": [InputExample("test-2", "a", "b", "contradiction")]}
     assert data_set.submission_names == {}
 
 
@@ -166,13 +166,13 @@ def test_marks_blank_lines_and_quotes_change_nothing(tmp_path):
         '\ufeffQuality\tid\tid\tx\ty\r\n1\t2\t3\t" a\tb "\r\n\r\n'.encode()
     )
     data_set = glue.open_data_set("mrpc", str(tmp_path))
-    assert data_set.train() == [InputExample("train-1", '" a', 'b "', "1")]
+    assert data_set.read("train")[""] == [InputExample("train-1", '" a', 'b "', "1")]
 
 
 def test_a_few_broken_rows_of_qqp_are_skipped(tmp_path, log):
     good = row(6, c3="a", c4="b", c5="1")
     folder = write(tmp_path, train__tsv=[HEADER[:6], good, ["1", "2"], good])
-    examples = glue.open_data_set("qqp", folder).train()
+    examples = glue.open_data_set("qqp", folder).read("train")[""]
     assert [example.guid for example in examples] == ["train-1", "train-2"]
     assert log.messages == [
         f"{folder}/train.tsv: skipped 1 rows with too few columns, the first on line 3."
@@ -183,12 +183,12 @@ def test_no_row_is_left_out_of_a_submission(tmp_path):
     good = row(3, c1="a", c2="b")
     folder = write(tmp_path, test__tsv=[HEADER[:3], good, ["1", "broken"], good, good])
     with pytest.raises(ValueError, match=r"test\.tsv:3: has 2 columns, needs 3 for task 'qqp'"):
-        glue.open_data_set("qqp", folder).test()
+        glue.open_data_set("qqp", folder).read("test")
 
 
 def test_an_example_in_the_place_of_a_header_is_noticed(tmp_path, log):
     good = row(4, c3="entailment")
-    glue.open_data_set("rte", write(tmp_path, train__tsv=[good, good])).train()
+    glue.open_data_set("rte", write(tmp_path, train__tsv=[good, good])).read("train")[""]
     assert log.messages == [
         f"{tmp_path}/train.tsv:1: is taken for the header, but looks like an example with label "
         "'entailment'."
@@ -305,7 +305,7 @@ WRONG = [
 def test_what_is_wrong_is_said(tmp_path, name, files, split, message):
     folder = write(tmp_path, **files)
     with pytest.raises(ValueError) as caught:  # noqa: PT011
-        getattr(glue.open_data_set(name, folder), split)()
+        glue.open_data_set(name, folder).read(split)
     assert str(caught.value) == message.replace("{folder}", folder)
 
 
@@ -323,9 +323,9 @@ def test_the_original_read_as_many_examples(golden):
         pytest.skip(f"{folder} is not there.")
     data_set = glue.open_data_set(task, str(folder))
     results = (golden / f"classifier_{task}_test_results.tsv").read_text()
-    assert len(data_set.test()[""]) == len(results.splitlines())
+    assert len(data_set.read("test")[""]) == len(results.splitlines())
     evaluation = json.loads((golden / f"classifier_{task}_eval.json").read_text())
-    dev = data_set.dev()[""]
+    dev = data_set.read("dev")[""]
     assert len(dev) == evaluation["examples"]
     # Each model answers always the same.
     most = "0" if task == "cola" else "1"
@@ -349,7 +349,11 @@ def test_all_official_examples_are_read(name, counts, means, caplog):
         pytest.skip("The official files are not there.")
     caplog.set_level(logging.WARNING)
     data_set = glue.open_data_set(name, str(DATA / "glue"))
-    train, dev, test = data_set.train(), data_set.dev()[""], data_set.test()[""]
+    train, dev, test = (
+        data_set.read("train")[""],
+        data_set.read("dev")[""],
+        data_set.read("test")[""],
+    )
     assert (len(train), len(dev), len(test)) == counts
     tokenizer = tokenization.FullTokenizer(
         str(DATA / "vocab" / "bert-base-uncased-vocab.txt"), do_lower_case=True

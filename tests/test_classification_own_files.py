@@ -49,34 +49,36 @@ def test_the_same_rows_give_the_same_examples_in_every_format(tmp_path, ending):
         "metric": "accuracy",
     }
     expected = [("1", "a b", "x"), ("2", "c", "y"), ("3", '"d", e', "x")]
-    assert data_set.train() == [
+    assert data_set.read("train")[""] == [
         InputExample(f"train-{number}", text, None, label) for number, text, label in expected
     ]
-    assert [example.text_a for example in data_set.dev()[""]] == [text for text, _ in ROWS]
+    assert [example.text_a for example in data_set.read("dev")[""]] == [text for text, _ in ROWS]
     assert data_set.submission_names == {}
 
 
 def test_gzip_marks_line_ends_and_blank_lines_change_nothing(tmp_path):
-    plain = open_folder(tmp_path, {"train.tsv": "text\tlabel\na\tx\nb\ty\n"}).train()
+    plain = open_folder(tmp_path, {"train.tsv": "text\tlabel\na\tx\nb\ty\n"}).read("train")[""]
     (tmp_path / "train.tsv").unlink()
     content = "\ufeffText \tlabel\r\n\r\na\tx \r\n\t\r\nb\ty".replace("Text ", " text ")
     (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(content.encode()))
-    assert open_folder(tmp_path, {}).train() == plain
+    assert open_folder(tmp_path, {}).read("train")[""] == plain
 
 
 def test_the_separator_of_a_file_changes_nothing(tmp_path):
-    expected = open_folder(tmp_path, {"train.csv": [("a; b", "x"), ("c\n d", "y")]}).train()
+    expected = open_folder(tmp_path, {"train.csv": [("a; b", "x"), ("c\n d", "y")]}).read("train")[
+        ""
+    ]
     (tmp_path / "train.csv").unlink()
     # As Excel writes it where numbers have a comma.
     excel = '\ufefftext;label\r\n"a; b";x\r\n"c\n d";y\r\n'
     for name in ("train.csv", "train.tsv"):
-        assert open_folder(tmp_path, {name: excel}, separator=";").train() == expected
+        assert open_folder(tmp_path, {name: excel}, separator=";").read("train")[""] == expected
         (tmp_path / name).unlink()
     tabs = 'text\tlabel\na; b\tx\n"c\n d"\ty\n'
-    assert open_folder(tmp_path, {"train.csv": tabs}, separator="tab").train() == expected
+    assert open_folder(tmp_path, {"train.csv": tabs}, separator="tab").read("train")[""] == expected
     # Quotes are text in a .tsv, whether tabs are spoken of or not.
     plain = open_folder(tmp_path, {"dev.tsv": 'text\tlabel\n"a"\tx\n'}, separator="tab")
-    assert plain.dev()[""][0].text_a == '"a"'
+    assert plain.read("dev")[""][0].text_a == '"a"'
 
 
 def test_single_files_may_have_any_name(tmp_path):
@@ -86,8 +88,8 @@ def test_single_files_may_have_any_name(tmp_path):
     files = {"train": str(tmp_path / "one.txt"), "dev": str(tmp_path / "other.csv")}
     data_set = open_files(**files, separator="|")
     data_set.check(["train", "dev"])
-    assert [each.text_a for each in data_set.train()] == ["a", "b"]
-    assert data_set.dev()[""][1].label == "y"
+    assert [each.text_a for each in data_set.read("train")[""]] == ["a", "b"]
+    assert data_set.read("dev")[""][1].label == "y"
     assert data_set.columns == {
         "text_a_column": "text",
         "label_column": "label",
@@ -97,7 +99,11 @@ def test_single_files_may_have_any_name(tmp_path):
     (tmp_path / "a.json").write_text('{"text": "a", "label": "y"}\n')
     others = {"train": str(tmp_path / "A.CSV"), "dev": str(tmp_path / "a.json")}
     data_set = open_files(**others)
-    assert [each.label for each in [*data_set.train(), *data_set.dev()[""]]] == ["x", "y", "y"]
+    assert [each.label for each in [*data_set.read("train")[""], *data_set.read("dev")[""]]] == [
+        "x",
+        "y",
+        "y",
+    ]
     with pytest.raises(ValueError, match="unless `separator` says what separates its columns"):
         open_files(**files).check(["train"])
     with pytest.raises(ValueError, match="`data_dir` or `test_file` must be given"):
@@ -116,13 +122,13 @@ def test_a_dev_set_is_split_off_the_training_file(tmp_path):
     files = {"train": str(tmp_path / "my.jsonl")}
     data_set = open_files(DevSplit(0.2, 3), **files)
     data_set.check(["train", "dev"])
-    dev, train = data_set.dev()[""], data_set.train()
+    dev, train = data_set.read("dev")[""], data_set.read("train")[""]
     assert sorted(example.text_a for example in [*dev, *train]) == sorted(r["text"] for r in rows)
     assert sorted(example.label for example in dev) == [*"xxxxxx", *"yy"]
     # Numbers are as high in the one part as in the other.
     scored = [{"text": f"t{i}", "label": i} for i in range(100)]
     (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in scored))
-    dev = open_files(DevSplit(0.1, 3), **files, task_type="regression").dev()[""]
+    dev = open_files(DevSplit(0.1, 3), **files, task_type="regression").read("dev")[""]
     assert sorted(int(example.label) // 10 for example in dev) == list(range(10))
 
 
@@ -130,13 +136,13 @@ def test_parquet_gives_the_same_examples(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [{"label": label, "text": text, "day": None} for text, label in ROWS]
-    expected = open_folder(tmp_path, {"train.jsonl": rows}).train()
+    expected = open_folder(tmp_path, {"train.jsonl": rows}).read("train")[""]
     (tmp_path / "train.jsonl").unlink()
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "train.parquet")
-    assert open_folder(tmp_path, {}).train() == expected
+    assert open_folder(tmp_path, {}).read("train")[""] == expected
     (tmp_path / "train.parquet").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match=r"train\.parquet' must be a complete Parquet file"):
-        open_folder(tmp_path, {}).train()
+        open_folder(tmp_path, {}).read("train")[""]
 
 
 def test_columns_are_found_by_number_with_and_without_a_header(tmp_path):
@@ -149,13 +155,17 @@ def test_columns_are_found_by_number_with_and_without_a_header(tmp_path):
     expected = [InputExample("7", "a", "b", "x"), InputExample("8", "c", "d", "y")]
     rows = "b\tx\ta\t7\nd\ty\tc\t8\n"
     data_set = open_folder(tmp_path, {"train.tsv": rows}, **columns)
-    assert data_set.train() == expected
+    assert data_set.read("train")[""] == expected
     assert data_set.task.is_pair
     with_header = {"train.tsv": "w\tz\tu\tv\n" + rows}
-    assert open_folder(tmp_path, with_header, has_header=True, **columns).train() == expected
+    assert (
+        open_folder(tmp_path, with_header, has_header=True, **columns).read("train")[""] == expected
+    )
     # A name that is a number is a name first; and one name is enough for a header.
     with_numbers = {"train.tsv": "w\tz\t0\tv\n" + rows}
-    found = open_folder(tmp_path, with_numbers, text_a_column="0", label_column="z").train()
+    found = open_folder(tmp_path, with_numbers, text_a_column="0", label_column="z").read("train")[
+        ""
+    ]
     assert found == [
         InputExample("train-1", "a", None, "x"),
         InputExample("train-2", "c", None, "y"),
@@ -180,7 +190,7 @@ def test_labels_are_found_and_ordered(tmp_path, found, labels):
 def test_given_labels_keep_their_order(tmp_path, log):
     data_set = open_folder(tmp_path, {"train.tsv": ROWS}, labels=" y, z,x")
     assert data_set.task.labels == ("y", "z", "x")
-    assert data_set.train()[1].label == "y"
+    assert data_set.read("train")[""][1].label == "y"
     assert log.messages == ["No training example has the labels ['z']."]
     # Those of a trained model may hold commas.
     data = ClassificationData(data_dir=str(tmp_path))
@@ -191,7 +201,7 @@ def test_numbers_and_truths_are_labels_in_json(tmp_path):
     rows = [{"text": "a", "label": label} for label in (1, True, "1", False, " b ")]
     data_set = open_folder(tmp_path, {"train.jsonl": rows})
     labels = ["1", "true", "1", "false", "b"]
-    assert [example.label for example in data_set.train()] == labels
+    assert [example.label for example in data_set.read("train")[""]] == labels
     assert data_set.task.labels == ("1", "b", "false", "true")
 
 
@@ -199,13 +209,13 @@ def test_test_files_need_no_labels(tmp_path, log):
     train = {"train.tsv": "text\tlabel\na\tx\nb\ty\n"}
     open_folder(tmp_path, {**train, "test.csv": "text\na\n"})
     data_set = open_folder(tmp_path, {})
-    assert data_set.test() == {"": [InputExample("test-1", "a")]}
+    assert data_set.read("test") == {"": [InputExample("test-1", "a")]}
     (tmp_path / "test.csv").unlink()
     data_set = open_folder(tmp_path, {"test.jsonl": '{"text": "a"}\n{"text": "b", "label": "x"}\n'})
-    assert [example.label for example in data_set.test()[""]] == [None, "x"]
+    assert [example.label for example in data_set.read("test")[""]] == [None, "x"]
     (tmp_path / "test.jsonl").unlink()
     data_set = open_folder(tmp_path, {"test.tsv": "text\tlabel\na\t\nb\t?\nc\ty\n"})
-    assert [example.label for example in data_set.test()[""]] == [None, None, "y"]
+    assert [example.label for example in data_set.read("test")[""]] == [None, None, "y"]
     assert log.messages[-1] == (
         f"{tmp_path}/test.tsv: 1 labels are not among those of the task and are left out; the "
         "first is '?' on line 3."
@@ -213,7 +223,7 @@ def test_test_files_need_no_labels(tmp_path, log):
     numbers = {"text_a_column": "0", "label_column": "1", "labels": "x,y"}
     data_set = open_folder(tmp_path, {"test.tsv": "a b\n"}, **numbers)
     data_set.check(["test"])
-    assert data_set.test() == {"": [InputExample("test-1", "a b")]}
+    assert data_set.read("test") == {"": [InputExample("test-1", "a b")]}
 
 
 def test_several_labels_come_from_lists_and_from_cells(tmp_path):
@@ -225,22 +235,29 @@ def test_several_labels_come_from_lists_and_from_cells(tmp_path):
         "test.tsv": [(f"t{i}", " ,".join(each) + ",") for i, each in enumerate(labels)],
     }
     data_set = open_folder(tmp_path, files, **options)
-    for examples in (data_set.train(), data_set.dev()[""], data_set.test()[""]):
+    for examples in (
+        data_set.read("train")[""],
+        data_set.read("dev")[""],
+        data_set.read("test")[""],
+    ):
         assert [example.label for example in examples] == labels
     assert data_set.task.labels == ("x", "y", "z")
     assert data_set.task.metric == "micro_f1"
     files = {"train.csv": "text,label\na,b|c\n", "dev.jsonl": '{"text": "a", "label": "c|c"}\n'}
     data_set = open_folder(tmp_path, files, label_separator="|", **options)
-    assert [data_set.train()[0].label, data_set.dev()[""][0].label] == [("b", "c"), ("c",)]
+    assert [data_set.read("train")[""][0].label, data_set.read("dev")[""][0].label] == [
+        ("b", "c"),
+        ("c",),
+    ]
 
 
 def test_a_column_of_blank_cells_is_no_gold_of_several_labels(tmp_path):
     options = {"task_type": "multi_label"}
     files = {"train.csv": [("a", "x"), ("b", "y")], "test.csv": [("a", ""), ("b", " ")]}
     data_set = open_folder(tmp_path, files, **options)
-    assert [example.label for example in data_set.test()[""]] == [None, None]
+    assert [example.label for example in data_set.read("test")[""]] == [None, None]
     data_set = open_folder(tmp_path, {"test.csv": [("a", ""), ("b", "x")]}, **options)
-    assert [example.label for example in data_set.test()[""]] == [(), ("x",)]
+    assert [example.label for example in data_set.read("test")[""]] == [(), ("x",)]
 
 
 def test_regression_takes_numbers_and_no_labels(tmp_path):
@@ -251,20 +268,20 @@ def test_regression_takes_numbers_and_no_labels(tmp_path):
     }
     data_set = open_folder(tmp_path, files, task_type="regression", metric="spearman")
     assert data_set.task.labels == () and data_set.task.metric == "spearman"
-    examples = [*data_set.train(), *data_set.dev()[""], *data_set.test()[""]]
+    examples = [*data_set.read("train")[""], *data_set.read("dev")[""], *data_set.read("test")[""]]
     assert [example.label for example in examples] == [1.0, -25.0, 3.0, 0.5, None, 4.0]
     # What is none in single precision, or only to Python.
     for number in ("1e39", "-1e300", "inf", "nan", "1_000", "1,5"):
         data_set = open_folder(tmp_path, {"train.tsv": [("a", number)]}, task_type="regression")
         with pytest.raises(ValueError, match="must be a finite number"):
-            data_set.train()
+            data_set.read("train")[""]
     largest = open_folder(tmp_path, {"train.tsv": [("a", "3.4e38")]}, task_type="regression")
-    assert np.isfinite(np.float32(largest.train()[0].label))
+    assert np.isfinite(np.float32(largest.read("train")[""][0].label))
 
 
 def test_quotes_around_texts_in_tsv_are_noticed(tmp_path, log):
     data_set = open_folder(tmp_path, {"train.tsv": [('"a ""b"""', "x"), ("c", "y")]}, labels="x,y")
-    assert data_set.train()[0].text_a == '"a ""b"""'
+    assert data_set.read("train")[""][0].text_a == '"a ""b"""'
     assert log.messages == [
         f"{tmp_path}/train.tsv: 1 texts are within quotes, which are text in a .tsv; the first "
         "is on line 2. If they are not meant so, make it a .csv."
@@ -275,7 +292,7 @@ def test_an_unlikely_header_can_be_insisted_upon(tmp_path):
     rows = {"train.tsv": "text\tlabel\na\tx\n"}
     numbers = {"text_a_column": "0", "label_column": "1", "has_header": False}
     data_set = open_folder(tmp_path, rows, **numbers)
-    assert data_set.train()[0] == InputExample("train-1", "text", None, "label")
+    assert data_set.read("train")[""][0] == InputExample("train-1", "text", None, "label")
 
 
 NUMBERS = {"text_a_column": "0", "label_column": "1"}

@@ -118,7 +118,7 @@ def test_exported_model_equals_the_original_on_raw_text(tmp_path, golden):
     )
     run_classifier.run(settings)
     answer = tf.saved_model.load(str(tmp_path / "saved_model")).signatures["serving_default"]
-    examples = glue.open_data_set(task, settings.data_dir).test()[""]
+    examples = glue.open_data_set(task, settings.data_dir).read("test")[""]
     names = ("text_a", "text_b") if task == "mrpc" else ("text_a",)
     ours = []
     for start in range(0, len(examples), 64):

@@ -105,9 +105,7 @@ class _GlueProcessor(DataProcessor):
             path = data_set.find(split)
             assert path is not None
             return self._create_examples(self._read_tsv(path), data_set.set_type(split))
-        data_set = self._open(data_dir)
-        read = getattr(data_set, split)()
-        return self._with_labels(read if split == "train" else read[""])
+        return self._with_labels(self._open(data_dir).read(split)[""])
 
     def _is_own(self, method: str) -> bool:
         own = inspect.getattr_static(_GlueProcessor, method)

@@ -120,15 +120,13 @@ class Task:
 
 
 class DataSet(abc.ABC):
-    """A task with its examples; files are read when a method asks for them.
-
-    Of `dev` and `test`, the keys are suffixes for the names of output files: "" for the main set.
+    """A task and the files of its examples, which are read on demand.
 
     Attributes:
-      task: What is decided.
+      task: The task.
       data_dir: The folder of the files.
-      submission_names: For each such suffix of the test sets, the file that GLUE wants.
-      columns: How its files are read, by the names of flags, where flags say so.
+      submission_names: The file that GLUE expects for each part of the test set, by suffix.
+      columns: The options of columns with which the files are read.
     """
 
     task: Task
@@ -137,17 +135,12 @@ class DataSet(abc.ABC):
     columns: Mapping[str, Any] = {}
 
     @abc.abstractmethod
-    def train(self) -> list[InputExample]: ...
-
-    @abc.abstractmethod
-    def dev(self) -> dict[str, list[InputExample]]: ...
-
-    @abc.abstractmethod
-    def test(self) -> dict[str, list[InputExample]]: ...
+    def read(self, split: str) -> dict[str, list[InputExample]]:
+        """Returns the examples of "train", "dev" or "test", by the suffix of the part's outputs."""
 
     @abc.abstractmethod
     def check(self, splits: Sequence[str]) -> None:
-        """Raises `ValueError` if a file of these splits ("train", "dev", "test") is not there."""
+        """Raises `ValueError` if a file of these splits is missing."""
 
 
 def make_features(

@@ -17,18 +17,18 @@ _ENTAILMENT = ("entailment", "not_entailment")
 # Other spellings of the tasks' names.
 _ALIASES = {"sst2": "sst-2", "sst_2": "sst-2", "stsb": "sts-b", "sts_b": "sts-b"}
 
-# Of rows with too few columns, the part that QQP's labelled files may have: the official ones have
-# a few.
+# The share of rows with too few columns that is tolerated in QQP's labelled files: the official
+# ones have a few.
 _TOLERATED_PART = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
 class _Columns:
-    """Where the columns of a file are, counted from 0; a label in -1 is in the last.
+    """The columns of a file, counted from 0; -1 is the last one.
 
     Attributes:
-      language: Where only rows of one language are wanted.
-      guid: Where the original names examples by a column, rather than by counting rows.
+      language: The column of the language, in a file with rows of several languages.
+      guid: The column of the examples' names; None where the original counts rows.
     """
 
     texts: tuple[int, ...]
@@ -39,46 +39,42 @@ class _Columns:
 
     @property
     def needed(self) -> int:
-        """How many columns a row must have."""
+        """The number of columns that a row must have."""
         places = [*self.texts, self.label, self.language, self.guid]
         last = max(place for place in places if place is not None)
         return last + (2 if self.label == -1 else 1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+_SPLITS = ("train", "dev", "test")
+
+
+@dataclasses.dataclass(frozen=True)
 class _Layout:
-    """How a task is laid out in files.
+    """The files of a task.
 
     Attributes:
-      folder: The official name of its folder.
-      columns: By split.
-      files: By split, and then by the suffix of output files. All but the first may be absent.
-      submissions: By suffix.
+      folder: The official name of the folder.
+      dev: The columns of the dev set, and of the training set unless `train` has them.
+      test: The columns of the test set.
+      files: The name of each file, by split and by the suffix of output files; those without a
+        suffix are required.
+      submissions: The files that GLUE expects, by suffix; None for one with the folder's name.
     """
 
     folder: str
-    columns: Mapping[str, _Columns]
-    files: Mapping[str, Mapping[str, str]]
-    submissions: Mapping[str, str]
+    dev: _Columns
+    test: _Columns
     labels: tuple[str, ...] = ("0", "1")
     metric: str = "accuracy"
-
-
-def _layout(
-    folder: str,
-    train: _Columns,
-    test: _Columns,
-    labels: tuple[str, ...] = ("0", "1"),
-    metric: str = "accuracy",
-) -> _Layout:
-    return _Layout(
-        folder=folder,
-        columns={"train": train, "dev": train, "test": test},
-        files={split: {"": f"{split}.tsv"} for split in ("train", "dev", "test")},
-        submissions={"": f"{folder}.tsv"},
-        labels=labels,
-        metric=metric,
+    files: Mapping[str, Mapping[str, str]] = dataclasses.field(
+        default_factory=lambda: {split: {"": f"{split}.tsv"} for split in _SPLITS}
     )
+    submissions: Mapping[str, str] | None = None
+    train: _Columns | None = None
+
+    def columns(self, split: str) -> _Columns:
+        """Returns the columns of a split."""
+        return {"train": self.train or self.dev, "dev": self.dev, "test": self.test}[split]
 
 
 _PAIR = _Columns((1, 2))
@@ -86,50 +82,47 @@ _LABELLED_PAIR = _Columns((1, 2), 3)
 _MNLI = _Columns((8, 9), -1, guid=0)
 _XNLI = _Columns((6, 7), 1, language=0)
 
+
 _LAYOUTS = {
-    "cola": _layout("CoLA", _Columns((3,), 1, has_header=False), _Columns((1,)), metric="matthews"),
-    "sst-2": _layout("SST-2", _Columns((0,), 1), _Columns((1,))),
-    "mrpc": _layout("MRPC", _Columns((3, 4), 0), _Columns((3, 4)), metric="f1"),
-    "sts-b": _layout("STS-B", _Columns((7, 8), 9), _Columns((7, 8)), labels=(), metric="pearson"),
-    "qqp": _layout("QQP", _Columns((3, 4), 5), _PAIR, metric="f1"),
+    "cola": _Layout("CoLA", _Columns((3,), 1, has_header=False), _Columns((1,)), metric="matthews"),
+    "sst-2": _Layout("SST-2", _Columns((0,), 1), _Columns((1,))),
+    "mrpc": _Layout("MRPC", _Columns((3, 4), 0), _Columns((3, 4)), metric="f1"),
+    "sts-b": _Layout("STS-B", _Columns((7, 8), 9), _Columns((7, 8)), labels=(), metric="pearson"),
+    "qqp": _Layout("QQP", _Columns((3, 4), 5), _PAIR, metric="f1"),
     "mnli": _Layout(
-        folder="MNLI",
-        columns={"train": _MNLI, "dev": _MNLI, "test": dataclasses.replace(_MNLI, label=None)},
+        "MNLI",
+        _MNLI,
+        dataclasses.replace(_MNLI, label=None),
+        _NLI,
         files={
             "train": {"": "train.tsv"},
             "dev": {"": "dev_matched.tsv", "_mismatched": "dev_mismatched.tsv"},
             "test": {"": "test_matched.tsv", "_mismatched": "test_mismatched.tsv"},
         },
         submissions={"": "MNLI-m.tsv", "_mismatched": "MNLI-mm.tsv"},
-        labels=_NLI,
     ),
-    "qnli": _layout("QNLI", _LABELLED_PAIR, _PAIR, _ENTAILMENT),
-    "rte": _layout("RTE", _LABELLED_PAIR, _PAIR, _ENTAILMENT),
-    "wnli": _layout("WNLI", _LABELLED_PAIR, _PAIR),
-    "ax": _Layout(
-        folder="AX",
-        columns={"test": _PAIR},
-        files={"test": {"": "AX.tsv"}},
-        submissions={"": "AX.tsv"},
-        labels=_NLI,
-    ),
+    "qnli": _Layout("QNLI", _LABELLED_PAIR, _PAIR, _ENTAILMENT),
+    "rte": _Layout("RTE", _LABELLED_PAIR, _PAIR, _ENTAILMENT),
+    "wnli": _Layout("WNLI", _LABELLED_PAIR, _PAIR),
+    "ax": _Layout("AX", _PAIR, _PAIR, _NLI, files={"test": {"": "AX.tsv"}}),
     "xnli": _Layout(
-        folder="XNLI",
-        columns={"train": _Columns((0, 1), 2), "dev": _XNLI, "test": _XNLI},
+        "XNLI",
+        _XNLI,
+        _XNLI,
+        _NLI,
         files={
             "train": {"": "multinli/multinli.train.{language}.tsv"},
             "dev": {"": "xnli.dev.tsv"},
             "test": {"": "xnli.test.tsv"},
         },
         submissions={},
-        labels=_NLI,
+        train=_Columns((0, 1), 2),
     ),
 }
 
 TASK_NAMES = tuple(_LAYOUTS)
 
-# Where a file lies that is not in the folder itself or in that with the task's name, or what it is
-# called there.
+# Other paths of a file than its name, in the folder itself or in the one with the task's name.
 _OTHER_PLACES = {
     "ax": ("diagnostic.tsv", "AX/diagnostic.tsv", "diagnostic/diagnostic.tsv"),
     "xnli": ("XNLI-1.0/{name}", "XNLI-MT-1.0/{name}"),
@@ -137,12 +130,12 @@ _OTHER_PLACES = {
 
 
 def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> "GlueDataSet":
-    """Returns a task of GLUE, or XNLI in a language, in any case and usual spelling of its name.
+    """Returns the data set of a task of GLUE, or of XNLI; spelling variants of its name are known.
 
     Args:
       task_name: One of `TASK_NAMES`.
       data_dir: The folder with the official files, or the one with the task's folder in it.
-      xnli_language: Of XNLI only: the code, such as "de", of the language.
+      xnli_language: The code of XNLI's language, such as "de".
     """
     name = _ALIASES.get(task_name.lower(), task_name.lower())
     if name not in _LAYOUTS:
@@ -154,40 +147,28 @@ def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> "
 
 
 class GlueDataSet(DataSet):
-    """The files of one of the tasks; `task` says which."""
+    """The official files of a task of GLUE, or of XNLI."""
 
     def __init__(self, name: str, data_dir: str, language: str) -> None:
         self._layout = layout = _LAYOUTS[name]
         self.data_dir = data_dir
         self._language = language
-        self.submission_names = layout.submissions
+        names = layout.submissions
+        self.submission_names = {"": f"{layout.folder}.tsv"} if names is None else names
         self.task = Task(
             name=name,
             task_type="classification" if layout.labels else "regression",
             labels=layout.labels,
-            is_pair=len(layout.columns["test"].texts) == 2,
+            is_pair=len(layout.test.texts) == 2,
             metric=layout.metric,
         )
 
-    def train(self) -> list[InputExample]:
-        """Returns the training set."""
-        return self._read_split("train")[""]
-
-    def dev(self) -> dict[str, list[InputExample]]:
-        """Returns the development set; of MNLI also the mismatched one."""
-        return self._read_split("dev")
-
-    def test(self) -> dict[str, list[InputExample]]:
-        """Returns the test set, without labels but for XNLI; of MNLI also the mismatched one."""
-        return self._read_split("test")
-
     def check(self, splits: Sequence[str]) -> None:
-        """Raises `ValueError` if a file of these splits is not there."""
         for split in splits:
             self.find(split)
 
     def find(self, split: str, suffix: str = "") -> str | None:
-        """Returns the path of a file, or None; a `ValueError` if it is the main one and absent."""
+        """Returns the path of a file; None for an optional one that is missing."""
         layout = self._layout
         if split not in layout.files:
             raise ValueError(
@@ -206,7 +187,7 @@ class GlueDataSet(DataSet):
             )
         return path
 
-    def _read_split(self, split: str) -> dict[str, list[InputExample]]:
+    def read(self, split: str) -> dict[str, list[InputExample]]:
         self.check([split])
         examples = {}
         for suffix, name in self._layout.files[split].items():
@@ -214,38 +195,37 @@ class GlueDataSet(DataSet):
             if path is None:
                 logger.warning("There is no %r in %r: it is left out.", name, self.data_dir)
             else:
-                columns, set_type = self._layout.columns[split], self.set_type(split, suffix)
-                examples[suffix] = self._make_examples(
-                    path, load_rows(path, "tsv"), columns, set_type
-                )
+                rows, columns = load_rows(path, "tsv"), self._layout.columns(split)
+                set_type = self.set_type(split, suffix)
+                examples[suffix] = self._make_examples(path, rows, columns, set_type)
         return examples
 
     def set_type(self, split: str, suffix: str = "") -> str:
-        """Returns how the names of a file's examples begin."""
+        """Returns the beginning of the names of a file's examples."""
         # Original: run_classifier.py, MnliProcessor, which knows the matched sets only.
         is_matched = self._layout.files[split][suffix] == "dev_matched.tsv"
         return "dev_matched" if is_matched else split + suffix
 
     def parse(self, lines: Iterable[Sequence[str]], set_type: str) -> list[InputExample]:
-        """Returns the examples of a file's lines, cut at tabs (original: `_create_examples`).
+        """Returns the examples of a file's lines, split at tabs (original: `_create_examples`).
 
         Args:
-          lines: All of them, a header included.
-          set_type: "train", "dev", "test", or another name of a labelled set; examples have it.
+          lines: All lines, the header included.
+          set_type: "train", "dev", "test", or another name of a labelled set, with which the names
+            of the examples begin.
         """
         split = set_type if set_type in ("train", "test") else "dev"
         rows = [Row(number, list(cells)) for number, cells in enumerate(lines, start=1)]
-        return self._make_examples("lines", rows, self._layout.columns[split], set_type)
+        return self._make_examples("lines", rows, self._layout.columns(split), set_type)
 
     def _make_examples(
         self, path: str, rows: list[Row], columns: _Columns, set_type: str
     ) -> list[InputExample]:
         rows = self._drop_malformed(path, rows, columns)
-        if columns.has_header:
-            self._check_header(path, rows[:1], columns)
         examples = []
         for index, row in enumerate(rows):
             if index == 0 and columns.has_header:
+                self._warn_of_labelled_header(path, row, columns)
                 continue
             cells = row.cells
             if columns.language is not None and cells[columns.language] != self._language:
@@ -261,7 +241,7 @@ class GlueDataSet(DataSet):
         return examples
 
     def _drop_malformed(self, path: str, rows: list[Row], columns: _Columns) -> list[Row]:
-        """Returns the rows with enough columns; raises if it does not have to be so."""
+        """Returns the rows with enough columns; raises unless the others may be left out."""
         short = [row for row in rows if len(row.cells) < columns.needed]
         if not short:
             return rows
@@ -275,22 +255,16 @@ class GlueDataSet(DataSet):
             )
         logger.warning(
             "%s: skipped %d rows with too few columns, the first on line %d.",
-            path,
-            len(short),
-            short[0].line,
+            *(path, len(short), short[0].line),
         )
         return [row for row in rows if len(row.cells) >= columns.needed]
 
-    def _check_header(self, path: str, first: list[Row], columns: _Columns) -> None:
-        if not first or columns.label is None:
-            return
-        cell = first[0].cells[columns.label].strip()
+    def _warn_of_labelled_header(self, path: str, row: Row, columns: _Columns) -> None:
+        cell = "" if columns.label is None else row.cells[columns.label].strip()
         if cell in self.task.labels or (not self.task.labels and _is_number(cell)):
             logger.warning(
                 "%s:%d: is taken for the header, but looks like an example with label %r.",
-                path,
-                first[0].line,
-                cell,
+                *(path, row.line, cell),
             )
 
     def _label(self, path: str, row: Row, columns: _Columns) -> Label:
@@ -307,14 +281,10 @@ class GlueDataSet(DataSet):
         if cell == "contradictory" and self.task.name == "xnli":
             return "contradiction"
         if cell not in self.task.labels:
-            place = (
-                f"column {columns.label} counted from 0"
-                if columns.label >= 0
-                else "the last column"
-            )
-            header = ""
-            if row.line == 1:
-                header = f" The {self.task.name!r} task has no header in this file."
+            is_last = columns.label < 0
+            place = "the last column" if is_last else f"column {columns.label} counted from 0"
+            is_first = row.line == 1
+            header = f" The {self.task.name!r} task has no header in this file." * is_first
             raise ValueError(
                 f"{path}:{row.line}: the label, in {place}, must be one of "
                 f"{list(self.task.labels)}. Received {cell!r}.{header}"

@@ -103,8 +103,15 @@ class CustomDataSet(DataSet):
         strata = _strata([example.label for example in examples])
         return self._dev_split.divide(self._find("train"), examples, keys, strata)
 
-    def train(self) -> list[InputExample]:
-        """Returns the training set."""
+    def read(self, split: str) -> dict[str, list[InputExample]]:
+        if split == "train":
+            return {"": self._read_train()}
+        if split == "dev" and self._dev_split:
+            return {"": self._divided[1]}
+        file = read_file(self._find(split), self._data, needs_label=split != "test")
+        return {"": self._make_examples(split, file)}
+
+    def _read_train(self) -> list[InputExample]:
         examples, _ = self._divided
         if self._given_labels and self.task.task_type == "classification":
             unused = sorted(set(self._given_labels) - {example.label for example in examples})
@@ -112,19 +119,7 @@ class CustomDataSet(DataSet):
                 logger.warning("No training example has the labels %s.", _show(unused))
         return examples
 
-    def dev(self) -> dict[str, list[InputExample]]:
-        """Returns the development set."""
-        if self._dev_split:
-            return {"": self._divided[1]}
-        return {"": self._make_examples("dev", read_file(self._find("dev"), self._data))}
-
-    def test(self) -> dict[str, list[InputExample]]:
-        """Returns the test set, with labels where the file has them."""
-        file = read_file(self._find("test"), self._data, needs_label=False)
-        return {"": self._make_examples("test", file)}
-
     def check(self, splits: Sequence[str]) -> None:
-        """Raises `ValueError` if a file that these splits need is not there."""
         for split in splits:
             if split != "dev" or not self._dev_split:
                 self._find(split)

@@ -148,15 +148,14 @@ class Classification:
         self.data_set.check(list(splits))
         examples: dict[Part, Sequence[InputExample]] = {}
         for split in splits:
-            read = getattr(self.data_set, split)()
-            for suffix, each in (read if isinstance(read, dict) else {"": read}).items():
-                if not each:
+            for suffix, found in self.data_set.read(split).items():
+                if not found:
                     raise MessageError(
                         "The %s%s set in %s must have examples. There are none in %r.",
                         *(split, suffix, Option("data_dir"), self.data_set.data_dir),
                     )
-                logger.info("Read %d examples of the %s%s set.", len(each), split, suffix)
-                examples[Part(split, suffix)] = each
+                logger.info("Read %d examples of the %s%s set.", len(found), split, suffix)
+                examples[Part(split, suffix)] = found
         if self.teacher and self.teacher.unlabeled and "train" in splits:
             logger.info("Read %d examples that the teacher labels.", len(self.teacher.unlabeled))
             examples[Part("train")] = [*examples[Part("train")], *self.teacher.unlabeled]
