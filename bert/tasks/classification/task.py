@@ -22,7 +22,7 @@ from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
 from bert.tasks.classification.teacher import Teacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
-from bert.tasks.examples import find_labelled
+from bert.tasks.examples import find_scored, write_scores
 from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
@@ -38,7 +38,6 @@ from bert.tasks.task import (
 )
 from bert.training.batches import Feature, encoder_features
 from bert.training.objective import Objective
-from bert.training.scores import save_results, save_scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,15 +46,15 @@ class Classification:
 
     Attributes:
       config: The shape of the model.
-      tokenizer: That of the model.
-      max_seq_length: Where texts are cut, in tokens, with specials.
-      task: What the model decides.
-      data_set: Where examples are read; None for a model that only answers.
-      class_weights: "balanced" lets all labels count alike, "none" all examples.
-      columns: How files of the training's form are read, by the names of flags.
-      dev_split: How the dev set was split off the training file, if it was.
-      teacher: The model that is learned from, beside the labels, if there is one.
-      add_bilstm: Whether a BiLSTM stands on the encoder.
+      tokenizer: The tokenizer of the model.
+      max_seq_length: The maximum number of tokens of an input, specials included.
+      task: The labels, and the type of the task.
+      data_set: The examples; None for a model that only answers.
+      class_weights: "balanced" gives all labels the same weight, "none" all examples.
+      columns: The options of columns with which the training file was read.
+      dev_split: How the dev set was split off the training file; None where it has a file.
+      teacher: The model to learn from, beside the labels; None without distillation.
+      add_bilstm: Whether there is a BiLSTM between the encoder and the head.
     """
 
     config: modeling.BertConfig
@@ -140,7 +139,7 @@ class Classification:
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
-        # A trained model may serve other lengths, but training cannot go on with another.
+        # A trained model may serve other lengths, but training cannot resume with another.
         return ("kind", "task", "do_lower_case", *["max_seq_length"] * is_training)
 
     def read(self, splits: Collection[str]) -> dict[Part, Sequence[InputExample]]:
@@ -174,11 +173,11 @@ class Classification:
 
         Args:
           model: The teacher.
-          layers: The layers of it that the student learns.
-          options: The weights of the teacher, and its file of texts without labels.
+          layers: The layers of the teacher that the student learns.
+          options: The weight of the teacher, and the file of texts without labels.
 
         Raises:
-          ValueError: where the teacher decides something else, or the texts cannot be read.
+          ValueError: where the teacher has other labels, or the texts cannot be read.
         """
         order = order_of_labels(self.task, model.task.task, options.teacher or "")
         unlabeled = []
@@ -195,21 +194,15 @@ class Classification:
         return dataclasses.replace(self, teacher=teacher)
 
     def parse_unlabeled(self, rows: Sequence[Input]) -> list[InputExample]:
-        """Returns the examples of rows whose answers are not known, named after their lines.
-
-        Blank lines of a plain text are none.
-        """
-        rows = [
-            each
-            for each in rows
-            if each.row and any(str(text).strip() for text in each.row.values())
-        ]
-        if not rows:
+        """Returns the examples of rows without labels, named by their lines; skips blank rows."""
+        texts = {each.line: each.row or {} for each in rows}
+        texts = {line: row for line, row in texts.items() if any(map(_has_text, row.values()))}
+        if not texts:
             raise OptionError("unlabeled_file", "hold texts", remedy="All its lines are blank.")
-        parsed = self.parse([each.row or {} for each in rows])
+        parsed = self.parse([*texts.values()])
         return [
-            dataclasses.replace(example, guid=f"unlabeled-{each.line}")
-            for example, each in zip(parsed, rows, strict=True)
+            dataclasses.replace(example, guid=f"unlabeled-{line}")
+            for example, line in zip(parsed, texts, strict=True)
         ]
 
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
@@ -275,21 +268,14 @@ class Classification:
         return classification_results.probabilities(self.task, outputs["logits"])
 
     def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
-        """Returns for each example what `results.decode` does."""
+        """Returns the answers as `results.decode` does."""
         return classification_results.decode(self.task, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
-        known = find_labelled(inputs.examples)
-        # Those of GLUE's test sets are secret.
+        known = find_scored(inputs)
+        # The labels of GLUE's test sets are secret.
         if not known:
             return {}
-        if len(known) < len(inputs.examples):
-            logger.warning(
-                "Scored are the %d of %d %s examples that have a label.",
-                len(known),
-                len(inputs.examples),
-                inputs.part.split,
-            )
         label_ids = inputs.arrays["label_ids"][known]
         scores = classification_results.score(self.task, predictions[known], label_ids)
         baseline = classification_results.baseline(self.task, label_ids)
@@ -303,45 +289,34 @@ class Classification:
         predictions: np.ndarray,
         scores: Mapping[str, Any],
     ) -> None:
-        if inputs.part.split == "dev":
-            self._write_table(folder, f"dev_predictions{inputs.part.suffix}", inputs, predictions)
-        else:
-            self._write_predictions(folder, inputs, predictions)
-        if scores:
-            self._write_scores(folder, step, inputs.part, scores)
-
-    def _write_scores(self, folder: str, step: int, part: Part, scores: Mapping[str, Any]) -> None:
-        # Faithful: the names of the original's eval_results.txt. All other scores are in the JSON.
-        is_regression = self.task.task_type == "regression"
-        names = ("pearson", "spearman") if is_regression else ("accuracy",)
-        kind = {"dev": "eval", "test": "test"}[part.split]
-        results = {f"{kind}_{name}": scores[name] for name in (*names, "loss")}
-        results["loss"] = scores["loss"]
-        save_results(folder, step, results, name=f"{kind}_results{part.suffix}")
-        save_scores(folder, step, scores, f"{kind}_results{part.suffix}")
+        part = inputs.part
+        name = "dev_predictions" if part.split == "dev" else "predictions"
+        path = claim(folder, f"{name}{part.suffix}.tsv")
+        classification_results.write_predictions(path, self.task, inputs.examples, predictions)
+        logger.info("Wrote %d predictions to %s.", len(predictions), path)
+        if part.split == "test":
+            self._write_test_files(folder, part.suffix, predictions)
+        if not scores:
+            return
+        # Faithful: the names of the original's eval_results.txt.
+        names = ["pearson", "spearman"] if self.task.task_type == "regression" else ["accuracy"]
+        write_scores(folder, step, part, scores, names)
         for line in classification_results.format_scores(self.task.labels, scores).splitlines():
             logger.info("  %s", line)
         logger.info("%s", classification_results.describe_baseline(self.task, scores))
 
-    def _write_predictions(self, folder: str, inputs: Inputs, logits: np.ndarray) -> None:
-        suffix = inputs.part.suffix
+    def _write_test_files(self, folder: str, suffix: str, logits: np.ndarray) -> None:
         results = claim(folder, f"test_results{suffix}.tsv")
         classification_results.write_test_results(results, self.task, logits)
-        self._write_table(folder, f"predictions{suffix}", inputs, logits)
         assert self.data_set is not None
         if name := self.data_set.submission_names.get(suffix):
             submission = claim(folder, f"submission/{name}")
             make_folder(os.path.dirname(submission))
             classification_results.write_submission(submission, self.task, logits)
-            logger.info("Wrote %s, as GLUE wants it.", submission)
-
-    def _write_table(self, folder: str, name: str, inputs: Inputs, logits: np.ndarray) -> None:
-        path = claim(folder, f"{name}.tsv")
-        classification_results.write_predictions(path, self.task, inputs.examples, logits)
-        logger.info("Wrote %d predictions to %s.", len(logits), path)
+            logger.info("Wrote %s, as GLUE expects it.", submission)
 
     def export(self, folder: str, model: keras.Model) -> None:
-        # A model that only answers loads no writer of graphs.
+        # Loaded by exports only.
         from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
 
         export_classifier(
@@ -353,3 +328,7 @@ class Classification:
             is_pair=self.task.is_pair,
             max_seq_length=self.max_seq_length,
         )
+
+
+def _has_text(value: Any) -> bool:
+    return bool(str(value).strip())

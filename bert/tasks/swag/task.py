@@ -15,8 +15,8 @@ from bert.log import logger
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
-from bert.tasks.examples import find_labelled
-from bert.tasks.split import DevSplit, check_file, split_fields, split_remedy, stored_split
+from bert.tasks.examples import find_scored, write_scores
+from bert.tasks.split import DevSplit, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.options import SwagData
 from bert.tasks.task import (
@@ -32,7 +32,6 @@ from bert.tasks.task import (
 )
 from bert.training.batches import Feature, encoder_features
 from bert.training.objective import Objective
-from bert.training.scores import save_results, save_scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +40,11 @@ class MultipleChoice:
 
     Attributes:
       config: The shape of the model.
-      tokenizer: That of the model.
-      max_seq_length: Where choices are cut, in tokens, with specials.
+      tokenizer: The tokenizer of the model.
+      max_seq_length: The maximum number of tokens of a choice, specials included.
       data: The files of the data set; None for a model that only answers.
       dev_split: How the dev set is split off the training file; None where it has a file.
-      add_bilstm: Whether a BiLSTM stands on the encoder.
+      add_bilstm: Whether there is a BiLSTM between the encoder and the head.
     """
 
     config: modeling.BertConfig
@@ -84,26 +83,21 @@ class MultipleChoice:
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
-        # A trained model may serve other lengths, but training cannot go on with another.
+        # A trained model may serve other lengths, but training cannot resume with another.
         return ("kind", "do_lower_case", *["max_seq_length"] * is_training)
 
     def read(self, splits: Collection[str]) -> dict[Part, Sequence[swag_examples.Example]]:
-        paths = {split: self._find(split) for split in self._needed(splits)}
+        # Without a dev file, the dev set is a part of the training file.
+        names = ["train" if self.dev_split and split == "dev" else split for split in splits]
+        paths = {name: self._find(name) for name in dict.fromkeys(names)}
         read = {split: self._read(split, path) for split, path in paths.items()}
         if self.dev_split and "dev" in splits:
-            # The same text with other endings is no new one.
+            # Examples of one context stay together, whatever their endings.
             train = read["train"]
             keys = [[example.context] for example in train]
             labels = [example.label for example in train]
-            parts = self.dev_split.divide(paths["train"], train, keys, labels)
-            read["train"], read["dev"] = parts
+            read["train"], read["dev"] = self.dev_split.divide(paths["train"], train, keys, labels)
         return {Part(split): read[split] for split in splits}
-
-    def _needed(self, splits: Collection[str]) -> Collection[str]:
-        """Returns the splits of which files are read."""
-        if not self.dev_split:
-            return splits
-        return ["train", *(split for split in splits if split == "test")]
 
     def _find(self, split: str) -> str:
         assert self.data is not None
@@ -184,19 +178,12 @@ class MultipleChoice:
         return np.exp(swag_examples.log_probabilities(arrays, outputs["logits"]))
 
     def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
-        """Returns `label`, the likeliest ending's number; `ending`, its text; `probabilities`."""
         return swag_examples.decode(inputs.examples, inputs.arrays, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
-        known = find_labelled(inputs.examples)
+        known = find_scored(inputs)
         if not known:
             return {}
-        if len(known) < len(inputs.examples):
-            logger.warning(
-                "Scored are the %d of %d examples that have a label.",
-                len(known),
-                len(inputs.examples),
-            )
         arrays = {name: inputs.arrays[name][known] for name in ("choice_mask", "label_ids")}
         scores = swag_examples.score(arrays, predictions[known])
         return {**scores, "baseline_metric": self.metric}
@@ -215,15 +202,12 @@ class MultipleChoice:
         logger.info("Wrote %d predictions to %s.", len(predictions), path)
         if not scores:
             return
-        kind = {"dev": "eval", "test": "test"}[inputs.part.split]
-        results = {f"{kind}_{name}": scores[name] for name in ("accuracy", "loss")}
-        save_results(folder, step, {**results, "loss": scores["loss"]}, f"{kind}_results")
-        save_scores(folder, step, scores, f"{kind}_results")
+        write_scores(folder, step, inputs.part, scores, ["accuracy"])
         baseline = scores["baseline"]
         logger.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
 
     def export(self, folder: str, model: keras.Model) -> None:
-        # A model that only answers loads no writer of graphs.
+        # Loaded by exports only.
         from bert.tasks.swag.export import export_chooser  # noqa: PLC0415
 
         export_chooser(folder, model, self.tokenizer, self.max_seq_length)
