@@ -628,7 +628,7 @@ def test_what_is_wrong_is_said(tmp_path, split, files, options, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011, PT012
         data_set = open_folder(tmp_path, files, **options)
         data_set.check([split])
-        getattr(data_set, split)()
+        data_set.read(split)
     assert str(caught.value) == message.replace("{folder}", str(tmp_path))
 
 

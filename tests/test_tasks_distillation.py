@@ -79,7 +79,7 @@ def test_loss_of_numbers_is_the_squared_difference():
 
 
 def test_labels_count_for_what_the_teacher_leaves_of_those_that_have_one():
-    teacher = classification_teacher.Teacher(
+    teacher = classification_teacher.ClassificationTeacher(
         lambda _: logits_of(1, 3, 2), [InputExample("u", "a")], weight=0.25
     )
     arrays = teacher.arrays([InputExample(str(number), "a") for number in range(3)])
@@ -422,7 +422,7 @@ def test_words_have_the_teachers_logits_whatever_windows_they_stand_in():
     sentences = [Sentence(["a", "b"], ["O", "O"]), Sentence(["c", "d", "e"])]
     word_ids = np.array([[-1, 1, 0, -1], [2, -1, 4, 3]])
     logits = np.arange(10.0).reshape(5, 2)
-    teacher = tagging_teacher.Teacher(lambda _: logits, sentences[1:], weight=0.25)
+    teacher = tagging_teacher.TaggingTeacher(lambda _: logits, sentences[1:], weight=0.25)
     arrays = teacher.arrays(sentences, {"word_ids": word_ids})
     assert arrays["is_labeled"].tolist() == [[0, 1, 1, 0], [0, 0, 0, 0]]
     assert arrays["teacher_logits"][:, 0].tolist() == [[0, 2, 0, 0], [4, 0, 8, 6]]

@@ -1,11 +1,11 @@
-"""A model that learns from another one: from its answers, and from its layers.
+"""Distillation: a student learns the logits and the layers of a teacher.
 
 Source: Hinton et al., Distilling the Knowledge in a Neural Network; Jiao et al., TinyBERT, and Sun
 et al., Patient Knowledge Distillation for BERT Model Compression, for the layers.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -25,12 +25,12 @@ Tensor = Any
 TEACHER_LOGITS, IS_LABELED = "teacher_logits", "is_labeled"
 
 UNIFORM = "uniform"
-# The name of the part of the loss.
+# The name of a part of the loss.
 _LAYERS = "layers"
 
 
 class TeacherModel(Protocol):
-    """A model that a student learns from."""
+    """A fine-tuned model that answers examples of its task."""
 
     @property
     def task(self) -> Any:
@@ -48,13 +48,13 @@ class TeacherModel(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Layers:
-    """The layers of a teacher that those of a student learn.
+    """The layers of a teacher that a student learns.
 
     Attributes:
-      teacher: A model of `encoder_inputs`, with the vocabulary of the student, of a list: for each
-        layer of the student what it is to give, float32 [B, S, T].
-      widths: T of each.
-      weight: What their loss is multiplied by.
+      teacher: A model from `encoder_inputs` to the target of each layer of the student, float32
+        [B, S, T].
+      widths: T of each layer.
+      weight: The factor of their loss.
     """
 
     teacher: keras.Model
@@ -62,13 +62,13 @@ class Layers:
     weight: float = 1.0
 
     def extend(self, model: keras.Model) -> keras.Model:
-        """Returns a student that gives its layers, too, as wide as the teacher's.
+        """Returns a student with layers among its outputs that are as wide as the teacher's.
 
-        Where its own are of another width, a projection is learned with it. That is among the
-        weights, so that a training goes on where it stopped; what answers later has none.
+        A projection is learned for a layer of another width. Checkpoints have it, so that training
+        resumes; `without_layers` removes it.
 
         Args:
-          model: With its layers among its outputs, as `heads` makes it.
+          model: A model of `heads` with `gives_layers`.
         """
         outputs = dict(model.output)
         for number, width in enumerate(self.widths):
@@ -82,13 +82,13 @@ class Layers:
         return _Student(model.input, outputs, name=model.name)
 
     def objective(self, weights: Weights, losses: Losses) -> tuple[Weights, Losses]:
-        """Returns an objective with one more part: the mean squared error over real tokens.
+        """Returns an objective with one more part, the mean squared error of layers.
 
-        It is a mean over layers, tokens and values.
+        The mean is over layers, real tokens and values.
 
         Args:
-          weights: Of the student's own parts.
-          losses: Likewise.
+          weights: The weights of the other parts.
+          losses: The losses of the other parts.
         """
 
         def all_weights(batch: Batch) -> dict[str, Tensor]:
@@ -99,13 +99,12 @@ class Layers:
         ) -> dict[str, Tensor]:
             mask = ops.cast(batch["input_mask"], "float32")
             inputs = {name: batch[name] for name in modeling.encoder_inputs()}
-            # Of a single output, Keras makes no list.
-            given = keras.tree.flatten(infer(self.teacher, inputs))
-            shown = [ops.stop_gradient(each) for each in given]
-            sums = [
-                ops.sum(ops.mean(ops.square(outputs[layer_name(n)] - each), axis=-1) * mask)
-                for n, each in enumerate(shown)
-            ]
+            # Keras does not return a single output as a list.
+            targets = keras.tree.flatten(infer(self.teacher, inputs))
+            sums = []
+            for number, target in enumerate(targets):
+                errors = ops.square(outputs[layer_name(number)] - ops.stop_gradient(target))
+                sums.append(ops.sum(ops.mean(errors, axis=-1) * mask))
             total = self.weight * sum(sums) / (len(sums) * totals[_LAYERS])
             return {**losses(outputs, batch, totals), _LAYERS: total}
 
@@ -113,7 +112,7 @@ class Layers:
 
 
 class _Student(keras.Model):
-    """Gives its layers only where it is trained: nobody else asks for them."""
+    """A model that returns its layers only in training."""
 
     def call(self, inputs: Batch, training: bool | None = None, mask: Any = None) -> Any:
         outputs = super().call(inputs, training=training, mask=mask)
@@ -122,11 +121,7 @@ class _Student(keras.Model):
 
 
 def without_layers(model: keras.Model) -> keras.Model:
-    """Returns a student as it answers once it is trained, with its weights: with logits alone.
-
-    Args:
-      model: As `Layers.extend` makes it.
-    """
+    """Returns the model of `Layers.extend` with the same weights and `logits` alone."""
     return keras.Model(model.input, {"logits": model.output["logits"]}, name=model.name)
 
 
@@ -136,20 +131,20 @@ def open_layers(
     """Returns the layers that `distill_layers` names.
 
     Args:
-      text: For each layer of the student the number of a teacher's, from 0, with commas between; or
-        "uniform", for which the last is learned from the last, and the others at even distances.
-      weight: As `Layers.weight`.
+      text: For each layer of the student the number of a teacher's layer, from 0, separated by
+        commas; or "uniform", for layers at even distances up to the last.
+      weight: The factor of their loss.
       teacher: The encoder of the teacher, with its weights.
       config: The shape of the student.
 
     Raises:
-      ValueError: where the teacher has no such layers, or there are not as many as the student has.
+      ValueError: where the teacher has no such layers, or their number is not the student's.
     """
     numbers = _parse(text, teacher.config.num_hidden_layers, config.num_hidden_layers)
     inputs = modeling.encoder_inputs()
     layers = teacher(inputs)["encoder_layers"]
-    shown = [ops.cast(layers[number], "float32") for number in numbers]
-    return Layers(keras.Model(inputs, shown), [teacher.config.hidden_size] * len(numbers), weight)
+    targets = [ops.cast(layers[number], "float32") for number in numbers]
+    return Layers(keras.Model(inputs, targets), [teacher.config.hidden_size] * len(numbers), weight)
 
 
 def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
@@ -162,10 +157,10 @@ def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
     if text == UNIFORM:
         return [(number + 1) * num_teacher // num_student - 1 for number in range(num_student)]
     try:
-        numbers = [int(each) for each in text.split(",")]
+        numbers = [int(number) for number in text.split(",")]
     except ValueError:
         numbers = []
-    if len(numbers) != num_student or not all(0 <= each < num_teacher for each in numbers):
+    if len(numbers) != num_student or not all(0 <= number < num_teacher for number in numbers):
         raise OptionError(
             "distill_layers",
             f"be {UNIFORM}, or for each of the student's {num_student} layers one of the "
@@ -175,21 +170,41 @@ def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
     return numbers
 
 
-def blend(task_type: str, weight: float, temperature: float) -> Blend:
-    """Returns the `blend` of an objective of `heads`: from losses [R], logits [R, C] and the batch.
+@dataclasses.dataclass(frozen=True)
+class Teacher:
+    """A teacher of a student, whose task says what features training needs of it.
 
-    The batch has, of these rows, `TEACHER_LOGITS`, float32 [R, C], and `IS_LABELED`, [R, 1].
-
-    Args:
-      task_type: As for `heads.classification_objective`.
-      weight: The share of the teacher in the loss of rows that have a label.
-      temperature: What logits are divided by, which lets the less likely labels count more.
+    Attributes:
+      answer: Returns the teacher's logits of examples, in the order of the student's labels.
+      unlabeled: Examples without labels, of which the teacher's logits alone are learned.
+      weight: The share of the teacher in the loss of labelled examples.
+      temperature: The divisor of the logits, as for `soft_losses`.
+      layers: The layers that are learned; None for logits alone.
     """
 
-    def blended(told: Tensor, logits: Tensor, batch: Batch) -> Tensor:
-        shown = soft_losses(task_type, logits, batch[TEACHER_LOGITS], temperature)
+    answer: Callable[[Sequence[Any]], np.ndarray]
+    unlabeled: Sequence[Any] = ()
+    weight: float = 0.5
+    temperature: float = 2.0
+    layers: Layers | None = None
+
+
+def blend(task_type: str, weight: float, temperature: float) -> Blend:
+    """Returns a function that blends the losses of labels with the distance from a teacher.
+
+    The function takes losses [R], logits [R, C], and a batch with `TEACHER_LOGITS`, float32 [R, C],
+    and `IS_LABELED`, [R, 1].
+
+    Args:
+      task_type: The type of the task, as for `heads.classification_objective`.
+      weight: The share of the teacher in the loss of labelled rows.
+      temperature: The divisor of the logits, as for `soft_losses`.
+    """
+
+    def blended(label_losses: Tensor, logits: Tensor, batch: Batch) -> Tensor:
+        teacher_losses = soft_losses(task_type, logits, batch[TEACHER_LOGITS], temperature)
         share = (1.0 - weight) * ops.cast(batch[IS_LABELED][:, 0], "float32")
-        return share * told + (1.0 - share) * shown
+        return share * label_losses + (1.0 - share) * teacher_losses
 
     return blended
 
@@ -197,17 +212,18 @@ def blend(task_type: str, weight: float, temperature: float) -> Blend:
 def soft_losses(
     task_type: str, logits: Tensor, teacher_logits: Tensor, temperature: float
 ) -> Tensor:
-    """Returns how far each answer is from the teacher's, float32 [B]; 0 where they are the same.
+    """Returns the distance of each answer from the teacher's, float32 [B]; 0 for the same answer.
 
-    That is the Kullback-Leibler divergence of the probabilities at a temperature, of several labels
-    a mean over them, times the square of the temperature, so that gradients are of one size at all;
-    of numbers, the squared difference.
+    The distance is the Kullback-Leibler divergence of the probabilities at a temperature, times the
+    square of the temperature, which keeps the size of the gradients; for multi-label its mean over
+    labels, and for regression the squared difference.
 
     Args:
-      task_type: As for `heads.classification_objective`.
-      logits: float32 [B, C].
-      teacher_logits: Likewise.
-      temperature: Above 0.
+      task_type: The type of the task, as for `heads.classification_objective`.
+      logits: The student's logits, float32 [B, C].
+      teacher_logits: The teacher's logits, float32 [B, C].
+      temperature: The divisor of the logits, above 0: the higher, the more the less likely labels
+        count.
     """
     if task_type == "regression":
         return ops.mean(ops.square(logits - teacher_logits), axis=-1)
@@ -216,17 +232,17 @@ def soft_losses(
         ours, theirs = ops.log_softmax(ours), ops.log_softmax(theirs)
         return temperature**2 * ops.sum(ops.exp(theirs) * (theirs - ours), axis=-1)
     chance = ops.sigmoid(theirs)
-    # Of both answers, that the label is given and that it is not.
-    given = ops.log_sigmoid(theirs) - ops.log_sigmoid(ours)
+    # The divergence for both answers: the label is present, or absent.
+    present = ops.log_sigmoid(theirs) - ops.log_sigmoid(ours)
     absent = ops.log_sigmoid(-theirs) - ops.log_sigmoid(-ours)
-    return temperature**2 * ops.mean(chance * given + (1.0 - chance) * absent, axis=-1)
+    return temperature**2 * ops.mean(chance * present + (1.0 - chance) * absent, axis=-1)
 
 
 def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any]) -> list[Input]:
-    """Returns the rows of `fields` in a file of texts, of any form that predict.py reads.
+    """Returns the rows of a file of unlabelled texts, in any format that predict.py reads.
 
     Raises:
-      ValueError: where there are none, or one cannot be read.
+      ValueError: where the file is empty, or a row cannot be read.
     """
     rows = list(read_inputs(path, None, Columns(fields=tuple(fields), known=columns)).rows)
     if problem := next((each.problem for each in rows if each.row is None), None):
@@ -237,7 +253,7 @@ def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any])
 
 
 def check_same_pieces(ours: Task, theirs: Task, path: str) -> None:
-    """Checks that a student and a teacher whose layers it learns cut texts alike.
+    """Checks that a student tokenizes texts as the teacher does whose layers it learns.
 
     Raises:
       ValueError: where their vocabularies, casings or options of the tokenizer differ.

@@ -20,10 +20,10 @@ from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import DataSet, InputExample
-from bert.tasks.classification.teacher import Teacher, order_of_labels
+from bert.tasks.classification.teacher import ClassificationTeacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
 from bert.tasks.examples import find_scored, write_scores
-from bert.tasks.options import Teacher as TeacherOptions
+from bert.tasks.options import Teacher
 from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
     ASKED,
@@ -65,7 +65,7 @@ class Classification:
     class_weights: str = "none"
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dev_split: DevSplit | None = None
-    teacher: Teacher | None = None
+    teacher: ClassificationTeacher | None = None
     add_bilstm: bool = False
 
     kind = "classification"
@@ -167,7 +167,7 @@ class Classification:
         ]
 
     def with_teacher(
-        self, model: TeacherModel, layers: Layers | None, options: TeacherOptions
+        self, model: TeacherModel, layers: Layers | None, options: Teacher
     ) -> "Classification":
         """Returns the task of a student that learns from another model.
 
@@ -184,7 +184,7 @@ class Classification:
         if options.unlabeled_file:
             rows = read_unlabeled(options.unlabeled_file, self.fields, self.columns)
             unlabeled = self.parse_unlabeled(rows)
-        teacher = Teacher(
+        teacher = ClassificationTeacher(
             lambda examples: model.decide(examples)[1][:, order],
             unlabeled,
             options.teacher_weight,

@@ -1,7 +1,6 @@
-"""What a classifier learns from another one."""
+"""The teacher of a classifier."""
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -9,37 +8,22 @@ from bert.network.heads import Blend
 from bert.options import OptionError
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.examples import Task as Decision
-from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Layers, blend
+from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Teacher, blend
 from bert.training.batches import Feature
 
 
-@dataclasses.dataclass(frozen=True)
-class Teacher:
-    """What is learned from another model.
-
-    Attributes:
-      answer: From examples to its logits, float32 [N, C], in the order of the task's labels.
-      unlabeled: Examples of which nothing but its answer is known.
-      weight: Its share of the loss of the others.
-      temperature: What logits are divided by, which lets the less likely labels count more.
-      layers: What is learned of its layers, if anything.
-    """
-
-    answer: Callable[[Sequence[InputExample]], np.ndarray]
-    unlabeled: Sequence[InputExample] = ()
-    weight: float = 0.5
-    temperature: float = 2.0
-    layers: Layers | None = None
+class ClassificationTeacher(Teacher):
+    """A teacher of a classifier; `answer` returns logits, float32 [N, C]."""
 
     def features(self, num_outputs: int) -> dict[str, Feature]:
-        """Returns the features that training needs beyond those of the task."""
+        """Returns the additional features of training."""
         return {
             TEACHER_LOGITS: Feature(num_outputs, "the number of labels"),
             IS_LABELED: Feature(1, "the format", 2, "a bit"),
         }
 
     def arrays(self, examples: Sequence[InputExample]) -> dict[str, np.ndarray]:
-        """Returns what these features hold for examples of which the unlabeled are the last."""
+        """Returns the values of `features` for examples, the unlabeled ones at the end."""
         count = len(examples) - len(self.unlabeled)
         is_labeled = np.arange(len(examples)) < count
         return {
@@ -53,10 +37,10 @@ class Teacher:
 
 
 def order_of_labels(ours: Decision, theirs: Decision, path: str) -> list[int]:
-    """Returns the places of our labels among those of a teacher.
+    """Returns the places of the student's labels among the teacher's.
 
     Raises:
-      ValueError: where it decides something else.
+      ValueError: where the teacher has another type of task or other labels.
     """
     same = ours.task_type == theirs.task_type and ours.is_pair == theirs.is_pair
     if not same or sorted(ours.labels) != sorted(theirs.labels):

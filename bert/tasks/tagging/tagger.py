@@ -26,7 +26,7 @@ from bert.tasks.tagging.scores import format_report
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.tagged_files import TaggedFiles
-from bert.tasks.tagging.teacher import Teacher, order_of_labels
+from bert.tasks.tagging.teacher import TaggingTeacher, order_of_labels
 from bert.tasks.tagging.words import Span, find_spans
 from bert.tasks.task import (
     ASKED,
@@ -99,7 +99,7 @@ class Tagging:
     files: TaggedFiles | None = None
     sentences: Mapping[str, list[Sentence]] = dataclasses.field(default_factory=dict)
     output_scheme: str | None = None
-    teacher: Teacher | None = None
+    teacher: TaggingTeacher | None = None
     add_bilstm: bool = False
 
     kind = "tagging"
@@ -178,7 +178,7 @@ class Tagging:
             unlabeled = self.parse_unlabeled(
                 read_unlabeled(options.unlabeled_file, self.fields, {})
             )
-        teacher = Teacher(
+        teacher = TaggingTeacher(
             answer,
             unlabeled,
             options.teacher_weight,

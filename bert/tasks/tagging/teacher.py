@@ -1,14 +1,13 @@
 """Distillation of a tagger from another tagger."""
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from keras import ops
 
 from bert.network.heads import Batch, Blend
 from bert.options import OptionError
-from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Layers, Tensor, blend
+from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Teacher, Tensor, blend
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.windows import NO_WORD
@@ -16,24 +15,9 @@ from bert.tasks.task import Arrays
 from bert.training.batches import LENGTH, Feature
 
 
-@dataclasses.dataclass(frozen=True)
-class Teacher:
-    """A tagger from which another one learns.
+class TaggingTeacher(Teacher):
+    """A teacher of a tagger; `answer` returns the logits of all words of sentences, [words, C]."""
 
-    Attributes:
-      answer: Returns the teacher's logits of all words of sentences, [words, C], in the order of
-        the student's labels.
-      unlabeled: Sentences without tags, for which only the teacher's logits are learned.
-      weight: The weight of the teacher in the loss of words with tags.
-      temperature: The divisor of logits, which gives improbable labels more influence.
-      layers: The layers of the teacher that the student learns, if any.
-    """
-
-    answer: Callable[[Sequence[Sentence]], np.ndarray]
-    unlabeled: Sequence[Sentence] = ()
-    weight: float = 0.5
-    temperature: float = 2.0
-    layers: Layers | None = None
 
     def features(self, num_labels: int, max_seq_length: int) -> dict[str, Feature]:
         """Returns the features of training records in addition to those of the task."""
