@@ -663,9 +663,9 @@ def test_labels_that_look_the_same_are_told(tmp_path, log, other):
 def test_labels_that_are_joined_otherwise_are_told(tmp_path, log):
     rows = [("a", "x;y"), ("b", "x"), ("c", "y"), ("d", "p/q")]
     open_folder(tmp_path, {"train.tsv": rows}, task_type="multi_label").task  # noqa: B018
-    [told] = [message for message in log.messages if "is made of others" in message]
+    [told] = [message for message in log.messages if "consists of others" in message]
     assert "'x;y'" in told and "`label_separator=';'`" in told
     log.clear()
     options = {"task_type": "multi_label", "label_separator": ";"}
     assert open_folder(tmp_path, {"train.tsv": rows}, **options).task.labels == ("p/q", "x", "y")
-    assert "is made of others" not in log.text
+    assert "consists of others" not in log.text

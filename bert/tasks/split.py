@@ -1,4 +1,7 @@
-"""A dev set that is split off a training file: a function of the examples and a seed alone."""
+"""The files of a data set, and a dev set that is split off the training file.
+
+The split depends on the examples and a seed alone.
+"""
 
 import collections
 import dataclasses
@@ -8,16 +11,15 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert.files.fingerprints import of_files
-from bert.files.paths import describe_folder, is_file, is_folder, list_folder
-from bert.files.rows import check_no_workbook
+from bert.files.paths import describe_folder, is_file, list_folder
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
 
-# Its key in `task.json`.
+# The key of a split in `task.json`.
 _KEY = "dev_split"
-# How examples are chosen. The first rule, of folders that name none, ended a label's draw at the
-# first text that was too frequent to fit, so that labels could be far from their shares.
+# The rules by which examples are chosen. The first one, of folders that name none, ended the draw of a
+# label at the first text that was too frequent to fit, so that labels could miss their shares.
 _FIRST_RULE, _RULE = 1, 2
 
 Example = TypeVar("Example")
@@ -25,14 +27,14 @@ Example = TypeVar("Example")
 
 @dataclasses.dataclass(frozen=True)
 class DevSplit:
-    """How a dev set is split off.
+    """The split of a dev set from the training file.
 
     Attributes:
-      fraction: About what part of the examples is for it.
-      seed: Another one gives another part.
-      sha256: The fingerprint of the training file, of another of which other examples would be
-        chosen; None where it is not known.
-      rule: How examples are chosen; a folder keeps the one that it was trained with.
+      fraction: The approximate fraction of the examples in the dev set.
+      seed: The seed that selects the examples.
+      sha256: The fingerprint of the training file, since another file would be split differently;
+        None where it is unknown.
+      rule: The rule by which examples are chosen; a trained folder keeps its rule.
     """
 
     fraction: float
@@ -47,22 +49,21 @@ class DevSplit:
         keys: Sequence[Sequence[str]],
         strata: Sequence[Hashable],
     ) -> tuple[list[Example], list[Example]]:
-        """Returns the examples to train on and those of the dev set, each in their order.
+        """Returns the training set and the dev set, both in the order of the examples.
 
         Args:
-          path: Of the training file, for messages.
-          examples: All that it holds.
-          keys: The texts of each; those of the same texts stay together, wherever case, spaces and
-            the order of the texts alone differ.
-          strata: What of each is to be as frequent in the one part as in the other, such as labels.
-            Of each stratum, the dev set has `fraction` to within the most examples of it that have
-            the same texts, and one example at least is trained on. (Where the same texts are of
-            several strata, they count for the rarest.)
+          path: The path of the training file, for messages.
+          examples: All examples of the file.
+          keys: The texts of each example. Examples of the same texts stay together, also where the
+            texts differ in case, spaces and order.
+          strata: The stratum of each example, such as its label. The dev set has `fraction` of each
+            stratum, up to the largest number of its examples with the same texts, and at least one
+            example is trained on. Texts of several strata count for the rarest.
 
         Raises:
           ValueError: where a part would be empty.
         """
-        plain = [_plain(each) for each in keys]
+        plain = [_plain(texts) for texts in keys]
         places = self._choose(plain, strata)
         train = [example for i, example in enumerate(examples) if i not in places]
         dev = [examples[i] for i in sorted(places)]
@@ -103,10 +104,10 @@ class DevSplit:
             by_stratum[str(strata[places[0]])].append(key)
         chosen: set[int] = set()
         wanted = 0.0
-        # What one stratum is too small for, the next one gives, so that the whole is right.
+        # The next stratum makes up for one that is too small.
         for _, members in sorted(by_stratum.items(), key=lambda item: (len(item[1]), item[0])):
             wanted += self.fraction * sum(len(groups[key]) for key in members)
-            # One stays to train on.
+            # One group stays in the training set.
             for key in members[1:]:
                 if len(chosen) + len(groups[key]) / 2 > wanted:
                     break
@@ -121,9 +122,9 @@ class _Draw:
     """The choice of examples of each stratum by the second rule.
 
     Args:
-      fraction: About what part of the examples is chosen.
-      groups: The places of the examples that have the same texts, in the order of the draw.
-      strata: That of each example.
+      fraction: The approximate fraction of the examples that is chosen.
+      groups: The places of the examples with the same texts, in the order of the draw.
+      strata: The stratum of each example.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class _Draw:
     ) -> None:
         self._fraction = fraction
         self._groups = groups
-        # For each group, how many of its examples are of which stratum.
+        # The number of examples of each stratum, by group.
         self._sizes = {
             key: collections.Counter(strata[place] for place in places)
             for key, places in groups.items()
@@ -149,7 +150,7 @@ class _Draw:
         passed = 0
         for stratum in sorted(by_stratum, key=self._rarity):
             members = by_stratum[stratum]
-            # What one stratum is too small for, the next one gives, as far as its share lets it.
+            # The next stratum makes up for one that is too small, as far as its share allows.
             missing = self._fraction * passed - len(self._chosen)
             most = max(self._sizes[key][stratum] for key in members) / 2
             share = self._fraction * self._counts[stratum]
@@ -162,7 +163,7 @@ class _Draw:
         return self._counts[stratum], stratum
 
     def _reserve(self) -> set[str]:
-        """Returns groups to train on, the first ones that together have all strata."""
+        """Returns the first groups that together have all strata, which are trained on."""
         first: dict[str, str] = {}
         for key, sizes in self._sizes.items():
             for stratum in sizes:
@@ -176,7 +177,7 @@ class _Draw:
         return reserved
 
     def _fill(self, stratum: str, keys: Sequence[str], wanted: float) -> None:
-        """Chooses the groups that fit, and the smallest one that does not where that is nearer."""
+        """Chooses the groups that fit, and the smallest other one if that comes nearer."""
         too_large = []
         for key in keys:
             if self._held[stratum] + self._sizes[key][stratum] <= wanted:
@@ -204,7 +205,7 @@ def find_split(
     seed: int,
     is_training: bool,
 ) -> DevSplit | None:
-    """Returns how the dev set is split off the training file; None where it has files of its own.
+    """Returns the split of the dev set from the training file; None where it has its own file.
 
     Args:
       files: The files of the data set.
@@ -214,7 +215,7 @@ def find_split(
       is_training: Whether a model is trained.
 
     Raises:
-      ValueError: where the trained model has no split, or one of another file.
+      ValueError: where the trained model has no split, or a split of another file.
     """
     if files.dev_file or files.data_dir or not files.train_file:
         return None
@@ -241,7 +242,7 @@ def find_split(
 
 
 def split_remedy(split: str) -> Message:
-    """Returns what to do where a folder has no file for a split; empty but for the dev set."""
+    """Returns the remedy for a missing dev file; empty for other splits."""
     if split != "dev":
         return Message("")
     return Message(
@@ -250,33 +251,39 @@ def split_remedy(split: str) -> Message:
     )
 
 
-def check_file(option: str, path: str) -> None:
-    """Raises `ValueError` where an option names no file of data, or a workbook."""
-    if not is_file(path):
-        problem = "is a folder" if is_folder(path) else "does not exist"
-        raise OptionError(option, "name a file", Message("%r, which %s", path, problem))
-    check_no_workbook(path)
+def find_given(files: DataFiles, split: str) -> str | None:
+    """Returns the file that an option names for a split; None where `data_dir` holds it.
+
+    Raises:
+      ValueError: where neither is given, or the option names no file.
+    """
+    option = Option(f"{split}_file")
+    path: str | None = getattr(files, option.name)
+    if path and not is_file(path):
+        raise OptionError(option.name, "name a file", path)
+    if not path and files.data_dir is None:
+        raise MessageError("%s or %s must be given.", Option("data_dir"), option)
+    return path or None
 
 
-def find_in_folder(
-    folder: str | None, split: str, endings: Collection[str], shown: Collection[str]
+def find_file(
+    files: DataFiles, split: str, endings: Collection[str], shown: Collection[str]
 ) -> str:
-    """Returns the path of the one file of a split in a folder.
+    """Returns the path of the one file of a split, given or in `data_dir`.
 
     Args:
-      folder: The folder; None where none is given.
-      split: "train", "dev" or "test", the name of the file but for its ending.
+      files: The files of the data set.
+      split: "train", "dev" or "test", the name of a file in `data_dir` without its ending.
       endings: The endings that the file may have.
       shown: The endings that an error lists.
 
     Raises:
       ValueError: where there is no file, or more than one.
     """
-    option = Option(f"{split}_file")
-    if folder is None:
-        raise MessageError("%s or %s must be given.", Option("data_dir"), option)
-    names = {split + ending for ending in endings}
-    found = [name for name in list_folder(folder) if name in names]
+    if path := find_given(files, split):
+        return path
+    found = list_files(files, split, endings)
+    folder, option = files.data_dir or "", Option(f"{split}_file")
     if len(found) > 1:
         must = f"hold one file for the {split} set"
         received = Message("%s in %r", found, folder)
@@ -290,8 +297,14 @@ def find_in_folder(
     return os.path.join(folder, found[0])
 
 
+def list_files(files: DataFiles, split: str, endings: Collection[str]) -> list[str]:
+    """Returns the names of the files of a split in `data_dir`."""
+    names = {split + ending for ending in endings}
+    return [name for name in list_folder(files.data_dir or "") if name in names]
+
+
 def split_fields(dev_split: DevSplit | None) -> dict[str, Any]:
-    """Returns what `task.json` keeps of how the dev set was split off, {} where it was not."""
+    """Returns the fields of `task.json` about the split of the dev set; {} without a split."""
     if dev_split is None:
         return {}
     fields = dataclasses.asdict(dev_split)
@@ -301,16 +314,20 @@ def split_fields(dev_split: DevSplit | None) -> dict[str, Any]:
 
 
 def stored_split(stored: Mapping[str, Any]) -> DevSplit | None:
-    """Returns how the dev set was split off when the model was trained, None where it was not."""
-    kept = stored.get(_KEY)
-    if kept is None:
+    """Returns the split of the dev set in `task.json`; None without a split."""
+    fields = stored.get(_KEY)
+    if fields is None:
         return None
     try:
-        sha256 = kept.get("sha256")
-        rule = kept.get("rule", _FIRST_RULE)
-        split = DevSplit(float(kept["fraction"]), int(kept["seed"]), sha256 and str(sha256), rule)
+        sha256 = fields.get("sha256")
+        rule = fields.get("rule", _FIRST_RULE)
+        split = DevSplit(
+            float(fields["fraction"]), int(fields["seed"]), sha256 and str(sha256), rule
+        )
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise ValueError(f"`{_KEY}` must have a fraction and a seed. It is {kept!r:.80}.") from None
+        raise ValueError(
+            f"`{_KEY}` must have a fraction and a seed. It is {fields!r:.80}."
+        ) from None
     if rule not in (_FIRST_RULE, _RULE):
         raise ValueError(
             f"`rule` of `{_KEY}` must be at most {_RULE}. It is {rule!r}: a newer version of this "

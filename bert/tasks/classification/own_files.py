@@ -1,8 +1,4 @@
-"""A task in anyone's own files, each a .tsv, .csv or .jsonl, which may be gzipped, or a .parquet.
-
-How their rows are read is the matter of `rows`. Labels are given, or are those of the training
-file.
-"""
+"""The data set of a custom task, in files of one's own, and the labels in these files."""
 
 import collections
 import functools
@@ -11,7 +7,7 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from bert.files.paths import describe_folder, list_folder
+from bert.files.paths import describe_folder
 from bert.files.rows import Row, format_of, is_table
 from bert.files.tables import shorten
 from bert.log import logger
@@ -19,11 +15,11 @@ from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
 from bert.tasks.classification.options import ClassificationData
 from bert.tasks.classification.rows import File, is_not_finite, read_file
-from bert.tasks.split import DevSplit, check_file, find_in_folder
+from bert.tasks.split import DevSplit, find_file, list_files
 
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tsv.gz", ".csv.gz", ".jsonl.gz")
 
-# Cells that hardly are anything but part of a header.
+# Cells that are probably names of columns.
 _HEADER_WORDS = re.compile(
     "category|class|classification|comment|content|gold|guid|id|idx|index|intent|labels?|hypothesis"
     "|premise|question|rating|review|score|sentence[12]?|sentiment|similarity|target|text(_?[ab12])?"
@@ -31,13 +27,13 @@ _HEADER_WORDS = re.compile(
     re.IGNORECASE,
 )
 
-# So many labels, with less than two examples each, are more likely texts or numbers.
+# From this number on, labels with less than two examples each are probably texts or numbers.
 _SUSPICIOUS_LABELS = 20
 _LABELS_SHOWN = 20
 # The largest number of single precision.
 _LARGEST = 3.4028234e38
 _LABEL_SEPARATORS = (",", ";", "|", "/")
-# What programs write where there is no value.
+# Words that programs write for a missing value.
 _MISSING = {"nan", "none", "null", "n/a", "na", "<na>", "nat"}
 
 _TASK_TYPE = Option("task_type")
@@ -45,10 +41,10 @@ _METRICS = {"classification": "accuracy", "multi_label": "micro_f1", "regression
 
 
 class CustomDataSet(DataSet):
-    """The task in anyone's own files, in a folder or given one by one.
+    """A custom task and its files, in a folder or given one by one.
 
     Args:
-      data: The files, their columns and the kind of the task.
+      data: The files, their columns and the type of the task.
       dev_split: How the dev set is split off the training file; None where it has a file.
       labels: The labels where the options name none; None for those of the training file.
     """
@@ -82,7 +78,7 @@ class CustomDataSet(DataSet):
 
     @functools.cached_property
     def task(self) -> Task:  # type: ignore[override]
-        """The task. Without given labels, the training file is read for them."""
+        """The task; without given labels, they are read from the training file."""
         if self._given_labels is None:
             return self._make_task(_find_labels(self._training_file, self._data))
         return self._make_task(self._given_labels)
@@ -93,13 +89,13 @@ class CustomDataSet(DataSet):
 
     @functools.cached_property
     def _divided(self) -> tuple[list[InputExample], list[InputExample]]:
-        """What the training file holds for the training set and for the dev set."""
+        """The training set, and the dev set that is split off it."""
         examples = self._make_examples("train", self._training_file)
-        # It has served its two uses. It would be read again if need be.
+        # The memory of the rows is freed, since the file is not needed again.
         del self._training_file
         if self._dev_split is None:
             return examples, []
-        keys = [(each.text_a, each.text_b or "") for each in examples]
+        keys = [(example.text_a, example.text_b or "") for example in examples]
         strata = _strata([example.label for example in examples])
         return self._dev_split.divide(self._find("train"), examples, keys, strata)
 
@@ -123,33 +119,21 @@ class CustomDataSet(DataSet):
         for split in splits:
             if split != "dev" or not self._dev_split:
                 self._find(split)
-        has_file = "train" in self._data.files or self._names("train")
+        has_file = self._data.train_file or list_files(self._data, "train", _ENDINGS)
         if self._given_labels is None and "train" not in splits and not has_file:
             folder = self._data.data_dir
             place = Message("%s", describe_folder(folder) if folder else self.data_dir)
             must = "be given where there is no training file to find them in"
             raise OptionError("labels", must, place)
 
-    def _names(self, split: str) -> list[str]:
-        if self._data.data_dir is None:
-            return []
-        possible = {split + ending for ending in _ENDINGS}
-        return [name for name in list_folder(self._data.data_dir) if name in possible]
-
     def _find(self, split: str) -> str:
-        folder, option = self._data.data_dir, Option(f"{split}_file")
-        if split in self._data.files:
-            return self._check_file(option, self._data.files[split])
-        return find_in_folder(folder, split, _ENDINGS, _ENDINGS)
-
-    def _check_file(self, option: Option, path: str) -> str:
-        check_file(option.name, path)
+        path = find_file(self._data, split, _ENDINGS, _ENDINGS)
         if format_of(path) == "lines" and self._data.separator is None:
             must = Message(
                 "have one of the endings %s, unless %s says what separates its columns",
                 *(list(_ENDINGS), Option("separator")),
             )
-            raise OptionError(option.name, must, path)
+            raise OptionError(f"{split}_file", must, path)
         return path
 
     def _make_examples(self, split: str, file: File) -> list[InputExample]:
@@ -157,8 +141,7 @@ class CustomDataSet(DataSet):
         _check_header(file, self._data, labels)
         examples = []
         unknown: list[Row] = []
-        # Of several labels, a blank cell says that there are none; but a column of blank ones, that
-        # nobody knows them.
+        # A blank cell of a multi-label task means no labels, but a blank column unknown labels.
         is_labelled = not all(map(_is_blank, file.rows))
         for number, row in enumerate(file.rows, start=1):
             cells = row.cells
@@ -191,22 +174,26 @@ def _is_blank(row: Row) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
-# Only tried whether they fit the other options; by whether the task is regression.
+# Labels with which the other options are checked, by whether the task is regression.
 _ANY_LABELS = {False: ("0", "1"), True: ()}
 
 
 def _strata(labels: Sequence[Label | None]) -> list[Hashable]:
-    """Returns what of each label is to be as frequent among the examples of a dev set.
+    """Returns the stratum of each label for the split of a dev set.
 
-    That is the label; of several, the rarest; and of numbers, by which tenth of them they are.
+    The stratum is the label; for several labels the rarest; for a number its tenth of the ranks.
     """
     if any(isinstance(label, float) for label in labels):
         order = sorted(range(len(labels)), key=lambda place: (labels[place], place))
         tenths = {place: 10 * rank // len(labels) for rank, place in enumerate(order)}
         return [tenths[place] for place in range(len(labels))]
     names = [label if isinstance(label, tuple) else (label,) for label in labels]
-    counts = collections.Counter(name for each in names for name in each)
-    return [min(each, key=lambda name: (counts[name], str(name)), default=None) for each in names]
+    counts = collections.Counter(name for several in names for name in several)
+
+    def rarity(name: Any) -> tuple[int, str]:
+        return counts[name], str(name)
+
+    return [min(several, key=rarity, default=None) for several in names]
 
 
 def _split_labels(data: ClassificationData) -> tuple[str, ...] | None:
@@ -230,13 +217,13 @@ def _check_header(file: File, data: ClassificationData, labels: Sequence[str]) -
             )
     elif _may_be_header(file, data):
         cells = list(file.rows[0].cells.values())
-        # The columns' own numbers are the header that pandas writes where there are no names.
+        # pandas writes the numbers of the columns as a header where they have no names.
         if all(map(_is_header_word, cells)) or file.rows[0].cells == data.columns:
             _refuse_header(file, cells)
 
 
 def _may_be_header(file: File, data: ClassificationData) -> bool:
-    """Returns whether the first example may be a header that nobody spoke of."""
+    """Returns whether the first row may be a header, since no option says that it is none."""
     return data.has_header is None and file.header is None and is_table(file.path)
 
 
@@ -287,12 +274,12 @@ def _find_labels(file: File, data: ClassificationData) -> list[str]:
 
 
 def _warn_of_alike(file: File, labels: Sequence[str]) -> None:
-    """Warns of labels that somebody may have meant for the same one, or for none."""
+    """Warns of labels that may be meant as the same label, or as a missing one."""
     groups: dict[Any, list[str]] = {}
     for label in labels:
         number = _parse_number(label)
         groups.setdefault(_plain(label) if number is None else number, []).append(label)
-    alike = [each for each in groups.values() if len(each) > 1]
+    alike = [group for group in groups.values() if len(group) > 1]
     missing = [label for label in labels if label.casefold() in _MISSING]
     for found, what in ((alike, "differ only in how they are written"), (missing, "may be none")):
         if found:
@@ -306,19 +293,19 @@ def _warn_of_alike(file: File, labels: Sequence[str]) -> None:
 
 
 def _plain(label: str) -> str:
-    """Returns what a reader sees of a label: no case, no way of composing, nothing invisible."""
+    """Returns a label without case, ways of composing characters, and invisible characters."""
     text = unicodedata.normalize("NFKC", label).casefold()
-    return "".join(each for each in text if unicodedata.category(each)[0] != "C")
+    return "".join(character for character in text if unicodedata.category(character)[0] != "C")
 
 
 def _warn_of_joined(file: File, labels: Sequence[str], separator: str) -> None:
-    """Warns of labels that are others with another separator between them."""
+    """Warns of labels that consist of other labels with another separator between them."""
     for other in _LABEL_SEPARATORS:
         composed = [label for label in labels if other in label]
         parts = {part.strip() for label in composed for part in label.split(other)}
         if composed and other != separator and parts <= {*labels, ""}:
             logger.warning(
-                "%s: the label %r is made of others. If there are several in a cell, give %s.",
+                "%s: the label %r consists of others. If there are several in a cell, give %s.",
                 file.path,
                 composed[0],
                 Option("label_separator", other),
@@ -375,14 +362,14 @@ def _is_among(label: Label | None, labels: Sequence[str]) -> bool:
 
 
 def _parse_label(value: Any, data: ClassificationData) -> Label | None:
-    """Returns the label in a cell, in the form that the task has; None if it is of no such form."""
+    """Returns the label in a cell, in the form of the task; None for another form."""
     if data.task_type == "regression":
         return _parse_number(value)
     if data.task_type == "classification":
         return _parse_name(value)
     if isinstance(value, str):
         if re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
-            # A list as Python or JSON writes it, whose brackets and quotes would be of the labels.
+            # A list in the notation of Python or JSON; its brackets would become part of labels.
             return None
         value = [part for part in value.split(data.label_separator) if part.strip()]
     if not isinstance(value, list):
@@ -395,14 +382,14 @@ def _parse_label(value: Any, data: ClassificationData) -> Label | None:
 def _parse_number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    # Python takes 1_000 for a number, which no other program writes for one.
+    # Python alone reads 1_000 as a number.
     if isinstance(value, str) and "_" in value:
         return None
     try:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    # NaN and infinity, and what is infinite in the precision of the labels, are none.
+    # NaN, infinity, and numbers beyond the precision of the labels are refused.
     return number if abs(number) <= _LARGEST else None
 
 

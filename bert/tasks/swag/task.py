@@ -11,12 +11,11 @@ import modeling
 import tokenization
 from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file
-from bert.log import logger
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
 from bert.tasks.examples import find_scored, write_scores
-from bert.tasks.split import DevSplit, split_fields, split_remedy, stored_split
+from bert.tasks.split import DevSplit, find_given, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.options import SwagData
 from bert.tasks.task import (
@@ -101,18 +100,14 @@ class MultipleChoice:
 
     def _find(self, split: str) -> str:
         assert self.data is not None
-        option, folder = Option(f"{split}_file"), self.data.data_dir
-        path: str | None = getattr(self.data, option.name)
-        if path:
-            check_file(option.name, path)
-            return path
-        if folder is None:
-            raise MessageError("%s or %s must be given.", option, Option("data_dir"))
+        if given := find_given(self.data, split):
+            return given
+        folder = self.data.data_dir or ""
         path = find_file(folder, swag_examples.FILES[split])
         if path is None:
             raise MessageError(
                 "%s must hold one of %s, or %s name the file. Received %s.%s",
-                *(Option("data_dir"), swag_examples.FILES[split], option),
+                *(Option("data_dir"), swag_examples.FILES[split], Option(f"{split}_file")),
                 *(describe_folder(folder), split_remedy(split)),
             )
         return path

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from bert.log import logger
 from bert.options import MessageError, Option
-from bert.tasks.split import DevSplit, check_file, find_in_folder
+from bert.tasks.split import DevSplit, find_file
 from bert.tasks.tagging.entities import OUTSIDE, PLAIN
 from bert.tasks.tagging.options import ENDINGS, TaggingData
 from bert.tasks.tagging.sentences import (
@@ -92,13 +92,8 @@ class TaggedFiles:
         Raises:
           ValueError: if there is no file, or more than one.
         """
-        option = Option(f"{split}_file")
-        path: str | None = getattr(self.data, option.name)
-        if path is None:
-            endings = [ending + packed for ending in ENDINGS for packed in ("", ".gz")]
-            return find_in_folder(self.data.data_dir, split, endings, ENDINGS)
-        check_file(option.name, path)
-        return path
+        endings = [ending + packed for ending in ENDINGS for packed in ("", ".gz")]
+        return find_file(self.data, split, endings, ENDINGS)
 
     def read(self, split: str) -> list[Sentence]:
         """Returns the sentences of a split; only the test set may have no tags.

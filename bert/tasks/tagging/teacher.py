@@ -18,7 +18,6 @@ from bert.training.batches import LENGTH, Feature
 class TaggingTeacher(Teacher):
     """A teacher of a tagger; `answer` returns the logits of all words of sentences, [words, C]."""
 
-
     def features(self, num_labels: int, max_seq_length: int) -> dict[str, Feature]:
         """Returns the features of training records in addition to those of the task."""
         length = num_labels * max_seq_length
