@@ -18,8 +18,8 @@ from bert.tasks.options import DataFiles
 
 # The key of a split in `task.json`.
 _KEY = "dev_split"
-# The rules by which examples are chosen. The first one, of folders that name none, ended the draw of a
-# label at the first text that was too frequent to fit, so that labels could miss their shares.
+# The rules by which examples are chosen. The first one, of folders that name none, ended the draw
+# of a label at the first text that was too frequent to fit, so that labels could miss their shares.
 _FIRST_RULE, _RULE = 1, 2
 
 Example = TypeVar("Example")

@@ -1,7 +1,7 @@
-"""Tasks that label a text or two, their examples, and what a model reads (paper, section 4.1).
+"""Tasks that label a text or a pair of texts, and their examples (paper, section 4.1).
 
-A task chooses one label of several, any number of them (multi-label), or gives a number
-(regression). Where the examples come from is the matter of `glue` and `own_files`.
+A task predicts one of several labels, any number of labels (multi-label), or a number (regression).
+`glue` and `own_files` read the examples.
 """
 
 import abc
@@ -21,20 +21,20 @@ from bert.options import Message, Option
 
 Label = str | float | tuple[str, ...]
 
-# The scores, higher ones better, by which the best checkpoint of a task may be chosen.
+# The scores, higher ones better, that may select the best checkpoint of a task.
 METRICS = {
     "classification": ("accuracy", "f1", "matthews"),
     "multi_label": ("accuracy", "micro_f1", "macro_f1"),
     "regression": ("pearson", "spearman"),
 }
 
-# A share of texts that are cut beyond which a longer sequence is worth a thought.
+# The share of truncated examples beyond which a warning suggests a greater length.
 _MANY_CUT = 0.05
-# What may be an entry of a vocabulary that no text is cut into, such as [MASK].
+# Words that may be entries of the vocabulary which no text is split into, such as [MASK].
 _ENTRIES_SHOWN = 5
 _BRACKETED = re.compile(r"\[[^\[\]\s]+\]")
 
-# Examples whose features are made together.
+# The number of examples whose features are made together.
 _FEATURES_AT_ONCE = 10_000
 
 
@@ -43,9 +43,9 @@ class InputExample:
     """A text, or a pair of texts, with its label (original: run_classifier.py, InputExample).
 
     Attributes:
-      guid: What names the example in messages and predictions.
-      label: The label's name; a tuple of them for multi-label; a number for regression. None where
-        it is unknown.
+      guid: The name of the example in messages and predictions.
+      label: The label; a tuple of labels for multi-label, a number for regression; None where it is
+        unknown.
     """
 
     guid: str
@@ -56,12 +56,13 @@ class InputExample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a model decides.
+    """The labels of a classifier, and the type of its task.
 
     Attributes:
-      labels: In the order of the model's outputs; none for regression.
+      task_type: A key of `METRICS`.
+      labels: The labels in the order of the model's outputs; empty for regression.
       is_pair: Whether examples have two texts.
-      metric: The key, among `METRICS`, of the score by which the best checkpoint is chosen.
+      metric: The score, among `METRICS`, that selects the best checkpoint.
     """
 
     name: str
@@ -99,12 +100,12 @@ class Task:
         return len(self.labels) or 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns what `from_dict` takes, fit for JSON."""
+        """Returns the fields for JSON."""
         return {**dataclasses.asdict(self), "labels": list(self.labels)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Task":
-        """Returns the task with these fields; all of them must be there, and no other."""
+        """Returns the task with the fields of `to_dict`."""
         kinds: dict[str, type] = {field.name: str for field in dataclasses.fields(cls)}
         kinds |= {"labels": list, "is_pair": bool}
         if values.keys() != kinds.keys():
@@ -149,16 +150,16 @@ def make_features(
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
     *,
-    tells: bool = True,
+    logs: bool = True,
 ) -> dict[str, np.ndarray]:
-    """Returns what the model reads of each example, in their order.
+    """Returns the features of examples, in their order.
 
     Args:
       examples: The examples.
-      task: What is decided.
-      tokenizer: That of the model.
-      max_seq_length: Tokens per example; what is longer is cut.
-      tells: Whether to log what may surprise.
+      task: The task.
+      tokenizer: The tokenizer of the model.
+      max_seq_length: Tokens per example; longer ones are truncated.
+      logs: Whether to log counts of unusual texts.
 
     Returns:
       `input_ids`, `input_mask` and `segment_ids`, int32 [B, S]; `is_real_example`, int32 [B, 1],
@@ -182,13 +183,13 @@ def make_features(
         for name, values in packer.pack(examples[lot]).items():
             features[name][lot] = values
         progress(lot.stop)
-    if tells:
+    if logs:
         packer.report(count)
     return {**features, "label_ids": label_ids, "is_real_example": np.ones((count, 1), np.int32)}
 
 
 class _Packer:
-    """Turns texts into rows of ids, and counts what may surprise."""
+    """Turns texts into rows of ids, and counts unusual texts."""
 
     def __init__(self, tokenizer: tokenization.FullTokenizer, max_seq_length: int) -> None:
         self._tokenizer = tokenizer
@@ -196,7 +197,7 @@ class _Packer:
         self._first, self._separator, self._unknown = tokenizer.convert_tokens_to_ids(
             ["[CLS]", "[SEP]", "[UNK]"]
         )
-        self._whole = {each.content for each in getattr(tokenizer, "added_tokens", ())}
+        self._added = {token.content for token in getattr(tokenizer, "added_tokens", ())}
         self._num_truncated = 0
         self._bracketed: list[str] = []
         self._entries: set[str] = set()
@@ -240,22 +241,20 @@ class _Packer:
             self._empty.append(guid)
         elif 2 * ids.count(self._unknown) > len(ids):
             self._mostly_unknown.append(guid)
-        found = {*_BRACKETED.findall(text)} - self._whole if "[" in text else ()
-        if entries := {each for each in found if each in self._tokenizer.vocab}:
+        found = {*_BRACKETED.findall(text)} - self._added if "[" in text else ()
+        if entries := {word for word in found if word in self._tokenizer.vocab}:
             self._bracketed.append(guid)
             self._entries |= entries
         return ids
 
     def report(self, count: int) -> None:
-        """Logs what was counted; `count` is that of all examples."""
+        """Logs the counts of unusual texts; `count` is the number of all examples."""
         if self._num_truncated:
             are_many = self._num_truncated > _MANY_CUT * count
             logger.log(
                 logging.WARNING if are_many else logging.INFO,
                 "%d of %d examples were longer than %d tokens and were cut at their ends.%s",
-                self._num_truncated,
-                count,
-                self._max_seq_length,
+                *(self._num_truncated, count, self._max_seq_length),
                 Message(
                     " A larger %s keeps more of them, up to what the model takes, often 512; "
                     "docs/classification.md has more under Long texts.",
@@ -270,9 +269,7 @@ class _Packer:
                 "which are split into pieces like any other text, as in the original. Only added "
                 "tokens stay whole: those of a tokenizer.json, or marks such as [E1] of "
                 "extend_vocab.py.",
-                len(self._bracketed),
-                count,
-                self._bracketed[0],
+                *(len(self._bracketed), count, self._bracketed[0]),
                 ", ".join(sorted(self._entries)[:_ENTRIES_SHOWN]),
             )
         for guids, what in (
@@ -281,11 +278,7 @@ class _Packer:
         ):
             if guids:
                 logger.warning(
-                    "%d texts of %d examples, such as %r, %s",
-                    len(guids),
-                    count,
-                    guids[0],
-                    what,
+                    "%d texts of %d examples, such as %r, %s", len(guids), count, guids[0], what
                 )
 
 
@@ -297,18 +290,19 @@ def _label_ids(examples: Sequence[InputExample], task: Task) -> np.ndarray:
     is_multi_label = task.task_type == "multi_label"
     label_ids = np.zeros((len(examples), task.num_outputs if is_multi_label else 1), np.int32)
     for row, example in zip(label_ids, examples, strict=True):
-        if example.label is None:
+        label: Any = example.label
+        if label is None:
             continue
         try:
             if is_multi_label:
-                row[[numbers[label] for label in example.label]] = 1  # type: ignore
+                row[[numbers[name] for name in label]] = 1
             else:
-                row[0] = numbers[example.label]  # type: ignore[index]
+                row[0] = numbers[label]
         except (KeyError, TypeError):
             kind = "a tuple of labels" if is_multi_label else "a label"
             raise ValueError(
                 f"Example {example.guid!r} must have {kind} among {list(task.labels)}. "
-                f"Received {example.label!r}."
+                f"Received {label!r}."
             ) from None
     return label_ids
 

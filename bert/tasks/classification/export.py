@@ -38,16 +38,16 @@ def export_classifier(
     `labels`, string [C], in the order of the probabilities; regression has none.
 
     Args:
-      folder: Where to write; a SavedModel that is there already is replaced.
-      model: From `input_ids`, `input_mask` and `segment_ids` to `logits`.
-      tokenizer: Whose vocabulary and casing the model was trained with.
-      labels: In the order of the logits; none for regression.
+      folder: The folder to write; a SavedModel there is replaced.
+      model: The model from `input_ids`, `input_mask` and `segment_ids` to `logits`.
+      tokenizer: The tokenizer that the model was trained with.
+      labels: The labels in the order of the logits; empty for regression.
       task_type: One of `TASK_TYPES`.
-      is_pair: For tasks of two texts.
-      max_seq_length: Where texts are cut, in tokens, with specials.
+      is_pair: Whether the task has two texts.
+      max_seq_length: The maximum number of tokens of an input, specials included.
 
     Raises:
-      ValueError: before anything is written, where these do not fit together.
+      ValueError: before anything is written, where labels and model do not fit together.
     """
     check_saved_model(folder)
     _check_labels(model, labels, task_type)
@@ -90,7 +90,7 @@ def _check_labels(model: keras.Model, labels: Sequence[str], task_type: str) -> 
 
 
 def _decode(logits: Tensor, labels: Tensor, task_type: str) -> dict[str, Tensor]:
-    """Returns what logits, float32 [B, C], say, as `results.decode` reads them."""
+    """Returns the answers of logits, float32 [B, C], as `results.decode` does."""
     if task_type == "regression":
         return {"score": logits[:, 0]}
     if task_type == "classification":

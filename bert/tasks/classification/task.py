@@ -207,7 +207,7 @@ class Classification:
 
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
         arrays = classification_examples.make_features(
-            examples, self.task, self.tokenizer, self.max_seq_length, tells=part != ASKED
+            examples, self.task, self.tokenizer, self.max_seq_length, logs=part != ASKED
         )
         return Inputs(part, examples, arrays)
 

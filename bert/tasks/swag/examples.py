@@ -1,11 +1,10 @@
-"""Multiple choice, as in SWAG: which of some endings continues a text (paper, section 4.4).
+"""The examples of multiple choice, as in SWAG, and their features and scores (paper, section 4.4).
 
-Reads SWAG's CSV, and JSON lines with the same keys or with others: `context`; `endings`, a list of
-any length; and `label`, the number of the right one from 0.
+Files are SWAG's CSV; or JSON lines with the same keys, or with `context`, `endings`, a list of any
+length, and `label`, the number of the right ending from 0.
 """
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,32 +20,31 @@ from bert.log import logger
 from bert.tasks.examples import warn_of_unknown
 
 _ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
-# Of each split, the files in a folder, of which the first one found is taken.
+# The possible files of each split in a folder; the first one found is read.
+_NAMES = {"train": ["train"], "dev": ["val", "dev"], "test": ["test"]}
 FILES = {
     split: [f"{name}{ending}" for name in names for ending in _ENDINGS]
-    for split, names in {
-        "train": ("train",),
-        "dev": ("val", "dev"),
-        "test": ("test",),
-    }.items()
+    for split, names in _NAMES.items()
 }
 
 _ENDING = re.compile("ending(0|[1-9][0-9]*)")
-# Digits that Python makes a number of, in any text.
-_MOST_DIGITS = 4000
-# To what logits are lowered where there is no choice.
-_ABSENT = -1e9
+# The number of digits that Python converts to a number.
+_MAX_DIGITS = 4000
+# The logits of absent choices.
+ABSENT = -1e9
+# The shortest sequence: a token of each text, [CLS] and twice [SEP].
+SHORTEST = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Example:
-    """A text and what may follow it.
+    """A text and its possible endings.
 
     Attributes:
-      id: What names the example in predictions.
+      id: The name of the example in predictions.
       context: Sentence A of every choice.
       endings: Sentence B of each choice; at least two.
-      label: The number of the right ending, from 0; None where it is not known.
+      label: The number of the right ending, from 0; None where it is unknown.
     """
 
     id: str
@@ -56,15 +54,15 @@ class Example:
 
 
 def read(path: str, *, with_labels: bool = True, separator: str | None = None) -> list[Example]:
-    """Returns the examples of a file: JSON lines, Parquet or TSV if its name says so, else CSV.
+    """Returns the examples of a file of JSON lines, Parquet or TSV by its ending, else of CSV.
 
     Args:
       path: A path that `tf.io.gfile` reads.
       with_labels: Whether every example must have a label.
-      separator: As for `rows.find_separator`.
+      separator: The separator of columns, as for `rows.find_separator`.
 
     Raises:
-      ValueError: naming file and line, where an ending is missing or a label is none of them.
+      ValueError: naming file and line, where an ending or a label is missing or invalid.
     """
     rows = _read_cells(path, with_labels, separator) if is_table(path) else load_rows(path)
     examples = [
@@ -84,22 +82,21 @@ def _read_cells(path: str, with_labels: bool, separator: str | None) -> Iterator
     if not has_context or None in map(table.find, needed):
         must = f"the header must name sent1 (or context), {', '.join(needed)}"
         raise table.error(must, lambda cells: "ending0" in cells)
-    # SWAG's first column has no name; it counts the rows.
     for row in table.rows:
         yield Row(row.line, table.name_cells(f"{path}:{row.line}", row.cells))
 
 
 def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_label: bool) -> Example:
-    """Returns the example that the values of a row give.
+    """Returns the example of a row.
 
     Args:
-      place: Where the row is, for messages.
-      number: Names the example where the row does not.
+      place: The file and line of the row, for messages.
+      number: The name of an example without `id`.
       cells: The values, by SWAG's column names or `context`, `endings`, `label` and `id`.
       with_label: Whether there must be a label.
 
     Raises:
-      ValueError: as `read`.
+      ValueError: where a value is missing or invalid.
     """
     context = cells.get("context", cells.get("sent1"))
     if not isinstance(context, str):
@@ -109,6 +106,7 @@ def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_labe
         )
     endings = _find_endings(place, cells)
     label = _read_label(place, cells.get("label"), len(endings), with_label)
+    # SWAG's first column, which counts the rows, has no name.
     name = cells.get("id", cells.get("", number))
     return Example(str(name), context, endings, label)
 
@@ -120,13 +118,13 @@ def derive(place: str, cells: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_endings(place: str, cells: Mapping[str, Any]) -> list[str]:
-    """Returns the endings, with what SWAG has as the beginning of each."""
+    """Returns the endings, each with SWAG's `sent2` as its beginning."""
     if "endings" in cells:
         endings = cells["endings"]
         if not isinstance(endings, list):
             raise ValueError(f"{place}: `endings` must be a list of texts. Received {endings!r}.")
     else:
-        # As many as there are, so that a number that is left out is missing among them.
+        # A gap in the numbers is an ending that is None.
         count = sum(_ENDING.fullmatch(name) is not None for name in cells)
         endings = [cells.get(f"ending{number}") for number in range(count)]
     if len(endings) < 2:
@@ -152,7 +150,7 @@ def _read_label(place: str, label: Any, num_endings: int, with_labels: bool) -> 
             raise ValueError(f"{place}: must have a `label`. Received {label!r}.")
         return None
     text = str(label).strip() if isinstance(label, str | int) else ""
-    is_number = len(text) <= _MOST_DIGITS and re.fullmatch("[0-9]+", text)
+    is_number = len(text) <= _MAX_DIGITS and re.fullmatch("[0-9]+", text)
     if not is_number or int(text) >= num_endings:
         raise ValueError(
             f"{place}: the label must be the number of an ending, from 0 to {num_endings - 1}. "
@@ -167,25 +165,25 @@ def make_features(
     max_seq_length: int,
     num_choices: int | None = None,
     *,
-    tells: bool = True,
+    logs: bool = True,
 ) -> dict[str, np.ndarray]:
-    """Returns what the model reads of each example: `[CLS] context [SEP] ending [SEP]` per choice.
+    """Returns the features of examples: `[CLS] context [SEP] ending [SEP]` for each choice.
 
     Args:
       examples: The examples; they may have different numbers of endings.
-      tokenizer: That of the model.
-      max_seq_length: Tokens per choice at most; the longer of context and ending is cut.
+      tokenizer: The tokenizer of the model.
+      max_seq_length: Tokens per choice at most; the longer of context and ending is truncated.
       num_choices: E; the largest number of endings where it is None.
-      tells: Whether to log what may surprise.
+      logs: Whether to log counts of unusual examples.
 
     Returns:
       int32: `input_ids`, `input_mask` and `segment_ids`, [N, E, S]; `choice_mask`, [N, E], 1 where
       there is a choice; `label_ids`, [N, 1], 0 where there is no label.
     """
-    if max_seq_length < 5:
+    if max_seq_length < SHORTEST:
         raise ValueError(
-            "`max_seq_length` must be at least 5, to hold a token of each text and what surrounds "
-            f"them. Received {max_seq_length}."
+            f"`max_seq_length` must be at least {SHORTEST}, to hold a token of each text and what "
+            f"surrounds them. Received {max_seq_length}."
         )
     most = max((len(example.endings) for example in examples), default=0)
     num_choices = most if num_choices is None else num_choices
@@ -207,13 +205,13 @@ def make_features(
             arrays["input_mask"][row, choice, : len(ids)] = 1
             arrays["segment_ids"][row, choice, num_first : len(ids)] = 1
             arrays["choice_mask"][row, choice] = 1
-    if tells:
+    if logs:
         packer.report(len(examples))
     return arrays
 
 
 class _Packer:
-    """Turns choices into ids, and counts what may surprise."""
+    """Turns choices into ids, and counts unusual examples."""
 
     def __init__(self, tokenizer: tokenization.FullTokenizer, max_seq_length: int) -> None:
         self._tokenizer = tokenizer
@@ -224,7 +222,7 @@ class _Packer:
         self._num_tokens = self._num_unknown = 0
 
     def pack(self, example: Example) -> list[tuple[list[Any], int]]:
-        """Returns for each choice its ids, and the number of those before the ending."""
+        """Returns the ids of each choice, and the number of ids before the ending."""
         context: list[Any] = self._tokenizer.tokenize_to_ids(example.context)
         packed: list[tuple[list[Any], int]] = []
         is_cut = ending_is_cut = False
@@ -243,33 +241,29 @@ class _Packer:
         return packed
 
     def report(self, count: int) -> None:
-        """Logs what was counted; `count` is the number of all examples."""
+        """Logs the counts of unusual examples; `count` is the number of all examples."""
         if self._num_cut:
             logger.info(
                 "%d of %d examples were longer than %d tokens and were cut at their ends, %d of "
                 "them in an ending.",
-                self._num_cut,
-                count,
-                self._budget + 3,
-                self._num_endings_cut,
+                *(self._num_cut, count, self._budget + 3, self._num_endings_cut),
             )
         warn_of_unknown(self._num_unknown, self._num_tokens, "tokens of the endings")
         if self._num_alike:
             logger.warning(
                 "%d of %d examples have choices that are the same to the model.",
-                self._num_alike,
-                count,
+                *(self._num_alike, count),
             )
 
 
 def decode(
     examples: Sequence[Example], arrays: Mapping[str, np.ndarray], logits: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Returns what the model says of each example, fit for JSON.
+    """Returns the answer for each example, fit for JSON.
 
     Args:
       examples: The examples.
-      arrays: As `make_features` gives them.
+      arrays: The features of `make_features`.
       logits: float [N, E].
 
     Returns:
@@ -288,14 +282,14 @@ def decode(
 
 
 def probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
-    """Returns the probability of each choice, [N, E], 0 where there is none."""
+    """Returns the probability of each choice, [N, E], 0 for absent choices."""
     return np.exp(log_probabilities(arrays, logits))
 
 
 def log_probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
     """Returns the logarithm of the probability of each choice, [N, E]."""
     logits = np.asarray(logits, np.float64)
-    return log_softmax(np.where(arrays["choice_mask"] > 0, logits, _ABSENT), axis=1)
+    return log_softmax(np.where(arrays["choice_mask"] > 0, logits, ABSENT), axis=1)
 
 
 def losses(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
@@ -305,7 +299,7 @@ def losses(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
 
 
 def score(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> dict[str, float]:
-    """Returns `accuracy` and `loss`, and as `baseline` what always the same answer would reach."""
+    """Returns `accuracy`, `loss`, and `baseline`, the accuracy of always the same answer."""
     labels = arrays["label_ids"]
     chances = log_probabilities(arrays, logits)
     counts = np.bincount(labels[:, 0])
@@ -324,7 +318,8 @@ def write_predictions(
 ) -> None:
     """Writes a table with a header: id, predicted label and ending, a probability per choice, gold.
 
-    The last where examples have labels. Tabs and line breaks within texts become spaces.
+    The gold column is there where examples have labels. Tabs and line breaks within texts become
+    spaces.
     """
     has_gold = any(example.label is not None for example in examples)
     num_choices = arrays["choice_mask"].shape[1]
@@ -338,8 +333,7 @@ def write_predictions(
         lines.append(
             [
                 *(example.id, str(decoded["label"]), decoded["ending"]),
-                *itertools.chain(chances, absent),
-                *[gold] * has_gold,
+                *(*chances, *absent, *[gold] * has_gold),
             ]
         )
     write_tsv(path, lines)

@@ -1,6 +1,6 @@
-"""SavedModels that choose among endings, from strings and without this project.
+"""SavedModels of multiple choice, which take strings and need none of this project.
 
-What comes out is what `examples.decode` gives.
+The outputs are those of `examples.decode`.
 
 Dimension key: `B` examples, `E` choices, `S` sequence.
 """
@@ -13,13 +13,9 @@ import tensorflow as tf
 import tokenization
 from bert.export import saved_model
 from bert.files.outputs import check_saved_model
+from bert.tasks.swag.examples import ABSENT, SHORTEST
 
 Tensor = Any
-
-# To what logits are lowered where there is no choice, as in `examples`.
-_ABSENT = -1e9
-# As in `examples.make_features`: a token of each text, and what surrounds them.
-_SHORTEST = 5
 
 
 def export_chooser(
@@ -37,46 +33,42 @@ def export_chooser(
     `logits`, float32 [B, E]; those of absent choices mean nothing.
 
     Args:
-      folder: Where to write; a SavedModel that is there already is replaced.
-      model: From `input_ids`, `input_mask` and `segment_ids` to `logits`.
-      tokenizer: Whose vocabulary and casing the model was trained with.
-      max_seq_length: Where texts are cut, in tokens, with specials.
+      folder: The folder to write; a SavedModel there is replaced.
+      model: The model from `input_ids`, `input_mask` and `segment_ids` to `logits`.
+      tokenizer: The tokenizer that the model was trained with.
+      max_seq_length: The maximum number of tokens of a choice, specials included.
 
     Raises:
-      ValueError: before anything is written, where these do not fit together.
+      ValueError: before anything is written, where the length is too small.
     """
     check_saved_model(folder)
-    if max_seq_length < _SHORTEST:
+    if max_seq_length < SHORTEST:
         raise ValueError(
-            f"`max_seq_length` must be at least {_SHORTEST}. Received {max_seq_length}."
+            f"`max_seq_length` must be at least {SHORTEST}. Received {max_seq_length}."
         )
     exported = _Chooser(model, tokenizer, max_seq_length)
-
-    def serve(context: Tensor, endings: Tensor) -> dict[str, Tensor]:
-        return exported.choose(context, endings)
-
     specs = [
         tf.TensorSpec([None], tf.string, name="context"),
         tf.TensorSpec([None, None], tf.string, name="endings"),
     ]
     signatures = {
-        "serving_default": tf.function(serve, input_signature=specs, autograph=False),
+        "serving_default": tf.function(exported.choose, input_signature=specs, autograph=False),
         "features": saved_model.features_function(exported.run, rank=3),
     }
     saved_model.save(folder, exported, signatures)
 
 
 class _Chooser(saved_model.ExportedModel):
-    """A model that chooses, with all that happens before and after it."""
+    """A model from a context and endings to the likeliest ending."""
 
-    def choose(self, contexts: Tensor, endings: Tensor) -> dict[str, Tensor]:
-        """Returns the likeliest of the endings, string [B, E], of contexts, string [B]."""
+    def choose(self, context: Tensor, endings: Tensor) -> dict[str, Tensor]:
+        """Returns the likeliest of the endings, string [B, E], of each context, string [B]."""
         with tf.device("/CPU:0"):
             is_there = tf.strings.strip(endings) != ""
-            _check(contexts, endings, is_there)
-            features = self._features(contexts, endings)
+            _check(context, endings, is_there)
+            features = self._features(context, endings)
         logits = tf.cast(self.run(features)["logits"], tf.float32)
-        probabilities = tf.nn.softmax(tf.where(is_there, logits, _ABSENT))
+        probabilities = tf.nn.softmax(tf.where(is_there, logits, ABSENT))
         with tf.device("/CPU:0"):
             label = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
             return {
@@ -86,7 +78,7 @@ class _Chooser(saved_model.ExportedModel):
             }
 
     def _features(self, contexts: Tensor, endings: Tensor) -> dict[str, Tensor]:
-        """Returns what the model reads, int32 [B, E, S]."""
+        """Returns the features of the model, int32 [B, E, S]."""
         shape = tf.shape(endings)
         rows = tf.repeat(tf.range(shape[0]), shape[1])
         features = self.tokenizer.pack(

@@ -133,7 +133,7 @@ class MultipleChoice:
 
     def make_inputs(self, part: Part, examples: Sequence[swag_examples.Example]) -> Inputs:
         arrays = swag_examples.make_features(
-            examples, self.tokenizer, self.max_seq_length, tells=part != ASKED
+            examples, self.tokenizer, self.max_seq_length, logs=part != ASKED
         )
         return Inputs(part, examples, arrays)
 
