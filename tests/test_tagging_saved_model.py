@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import modeling
 import tokenization
 from bert.network.heads import tagging_model
-from bert.tasks.features import FeatureTagger
 from bert.tasks.tagging.entities import list_labels
 from bert.tasks.tagging.export import GraphWordSpans, export_tagger
+from bert.tasks.tagging.feature_tagger import FeatureTagger
 from bert.tasks.tagging.predictions import decode, text_entities
 from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.tagger import RawText

@@ -12,13 +12,14 @@ import modeling
 import run_ner
 import tokenization
 from bert.models.open import load
-from bert.tasks.features import Extractor, FeatureTagger, LayerMix, WordTagger
+from bert.tasks.features import Extractor
 from bert.tasks.layers import FEATURE_LAYERS, combine, parse_layers
 from bert.tasks.layers import width as width_of
 from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging import word_features
+from bert.tasks.tagging.feature_tagger import FeatureTagger, LayerMix, WordTagger
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tag_set import TagSet
 from bert.training.batches import Batches

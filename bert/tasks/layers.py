@@ -1,4 +1,4 @@
-"""Layers of an encoder and their combinations, by the names that flags give (paper, table 7)."""
+"""Layers of an encoder and their combinations by name (paper, table 7)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Tensor = Any
 
-# The combinations of table 7. Sums and `sum_all` are over Transformer layers, the embeddings apart.
+# The combinations of table 7; sums are over Transformer layers without the embeddings.
 COMBINATIONS: dict[str, Callable[[Tensor, Sequence[Tensor]], Tensor]] = {
     "embeddings": lambda embeddings, layers: embeddings,
     "last": lambda embeddings, layers: layers[-1],
@@ -21,7 +21,7 @@ COMBINATIONS: dict[str, Callable[[Tensor, Sequence[Tensor]], Tensor]] = {
 }
 _LAYERS_NEEDED = {"embeddings": 0, "second_to_last": 2, "sum_last_four": 4, "concat_last_four": 4}
 
-# Weights for the layers, which are learned with the tagger.
+# A mean of all layers, whose weights are learned with the tagger.
 WEIGHTED = "weighted"
 FEATURE_LAYERS = (*COMBINATIONS, WEIGHTED)
 
@@ -42,8 +42,8 @@ def parse_layers(text: str, config: "modeling.BertConfig", *, flag: str) -> list
 
     Args:
       text: Numbers and names of `COMBINATIONS`. Layers count from 0, or from the end with -1.
-      config: The model that must have them.
-      flag: The flag that gave the list, for the message.
+      config: The shape of the model.
+      flag: The option of the list, for the message.
 
     Raises:
       ValueError: where the model has no such layer.
@@ -76,27 +76,19 @@ def _parse_layer(name: str, num_layers: int, flag: str) -> int | str:
 
 
 def check_layers(name: str, config: "modeling.BertConfig", *, flag: str = "feature_layers") -> None:
-    """Checks that a model has the layers that one of `FEATURE_LAYERS` needs.
-
-    Raises:
-      ValueError: naming the flag.
-    """
+    """Raises `ValueError` where a model lacks layers that one of `FEATURE_LAYERS` needs."""
     if name != WEIGHTED:
         parse_layers(name, config, flag=flag)
 
 
 def check_encoder(config: "modeling.BertConfig") -> None:
-    """Checks that a model has an encoder, which word vectors have not.
-
-    Raises:
-      ValueError: where it has none.
-    """
+    """Raises `ValueError` for a model of word vectors, which has no encoder."""
     if config.is_word_vectors:
         raise ValueError(NO_ENCODER)
 
 
 def combine(encoded: Mapping[str, Any], layer: int | str) -> Tensor:
-    """Returns one layer or combination, [B, S, `width`], of what `BertModel` gives."""
+    """Returns one layer or combination, [B, S, `width`], of the outputs of `BertModel`."""
     layers = encoded["encoder_layers"]
     if isinstance(layer, int):
         return layers[layer]
@@ -104,5 +96,5 @@ def combine(encoded: Mapping[str, Any], layer: int | str) -> Tensor:
 
 
 def width(layer: int | str, config: "modeling.BertConfig") -> int:
-    """Returns the number of values a token has in that layer or combination."""
+    """Returns the number of values per token of a layer or combination."""
     return config.hidden_size * (4 if layer == "concat_last_four" else 1)

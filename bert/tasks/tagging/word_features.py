@@ -23,8 +23,7 @@ from bert.files.durable import replace_files
 from bert.files.paths import is_remote
 from bert.files.progress import Progress
 from bert.files.records import encode_examples
-from bert.log import logger
-from bert.tasks.features import feature_shape
+from bert.tasks.tagging.feature_tagger import feature_shape
 from bert.tasks.tagging.windows import NO_WORD
 from bert.training.batches import Batches, Records, as_it_is, read_ahead
 from bert.training.lengths import round_up, sort_by_length, split_by_size
@@ -59,7 +58,7 @@ def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
     """Yields the features of the words of consecutive windows, float32 [words, ...].
 
     Args:
-      encoder: A `bert.tasks.features.feature_model`.
+      encoder: A `bert.tasks.tagging.feature_tagger.feature_model`.
       arrays: The arrays of `windows.make_features`.
 
     Raises:
@@ -105,7 +104,7 @@ class WordFeatures:
     the weights and windows, is read instead.
 
     Args:
-      encoder: A `bert.tasks.features.feature_model`.
+      encoder: A `bert.tasks.tagging.feature_tagger.feature_model`.
       arrays: The arrays of `windows.make_features`.
       path: The file of the features: two NumPy arrays, the features, and their key and checksum.
     """
