@@ -44,7 +44,7 @@ MAKE = """
 import sys; from pathlib import Path
 import modeling, tokenization, json
 from bert.tasks.classification.examples import Task
-from bert.tasks.classification.task import Classification
+from bert.tasks.classification.classifier import Classification
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 folder, vocab_file = sys.argv[1:]

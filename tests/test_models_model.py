@@ -9,8 +9,8 @@ from helpers.served_models import CONFIG, TASKS, TOKENIZER
 
 import bert
 from bert.models.fine_tuned import LoadedModel
+from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import Task
-from bert.tasks.classification.task import Classification
 
 
 @pytest.fixture(scope="module")

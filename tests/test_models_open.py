@@ -19,8 +19,8 @@ import tokenization
 from bert.models.fine_tuned import LoadedModel
 from bert.models.pretrained import PretrainedModel
 from bert.models.vectors import TextEncoder, group_words
+from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import Task
-from bert.tasks.classification.task import Classification
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder

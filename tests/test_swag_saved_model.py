@@ -12,7 +12,7 @@ import modeling
 import tokenization
 from bert.network.heads import choice_model
 from bert.tasks.swag import examples as swag_examples
-from bert.tasks.swag.export import export_chooser
+from bert.tasks.swag.chooser import export_chooser
 
 LENGTH = 12
 BATCH = 4

@@ -45,7 +45,7 @@ def open_task(
     """Returns the task of a `task.json`; only the modules of its kind are loaded."""
     kind, model = stored["kind"], (stored, config, tokenizer)
     if kind == "classification":
-        from bert.tasks.classification.task import Classification  # noqa: PLC0415
+        from bert.tasks.classification.classifier import Classification  # noqa: PLC0415
 
         return Classification.from_stored(*model)
     if kind == "question_answering":
@@ -56,7 +56,7 @@ def open_task(
         from bert.tasks.tagging.open import from_stored  # noqa: PLC0415
 
         return from_stored(*model)
-    from bert.tasks.swag.task import MultipleChoice  # noqa: PLC0415
+    from bert.tasks.swag.multiple_choice import MultipleChoice  # noqa: PLC0415
 
     return MultipleChoice.from_stored(*model)
 
@@ -149,7 +149,7 @@ def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> 
     # Special tokens are checked where the model is opened.
     model = (folder.config, folder.load_tokenizer(()), overrides.max_seq_length or limit)
     if architecture == "BertForMultipleChoice":
-        from bert.tasks.swag.task import MultipleChoice  # noqa: PLC0415
+        from bert.tasks.swag.multiple_choice import MultipleChoice  # noqa: PLC0415
 
         return MultipleChoice(*model).stored()
     if architecture == "BertForQuestionAnswering":
@@ -160,7 +160,7 @@ def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> 
         lengths = (overrides.max_seq_length or min(limit, 384), 128, 64)
         return QuestionAnswering(*model[:2], *lengths, DecodingOptions()).stored()
     if architecture == "BertForSequenceClassification":
-        from bert.tasks.classification.task import Classification  # noqa: PLC0415
+        from bert.tasks.classification.classifier import Classification  # noqa: PLC0415
 
         return Classification(*model, _find_classes(folder, overrides)).stored()
     labels = overrides.label_names or folder.labels

@@ -106,7 +106,7 @@ def warn_of_little_learning(attempt: Attempt, task: Task, scores: Mapping[str, A
             "It has not learned: %s %.4f is no better than %s, which reaches %.4f. %s",
             task.metric,
             scores[task.metric],
-            task.guess,
+            task.baseline_answer,
             scores["baseline"],
             _find_remedy(attempt),
         )

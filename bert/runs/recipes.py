@@ -351,7 +351,7 @@ class FineTuning(Recipe):
 
             return open_classification(context, data, lengths, encoder)
         if isinstance(data, SwagData):
-            from bert.tasks.swag.open import open_swag  # noqa: PLC0415
+            from bert.tasks.swag.multiple_choice import open_swag  # noqa: PLC0415
 
             return open_swag(context, data, lengths, encoder)
         if isinstance(data, SquadData):

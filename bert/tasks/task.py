@@ -1,6 +1,6 @@
-"""The protocols of a task: its data, its head, its answers, and what it stores and exports.
+"""The protocols of a task: its data, its head, its answers, and its export.
 
-`bert.runs` trains, evaluates and exports through them, `bert.models` answers through them.
+`bert.runs` trains, evaluates and exports a task by these protocols, and `bert.models` predicts.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ from bert.training.batches import Batches, Feature, Records, write_examples
 from bert.training.objective import Objective
 
 Arrays = Mapping[str, np.ndarray]
-# Numbers of rows, and the model's outputs for them.
+# Batches of row numbers with the model's outputs for these rows.
 Outputs = Iterable[tuple[np.ndarray, Arrays]]
 Row = Mapping[str, Any]
 
-# Fields of which a row has several texts.
+# The fields that hold several texts.
 LISTS = ("endings",)
 
 
@@ -46,7 +46,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskContext:
-    """The model that a task is opened for, and what the run does with it.
+    """The model that a task is opened for, and the steps of the run.
 
     Attributes:
       config: The shape of the model.
@@ -72,20 +72,20 @@ class TaskContext:
         return "train" in self.splits
 
     def find_split(self, files: DataFiles) -> DevSplit | None:
-        """Returns how the run splits the dev set off the training file; None where it does not."""
+        """Returns the split of the dev set from the training file; None without a split."""
         if "dev" not in self.splits:
             return None
         stored = self.stored or self.resumed
         return find_split(files, stored, seed=self.seed, is_training=self.is_training)
 
 
-# The part of queries to a trained model, a few at a time, about which nothing is logged.
+# The part of queries to a trained model, about which nothing is logged.
 ASKED = Part("asked")
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """Examples, and the arrays that a model reads of them.
+    """Examples, and the features of a model.
 
     Attributes:
       part: The part of the data set.
@@ -93,7 +93,7 @@ class Inputs:
       arrays: The arrays by name, int32 [N, S] or [N, E, S] with 0 for padding, and the labels. N
         need not be the number of examples.
       batches: The batches of the arrays, once `Task.open_inputs` has made them.
-      num_examples: The examples of an epoch, where they are not as many as the records.
+      num_examples: The number of examples of an epoch; None for the number of records.
     """
 
     part: Part
@@ -114,13 +114,13 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleFile:
-    """The file of a part's examples, from which batches are read.
+    """The record file of a part, from which batches are read.
 
     Attributes:
       path: The TFRecord file.
       batch_size: The records of a step.
-      seed: The seed of the order, for training; None to read all records once.
-      trim: Whether to remove columns that are padding in the whole batch.
+      seed: The seed of the order in training; None to read all records once.
+      trim: Whether to remove columns with padding only from a batch.
       is_kept: Whether the file is in the folder of the run; other workers' files are removed.
     """
 
@@ -135,24 +135,20 @@ class ExampleFile:
         write_examples(self.path, arrays)
 
     def open(self, features: Mapping[str, Feature], lengths: np.ndarray) -> Batches:
-        """Returns batches of the written records, of similar length.
+        """Returns batches of records of similar lengths.
 
         Args:
           features: The features of every record.
           lengths: The tokens of each record, int [N].
         """
+        records = Records([self.path])
         return Batches(
-            Records([self.path]),
-            features,
-            self.batch_size,
-            self.seed,
-            lengths=lengths,
-            trim=self.trim,
+            records, features, self.batch_size, self.seed, lengths=lengths, trim=self.trim
         )
 
 
 class Data(Protocol):
-    """The examples of a task, and the arrays that its model reads."""
+    """The examples of a task, and the features of its model."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -165,11 +161,11 @@ class Data(Protocol):
         ...
 
     def read(self, splits: Collection[str]) -> Mapping[Part, Sequence[Any]]:
-        """Returns the examples of the parts of these splits, validated."""
+        """Returns the validated examples of these splits, by part."""
         ...
 
     def parse(self, rows: Sequence[Row]) -> Sequence[Any]:
-        """Returns the examples in rows of `fields`, without their answers."""
+        """Returns the examples of rows of `fields`, without labels."""
         ...
 
     def make_inputs(self, part: Part, examples: Sequence[Any]) -> Inputs:
@@ -182,29 +178,29 @@ class Data(Protocol):
 
 
 class Head(Protocol):
-    """The model of a task, its objective, and the score that selects its weights."""
+    """The model of a task, its objective, and the metric that selects its weights."""
 
     @property
     def metric(self) -> str:
-        """The score by which weights are the best, higher ones better."""
+        """The score that selects the best weights, the higher the better."""
         ...
 
     @property
     def counts_examples(self) -> bool:
-        """Whether the metric is the fraction of examples that are answered correctly."""
+        """Whether the metric is the fraction of examples with the right answer."""
         ...
 
     @property
-    def guess(self) -> str:
+    def baseline_answer(self) -> str:
         """The answers of the baseline, such as "always giving the same answer"."""
         ...
 
     def make_model(self, precision: str) -> keras.Model:
-        """Returns the model that is trained; `precision` is the name of a dtype policy."""
+        """Returns the trained model; `precision` is the name of a dtype policy."""
         ...
 
     def whole_model(self, model: keras.Model) -> keras.Model:
-        """Returns the model from tokens, where `model` reads features that were precomputed."""
+        """Returns the model from tokens, which may differ from the trained `model`."""
         ...
 
     def objective(self, inputs: Inputs) -> Objective:
@@ -213,11 +209,11 @@ class Head(Protocol):
 
 
 class Answers(Protocol):
-    """What the outputs of a model mean: predictions, answers, scores and files of them."""
+    """The predictions, answers and scores of a model's outputs, and their files."""
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The keys of an answer of `answers`."""
+        """The keys of an answer."""
         ...
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> Any:
@@ -231,26 +227,20 @@ class Answers(Protocol):
         ...
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
-        """Returns the probabilities of some rows, padding left out.
+        """Returns the probabilities of some rows without padding; for regression the numbers.
 
         Args:
           arrays: The arrays of `Inputs` for these rows.
           outputs: The outputs of the model; outputs per token may be truncated to the longest row.
-
-        Returns:
-          Probabilities, float [...]; where the model predicts a number, the number.
         """
         ...
 
     def answers(self, inputs: Inputs, predictions: Any) -> list[dict[str, Any]]:
-        """Returns an answer for each example, fit for JSON."""
+        """Returns the answer for each example, for JSON."""
         ...
 
     def score(self, inputs: Inputs, predictions: Any) -> dict[str, Any]:
-        """Returns the scores; empty where the examples have no labels.
-
-        Among them are `baseline`, the score of guessing, and `baseline_metric`, its name.
-        """
+        """Returns the scores, with `baseline` and `baseline_metric`; {} without labels."""
         ...
 
     def write(
@@ -269,7 +259,7 @@ class Answers(Protocol):
 
 
 class Export(Protocol):
-    """What outlives a run: `task.json`, and an exported model."""
+    """The contents of `task.json`, and the exported model."""
 
     @property
     def kind(self) -> str:
@@ -277,7 +267,7 @@ class Export(Protocol):
         ...
 
     def stored(self) -> dict[str, Any]:
-        """Returns the contents of `task.json`: all that answering needs beside the model."""
+        """Returns the contents of `task.json`, which prediction needs beside the model."""
         ...
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -318,15 +308,15 @@ def at_precision(task: Task, model: keras.Model, precision: str) -> keras.Model:
 
 
 def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
-    """Returns inputs as rows of a task's fields, all of them texts but `LISTS`.
+    """Returns inputs as rows of a task's fields, texts or for `LISTS` lists of texts.
 
     Args:
-      inputs: Dictionaries of the fields; or tuples of their values, in that order; or, for a task
-        of one field, values.
+      inputs: Dictionaries of the fields; or tuples of their values in order; or, for a task with
+        one field, values.
       fields: The names of the fields.
 
     Raises:
-      ValueError: where an input has another form, naming its place.
+      ValueError: where an input has another form, with its number.
     """
     if not is_list(inputs):
         raise ValueError(f"`inputs` must be a list, a text or an object. Received {inputs!r:.200}.")
@@ -337,9 +327,9 @@ def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
 
 
 def is_list(values: Any) -> bool:
-    """Returns whether values are a list, or a column of pandas, and not a text or a table."""
-    is_one = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
-    return not is_one and getattr(values, "ndim", 1) == 1
+    """Returns whether values are a sequence, and neither a text nor a table with columns."""
+    # Iteration over a table of pandas yields the names of columns; a column is accepted.
+    return not isinstance(values, str | bytes | Mapping) and getattr(values, "ndim", 1) == 1
 
 
 def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
@@ -354,7 +344,7 @@ def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
     for name in fields:
         is_list = name in LISTS
         texts = value[name] if is_list else [value[name]]
-        if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+        if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
             kind = "a list of texts" if is_list else "text"
             raise ValueError(
                 f"{place} must have {kind} as {name!r}. Received {value[name]!r:.200}."
@@ -363,7 +353,7 @@ def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
 
 
 def num_sequences(row: Row) -> int:
-    """Returns the number of sequences that the model reads of a row, as far as the row shows."""
+    """Returns the number of sequences that the model reads for a row."""
     return max([1, *(len(row[name]) for name in LISTS if name in row)])
 
 
@@ -375,8 +365,6 @@ _NOUNS = {
     dict: "an object",
     list: "a list",
 }
-
-
 _MOST = 2**31 - 1
 
 
@@ -402,24 +390,25 @@ def stored_field(stored: Mapping[str, Any], name: str, kind: type, low: int = 1)
 
 
 def collect(outputs: Outputs) -> dict[str, np.ndarray]:
-    """Returns the outputs for all rows, in their order; all rows must be of one shape."""
-    numbers, rows = zip(*outputs, strict=True)
+    """Returns the outputs in the order of the rows, which must be of one shape."""
+    numbers, batches = zip(*outputs, strict=True)
     order = np.argsort(np.concatenate(numbers))
-    return {name: np.concatenate([each[name] for each in rows])[order] for name in rows[0]}
+    names = batches[0].keys()
+    return {name: np.concatenate([batch[name] for batch in batches])[order] for name in names}
 
 
 def collect_padded(outputs: Outputs, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Returns an output per token, float32 [N, S, C], with 0 where it was truncated.
+    """Returns an output per token, float32 [N, S, C], padded with 0 where it was truncated.
 
     Args:
       outputs: The outputs of all rows.
       shape: N and S.
       name: The name of the output.
     """
-    whole = np.zeros((*shape, 0), np.float32)
-    for numbers, each in outputs:
-        values = each[name]
-        if not whole.size:
-            whole = np.zeros((*shape, values.shape[-1]), np.float32)
-        whole[numbers, : values.shape[1]] = values
-    return whole
+    padded = np.zeros((*shape, 0), np.float32)
+    for numbers, batch in outputs:
+        values = batch[name]
+        if not padded.size:
+            padded = np.zeros((*shape, values.shape[-1]), np.float32)
+        padded[numbers, : values.shape[1]] = values
+    return padded

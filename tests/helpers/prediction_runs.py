@@ -5,8 +5,8 @@ import pytest
 from conftest import change
 
 import tokenization
+from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import Task
-from bert.tasks.classification.task import Classification
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 

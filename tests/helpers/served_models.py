@@ -17,11 +17,11 @@ from bert.models.fine_tuned import LoadedModel
 from bert.serving.options import Batching, Limits
 from bert.serving.served import serve
 from bert.serving.server import Server, bind
+from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import Task
-from bert.tasks.classification.task import Classification
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
-from bert.tasks.swag.task import MultipleChoice
+from bert.tasks.swag.multiple_choice import MultipleChoice
 from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.tagger import Tagging
 from bert.weights import checkpoint

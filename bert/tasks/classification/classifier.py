@@ -42,7 +42,7 @@ from bert.training.objective import Objective
 
 @dataclasses.dataclass(frozen=True)
 class Classification:
-    """Implements the protocols of `bert.tasks.task`; its predictions are logits, float32 [B, C].
+    """A task of `bert.tasks.task` whose predictions are logits, float32 [B, C].
 
     Attributes:
       config: The shape of the model.
@@ -114,7 +114,7 @@ class Classification:
         return self.task.metric == "accuracy"
 
     @property
-    def guess(self) -> str:
+    def baseline_answer(self) -> str:
         kinds = {"regression": "the mean", "multi_label": "the same labels"}
         return f"always giving {kinds.get(self.task.task_type, 'the same answer')}"
 

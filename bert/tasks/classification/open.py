@@ -6,10 +6,10 @@ from typing import Any
 
 from bert.tasks.bilstm import find_bilstm
 from bert.tasks.classification import glue
+from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import DataSet
 from bert.tasks.classification.options import CUSTOM, ClassificationData
 from bert.tasks.classification.own_files import CustomDataSet
-from bert.tasks.classification.task import Classification
 from bert.tasks.options import Encoder, Lengths
 from bert.tasks.split import DevSplit
 from bert.tasks.task import TaskContext

@@ -129,7 +129,7 @@ class QuestionAnswering:
     kind = "question_answering"
     metric = "f1"
     counts_examples = False
-    guess = "never answering"
+    baseline_answer = "never answering"
     fields = ("question", "context")
 
     @classmethod

@@ -13,8 +13,9 @@ from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option
-from bert.tasks.bilstm import bilstm_fields, stored_bilstm
+from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm
 from bert.tasks.examples import find_scored, write_scores
+from bert.tasks.options import Encoder, Lengths
 from bert.tasks.split import DevSplit, find_given, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.options import SwagData
@@ -26,16 +27,18 @@ from bert.tasks.task import (
     Outputs,
     Part,
     Row,
+    TaskContext,
     collect,
     stored_field,
 )
 from bert.training.batches import Feature, encoder_features
 from bert.training.objective import Objective
+from bert.weights.variables import require_segments
 
 
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice:
-    """Implements the protocols of `bert.tasks.task`; its predictions are logits, float32 [N, E].
+    """A task of `bert.tasks.task` whose predictions are logits, float32 [N, E].
 
     Attributes:
       config: The shape of the model.
@@ -56,7 +59,7 @@ class MultipleChoice:
     kind = "multiple_choice"
     metric = "accuracy"
     counts_examples = True
-    guess = "always giving the same number"
+    baseline_answer = "always giving the same number"
     fields = ("context", "endings")
     answer_names = ("label", "ending", "probabilities")
 
@@ -203,6 +206,25 @@ class MultipleChoice:
 
     def export(self, folder: str, model: keras.Model) -> None:
         # Loaded by exports only.
-        from bert.tasks.swag.export import export_chooser  # noqa: PLC0415
+        from bert.tasks.swag.chooser import export_chooser  # noqa: PLC0415
 
         export_chooser(folder, model, self.tokenizer, self.max_seq_length)
+
+
+def open_swag(
+    context: TaskContext, data: SwagData, lengths: Lengths, encoder: Encoder
+) -> MultipleChoice:
+    """Returns the task of the options, validated against the model.
+
+    Raises:
+      ValueError: where options and model do not fit together.
+    """
+    require_segments(context.config, "a text and its ending")
+    return MultipleChoice(
+        context.config,
+        context.tokenizer,
+        lengths.max_seq_length,
+        data,
+        context.find_split(data),
+        find_bilstm(context, add_bilstm=encoder.add_bilstm),
+    )

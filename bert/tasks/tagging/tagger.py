@@ -118,7 +118,7 @@ class Tagging:
         return False
 
     @property
-    def guess(self) -> str:
+    def baseline_answer(self) -> str:
         guesses_tag = self.tag_set.is_plain or self.tag_set.is_segmentation
         return "always giving the most frequent tag" if guesses_tag else "tagging every word as O"
 
