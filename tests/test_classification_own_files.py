@@ -298,10 +298,9 @@ def test_an_unlikely_header_can_be_insisted_upon(tmp_path):
 NUMBERS = {"text_a_column": "0", "label_column": "1"}
 GOOD = "text\tlabel\na b\tx\nc\ty\n"
 
-# What is asked for, files, options, and the message.
+# Files, options with the split to read, and the message.
 WRONG = [
     (
-        "train",
         {"train.txt": GOOD},
         {},
         "`data_dir` must hold 'train' with one of the endings ['.tsv', '.csv', '.jsonl', "
@@ -309,83 +308,71 @@ WRONG = [
         "'{folder}', which holds ['train.txt'].",
     ),
     (
-        "dev",
         {"train.tsv": GOOD},
-        {},
+        {"split": "dev"},
         "`data_dir` must hold 'dev' with one of the endings ['.tsv', '.csv', '.jsonl', "
         "'.parquet', '.tsv.gz', '.csv.gz', '.jsonl.gz'], or `dev_file` name the file. Received "
         "'{folder}', which holds ['train.tsv']. To hold out a part of the training file for it, "
         "name that file with `train_file` and leave `data_dir` out.",
     ),
     (
-        "train",
         {"train.tsv": GOOD, "train.csv": GOOD},
         {},
         "`data_dir` must hold one file for the train set. Received ['train.csv', 'train.tsv'] in "
         "'{folder}'. Name one with `train_file`.",
     ),
     (
-        "test",
         {"test.tsv": GOOD},
-        {},
+        {"split": "test"},
         "`labels` must be given where there is no training file to find them in. Received "
         "'{folder}', which holds ['test.tsv'].",
     ),
     (
-        "train",
         {},
         {"task_type": "multilabel"},
         "`task_type` must be one of ['classification', 'multi_label', 'regression']. Received "
         "'multilabel'.",
     ),
     (
-        "train",
         {},
         {"metric": "mse"},
         "`metric` must be one of ['accuracy', 'f1', 'matthews'] for classification. Received "
         "'mse'.",
     ),
     (
-        "train",
         {},
         {"labels": "x,y,x"},
         "`labels` must be names, each once. Received ['x', 'y', 'x'], with ['x'] more than once.",
     ),
     (
-        "train",
         {},
         {"labels": "x,"},
         "`labels` must be names, each once. Received ['x', ''], with an empty one.",
     ),
     (
-        "train",
         {},
         {"labels": "x"},
         "`labels` must be at least 2 for classification. Received ['x'].",
     ),
     (
-        "train",
         {},
         {"labels": "x,y", "task_type": "regression"},
         "`labels` must be empty for regression. Received ['x', 'y'].",
     ),
     (
-        "train",
         {},
         {"text_a_column": "1", "label_column": "1"},
         "Columns must be names or numbers, each with one use. Received {'text_a_column': '1', "
         "'label_column': '1'}.",
     ),
     (
-        "train",
         {},
         {"text_a_column": "1", "has_header": False},
         "Columns must be numbers, counted from 0, where `has_header` is false. Received "
         "{'text_a_column': '1', 'label_column': 'label'}.",
     ),
-    ("train", {}, {"label_separator": ""}, "`label_separator` must not be empty. Received ''."),
+    ({}, {"label_separator": ""}, "`label_separator` must not be empty. Received ''."),
     (
-        "train",
         {"train.tsv": "a\tx\nb\ty\n"},
         {},
         "{folder}/train.tsv:1: the header must have the column 'text', the `text_a_column`. "
@@ -393,7 +380,6 @@ WRONG = [
         "columns as numbers from 0.",
     ),
     (
-        "train",
         {"train.csv": "Text,label\na,x\nb,y\n"},
         {},
         "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
@@ -401,7 +387,6 @@ WRONG = [
         "`text_a_column='Text'`?",
     ),
     (
-        "train",
         {"train.csv": "sep=;\ntext;label\na;x\nb;y\n"},
         {"separator": ";"},
         "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
@@ -409,7 +394,6 @@ WRONG = [
         "Excel's, and give the separator with `separator`.",
     ),
     (
-        "train",
         {"train.csv": "0,1\na,x\nb,y\n"},
         {"text_a_column": "0", "label_column": "1"},
         "{folder}/train.csv:1: the first row must be an example, as all columns are given as "
@@ -417,7 +401,6 @@ WRONG = [
         "is one, or to false.",
     ),
     (
-        "train",
         {"train.csv": "text,label\na,\"['x', 'y']\"\nb,[]\n"},
         {"task_type": "multi_label"},
         "{folder}/train.csv:2: the label, in column 'label', must be labels in a list or with ',' "
@@ -425,7 +408,6 @@ WRONG = [
         "are for JSON lines; in a table, write a,b without brackets and quotes.",
     ),
     (
-        "train",
         {"train.csv": "text;label\na;x\n"},
         {},
         "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
@@ -433,14 +415,12 @@ WRONG = [
         "separates the columns: give `separator=';'`.",
     ),
     (
-        "train",
         {"train.csv": "text,label\ra,x\rb,y\r"},
         {},
         "'{folder}/train.csv' must have lines that end with LF, or CR and LF. They end with CR "
         "alone, as in Excel's CSV for old Macs: convert it, as with `tr '\\r' '\\n'`.",
     ),
     (
-        "train",
         {"train.csv": '"text"\t"label"\na\tx\n'},
         {},
         "{folder}/train.csv:1: a cell that begins with a quote must end with one, and quotes "
@@ -448,7 +428,6 @@ WRONG = [
         "line 1). It looks as if '\\t' separates the columns: give `separator='tab'`.",
     ),
     (
-        "train",
         {"train.tsv": "a,x\n"},
         {"text_a_column": "0", "label_column": "1"},
         "{folder}/train.tsv:1: there must be a column 1, counted from 0, the `label_column`. "
@@ -456,28 +435,24 @@ WRONG = [
         "columns: give `separator=','`.",
     ),
     (
-        "train",
         {},
         {"separator": "||"},
         "`separator` must be one character, such as ';' or '|', or its name: tab, comma, "
         "semicolon, space. Received '||'.",
     ),
     (
-        "train",
         {"train.csv": "text,label,label\na,x,y\n"},
         {},
         "{folder}/train.csv:1: the header must have 'label' once. Received ['text', 'label', "
         "'label'].",
     ),
     (
-        "train",
         {"train.csv": "text,label\na, b,x\n"},
         {},
         "{folder}/train.csv:2: has 3 columns, but the first line has 2. Received ['a', ' b', "
         "'x']. A text with a separator in it must be within quotes, in a .csv.",
     ),
     (
-        "train",
         {"train.tsv": "text\tlabel\na\tx\nb\n"},
         {},
         "{folder}/train.tsv:3: has 1 column, but the first line has 2. Received ['b']. A text "
@@ -485,14 +460,12 @@ WRONG = [
         "off, as Excel does, remove them from all rows.",
     ),
     (
-        "train",
         {"train.tsv": "a\tx\n"},
         {"text_a_column": "0", "label_column": "2"},
         "{folder}/train.tsv:1: there must be a column 2, counted from 0, the `label_column`. "
         "Received ['a', 'x']. Columns are separated by tabs here.",
     ),
     (
-        "train",
         {"train.tsv": GOOD},
         NUMBERS,
         "{folder}/train.tsv:1: the first row must be an example, as all columns are given as "
@@ -500,7 +473,6 @@ WRONG = [
         "if it is one, or to false.",
     ),
     (
-        "train",
         {"train.tsv": "words\tlabel\na\tx\nb\ty\n"},
         NUMBERS,
         "{folder}/train.tsv:1: the first row must be an example, as all columns are given as "
@@ -508,49 +480,42 @@ WRONG = [
         "if it is one, or to false.",
     ),
     (
-        "train",
         {"train.tsv": "words\twhat\na\tx\nb\ty\n"},
         {**NUMBERS, "labels": "x,y"},
         "{folder}/train.tsv:1: the label, in column '1', must be among ['x', 'y'], given by "
         "`labels`. Received 'what'. If this line is a header, set `has_header` to true.",
     ),
     (
-        "train",
         {"train.tsv": "a\tx\nb\ty\nc\tx\n"},
         {**NUMBERS, "has_header": True},
         "{folder}/train.tsv:1: the header must name columns. Received 'x', which is a label. If "
         "the file has no header, set `has_header` to false.",
     ),
     (
-        "train",
         {"train.tsv": "a\t1.5\nb\t2.5\n"},
         {**NUMBERS, "has_header": True, "task_type": "regression"},
         "{folder}/train.tsv:1: the header must name columns. Received '1.5', which is a label. If "
         "the file has no header, set `has_header` to false.",
     ),
     (
-        "dev",
         {"train.tsv": GOOD, "dev.tsv": "text\tlabel\na\tz\n"},
-        {},
+        {"split": "dev"},
         "{folder}/dev.tsv:2: the label, in column 'label', must be among ['x', 'y'], found in the "
         "training file. Received 'z'.",
     ),
     (
-        "train",
         {"train.tsv": "text\tlabel\na\tx\nb\t \n"},
         {},
         "{folder}/train.tsv:3: the label, in column 'label', must be a text or a number, and not "
         "empty. Received ' '.",
     ),
     (
-        "train",
         {"train.tsv": "text\tlabel\na\tx\n"},
         {},
         "'{folder}/train.tsv' must hold at least two labels in column 'label', unless `labels` "
         "gives them. Received ['x'].",
     ),
     (
-        "train",
         {"train.tsv": "text\tlabel\n" + "".join(f"a\t{i + 0.5}\n" for i in range(21))},
         {},
         "'{folder}/train.tsv' must hold labels in column 'label'. Received 21 different ones for "
@@ -560,27 +525,23 @@ WRONG = [
         "them with `labels`.",
     ),
     (
-        "train",
         {"train.tsv": "text\tlabel\n"},
         {},
         "'{folder}/train.tsv' must hold examples. Received a file without any.",
     ),
     (
-        "train",
         {"train.tsv": "text\tlabel\na\t3,5\n"},
         {"task_type": "regression"},
         "{folder}/train.tsv:2: the label, in column 'label', must be a finite number. Received "
         "'3,5'.",
     ),
     (
-        "train",
         {"train.jsonl": '{"text": "a", "label": 1e999}\n'},
         {"task_type": "regression"},
         "{folder}/train.jsonl:1: the label, in column 'label', must be a finite number. Received "
         "inf.",
     ),
     (
-        "train",
         {"train.jsonl": '{"text": "a", "label": ["x", "y"]}\n'},
         {},
         "{folder}/train.jsonl:1: the label, in column 'label', must be a text or a number, and not "
@@ -588,33 +549,28 @@ WRONG = [
         "multi_label.",
     ),
     (
-        "train",
         {"train.csv": 'text,label\na,"x,w"\n'},
         {"task_type": "multi_label", "labels": "x,y"},
         "{folder}/train.csv:2: the label, in column 'label', must be labels in a list or with ',' "
         "between them, each among ['x', 'y'], given by `labels`. Received 'x,w'.",
     ),
     (
-        "train",
         {"train.jsonl": '{"text": "a", "label": "x"}\n{"txt": "a", "label": "x"}\n'},
         {},
         "{folder}/train.jsonl:2: must have the key 'text', the `text_a_column`. Received the keys "
         "['txt', 'label'].",
     ),
     (
-        "train",
         {"train.jsonl": '{"text": null, "label": "x"}\n'},
         {},
         "{folder}/train.jsonl:1: 'text' must be a string. Received None.",
     ),
     (
-        "train",
         {"train.jsonl": '{"text": NaN, "label": "x"}\n'},
         {},
         "{folder}/train.jsonl:1: 'text' must be a string. Received nan.",
     ),
     (
-        "train",
         {"train.jsonl": '{"text": "a", "label": "x"}\n{"text": "b", "label": NaN}\n'},
         {},
         "{folder}/train.jsonl:2: the label, in column 'label', must be a text or a number, and not "
@@ -623,8 +579,10 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("split", "files", "options", "message"), WRONG)
-def test_what_is_wrong_is_said(tmp_path, split, files, options, message):
+@pytest.mark.parametrize(("files", "options", "message"), WRONG)
+def test_errors_name_the_file_and_the_line(tmp_path, files, options, message):
+    options = {"split": "train", **options}
+    split = options.pop("split")
     with pytest.raises(ValueError) as caught:  # noqa: PT011, PT012
         data_set = open_folder(tmp_path, files, **options)
         data_set.check([split])
