@@ -148,11 +148,6 @@ class Classification:
         examples: dict[Part, Sequence[InputExample]] = {}
         for split in splits:
             for suffix, found in self.data_set.read(split).items():
-                if not found:
-                    raise MessageError(
-                        "The %s%s set in %s must have examples. There are none in %r.",
-                        *(split, suffix, Option("data_dir"), self.data_set.data_dir),
-                    )
                 logger.info("Read %d examples of the %s%s set.", len(found), split, suffix)
                 examples[Part(split, suffix)] = found
         if self.teacher and self.teacher.unlabeled and "train" in splits:
@@ -319,15 +314,7 @@ class Classification:
         # Loaded by exports only.
         from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
 
-        export_classifier(
-            folder,
-            model,
-            self.tokenizer,
-            labels=self.task.labels,
-            task_type=self.task.task_type,
-            is_pair=self.task.is_pair,
-            max_seq_length=self.max_seq_length,
-        )
+        export_classifier(folder, model, self.tokenizer, self.task, self.max_seq_length)
 
 
 def _has_text(value: Any) -> bool:
