@@ -17,7 +17,7 @@ from bert.models.options import Overrides
 from bert.models.vectors import Encoding, find_encoder
 from bert.network.inference import infer
 from bert.tasks.task import (
-    ASKED,
+    QUERIES,
     Arrays,
     Inputs,
     Outputs,
@@ -103,7 +103,7 @@ class LoadedModel(Encoding):
         self, examples: Sequence[Any], between: Between = lambda: None
     ) -> tuple[Inputs, Outputs]:
         """Returns the model's inputs for examples of the task, and its outputs; as `decide`."""
-        inputs = self.task.make_inputs(ASKED, examples)
+        inputs = self.task.make_inputs(QUERIES, examples)
         run = self._run if self._rank == 2 else self._run_choices
         return inputs, run(inputs.arrays, between)
 

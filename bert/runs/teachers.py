@@ -72,7 +72,7 @@ def _open_layers(
             "%s needs a %s with layers. The one in %r has word vectors alone.",
             *(Option("distill_layers"), Option("teacher"), path),
         )
-    distillation.check_same_pieces(task, model.task, path)
+    distillation.check_same_tokenizer(task, model.task, path)
     check_length(task.max_seq_length, encoder.config)
     weight = options.distill_layers_weight
     return distillation.open_layers(options.distill_layers, weight, encoder, config)

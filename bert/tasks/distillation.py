@@ -172,7 +172,7 @@ def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Teacher:
-    """A teacher of a student, whose task says what features training needs of it.
+    """A teacher of a student; the class of its task adds the features of training.
 
     Attributes:
       answer: Returns the teacher's logits of examples, in the order of the student's labels.
@@ -252,23 +252,19 @@ def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any])
     return rows
 
 
-def check_same_pieces(ours: Task, theirs: Task, path: str) -> None:
+def check_same_tokenizer(ours: Task, theirs: Task, path: str) -> None:
     """Checks that a student tokenizes texts as the teacher does whose layers it learns.
 
     Raises:
       ValueError: where their vocabularies, casings or options of the tokenizer differ.
     """
-    one, other = (
-        (
-            each.tokenizer.basic_tokenizer.do_lower_case,
-            options_of(each.tokenizer),
-            dict(each.tokenizer.vocab),
-        )
-        for each in (ours, theirs)
+    student, teacher = (
+        (tokenizer.basic_tokenizer.do_lower_case, options_of(tokenizer), dict(tokenizer.vocab))
+        for tokenizer in (ours.tokenizer, theirs.tokenizer)
     )
-    if one != other:
+    if student != teacher:
         raise MessageError(
             "%s needs a %s with the vocabulary, the casing and the other options of the student's "
-            "tokenizer. Those of %r differ. Without it, the answers alone are learned.",
+            "tokenizer. Those of %r differ. Without it, only the answers are learned.",
             *(Option("distill_layers"), Option("teacher"), path),
         )

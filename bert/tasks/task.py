@@ -31,7 +31,7 @@ class Part:
     """A part of a data set.
 
     Attributes:
-      split: "train", "dev" or "test"; "asked" for `ASKED`.
+      split: "train", "dev" or "test"; "queries" for `QUERIES`.
       suffix: The ending of its file names where a split has several parts, such as "_mismatched".
     """
 
@@ -80,7 +80,7 @@ class TaskContext:
 
 
 # The part of queries to a trained model, about which nothing is logged.
-ASKED = Part("asked")
+QUERIES = Part("queries")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ from bert.tasks.examples import find_scored, write_scores
 from bert.tasks.options import Teacher
 from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
-    ASKED,
+    QUERIES,
     Arrays,
     ExampleFile,
     Inputs,
@@ -202,7 +202,7 @@ class Classification:
 
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
         arrays = classification_examples.make_features(
-            examples, self.task, self.tokenizer, self.max_seq_length, logs=part != ASKED
+            examples, self.task, self.tokenizer, self.max_seq_length, logs=part != QUERIES
         )
         return Inputs(part, examples, arrays)
 

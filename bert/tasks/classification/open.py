@@ -1,8 +1,6 @@
 """Opens the task of a classifier from its options."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from bert.tasks.bilstm import find_bilstm
 from bert.tasks.classification import glue
@@ -55,10 +53,6 @@ def _open_data_set(
         if data.labels is None:
             # The training file of the model may be gone.
             labels = known.get("labels") or None
-        data = dataclasses.replace(data, metric=data.metric or _stored_metric(data, known))
+        if data.metric is None and known.get("task_type") == data.task_type:
+            data = dataclasses.replace(data, metric=known.get("metric"))
     return CustomDataSet(data, dev_split, labels)
-
-
-def _stored_metric(data: ClassificationData, known: Mapping[str, Any]) -> str | None:
-    """Returns the metric that a model of the same type of task was selected by."""
-    return known.get("metric") if known.get("task_type") == data.task_type else None

@@ -26,7 +26,7 @@ from bert.tasks.squad.options import DecodingOptions, SquadData
 from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
 from bert.tasks.squad.window_table import WindowTable
 from bert.tasks.task import (
-    ASKED,
+    QUERIES,
     Arrays,
     ExampleFile,
     Inputs,
@@ -244,7 +244,7 @@ class QuestionAnswering:
             self.max_query_length,
             is_training,
             _num_processes(examples),
-            logs=part != ASKED,
+            logs=part != QUERIES,
         )
         if is_training and not len(table):
             raise OptionError(

@@ -20,7 +20,7 @@ from bert.tasks.split import DevSplit, find_given, split_fields, split_remedy, s
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.options import SwagData
 from bert.tasks.task import (
-    ASKED,
+    QUERIES,
     Arrays,
     ExampleFile,
     Inputs,
@@ -136,7 +136,7 @@ class MultipleChoice:
 
     def make_inputs(self, part: Part, examples: Sequence[swag_examples.Example]) -> Inputs:
         arrays = swag_examples.make_features(
-            examples, self.tokenizer, self.max_seq_length, logs=part != ASKED
+            examples, self.tokenizer, self.max_seq_length, logs=part != QUERIES
         )
         return Inputs(part, examples, arrays)
 

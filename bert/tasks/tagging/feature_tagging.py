@@ -14,7 +14,7 @@ from bert.tasks.tagging.feature_tagger import FeatureTagger
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tagger import Predictions, Tagging
 from bert.tasks.tagging.word_features import FeatureBatches, WordFeatures, compact
-from bert.tasks.task import ASKED, ExampleFile, Inputs, Part
+from bert.tasks.task import QUERIES, ExampleFile, Inputs, Part
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class FeatureTagging(Tagging):
         }
 
     def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
-        if self.config.is_word_vectors and part != ASKED:
+        if self.config.is_word_vectors and part != QUERIES:
             _log_coverage(part, examples, self.tokenizer)
         return super().make_inputs(part, examples)
 

@@ -29,7 +29,7 @@ from bert.tasks.tagging.tagged_files import TaggedFiles
 from bert.tasks.tagging.teacher import TaggingTeacher, order_of_labels
 from bert.tasks.tagging.words import Span, find_spans
 from bert.tasks.task import (
-    ASKED,
+    QUERIES,
     Arrays,
     ExampleFile,
     Inputs,
@@ -204,7 +204,7 @@ class Tagging:
             self.max_seq_length,
             document_context=self.document_context,
             whole_words=self.config.is_word_vectors,
-            logs=part != ASKED,
+            logs=part != QUERIES,
         )
         if not len(arrays["word_ids"]):
             # The model needs a window even if all texts are blank.
