@@ -63,7 +63,7 @@ def test_a_task_survives_json(task_type):
         ({"task_type": "regression", "metric": "pearson"}, "must be empty for regression"),
     ],
 )
-def test_a_task_is_refused_where_its_parts_do_not_fit(changes, message):
+def test_an_inconsistent_task_is_refused(changes, message):
     values = {**make_task().to_dict(), **changes}
     with pytest.raises(ValueError, match=message):
         Task.from_dict(values)
@@ -139,7 +139,7 @@ def test_many_examples_are_made_in_lots(tokenizer, monkeypatch, log):
     assert [line.split("  ")[0] for line in lines] == ["Tokenizing: 40 %", "Tokenizing: 80 %"]
 
 
-def test_what_may_surprise_is_logged_once_with_its_count(tokenizer, log):
+def test_unusual_texts_are_logged_once_with_their_count(tokenizer, log):
     # The last one just fits.
     texts = ["a b c", "", "a b c d a", "x y a", "x a", " \t", "a b c d a b", "a b c d"]
     examples = [InputExample(f"dev-{i}", text, None, "0") for i, text in enumerate(texts)]
@@ -164,7 +164,7 @@ def test_many_texts_that_are_cut_are_warned_of(tokenizer, log, num_long, level):
 
 
 @pytest.mark.parametrize("is_added", [False, True])
-def test_entries_of_the_vocabulary_that_texts_name_are_told_where_they_are_split(log, is_added):
+def test_vocabulary_entries_in_texts_are_warned_of_if_they_are_split(log, is_added):
     vocab = {token: number for number, token in enumerate([*VOCABULARY, "[", "]", "sep"])}
     added = [tokenization.AddedToken("[SEP]")] if is_added else []
     tokenizer = tokenization.FullTokenizer.from_vocab(vocab, added_tokens=added)
@@ -179,7 +179,7 @@ def test_entries_of_the_vocabulary_that_texts_name_are_told_where_they_are_split
     assert [each[: len(begins)] for each in told] == [begins] * (not is_added)
 
 
-def test_labels_become_what_the_task_needs(tokenizer):
+def test_label_ids_have_the_form_of_the_task(tokenizer):
     def label_ids(task, *labels):
         examples = [InputExample("1", "a", None, label) for label in labels]
         return make_features(examples, task, tokenizer, 4)["label_ids"]
@@ -264,7 +264,7 @@ def test_logits_that_do_not_fit_are_refused(logits, label_ids, message):
         score(make_task(), np.array(logits), np.array(label_ids))
 
 
-def test_the_baseline_is_told_with_its_metric():
+def test_the_baseline_is_described_with_its_metric():
     label_ids = np.array([0] * 6 + [1] * 4)
     for metric, told in [
         ("f1", "Always answering '1' would reach f1 0.5714, accuracy 0.4000."),
@@ -378,7 +378,7 @@ def test_predictions_of_several_labels_and_of_numbers(tmp_path):
     assert path.read_text() == "id\ttext_a\tpredicted_score\n1\ta\t0.1\n2\tb\t-3.0\n"
 
 
-def test_submissions_have_what_glue_wants(tmp_path):
+def test_submissions_have_the_form_of_glue(tmp_path):
     path = tmp_path / "RTE.tsv"
     task = glue.open_data_set("rte", "nowhere").task
     write_submission(str(path), task, np.array([[1.0, 2], [2, 1]]))

@@ -145,7 +145,7 @@ def test_tasks_have_the_labels_and_metrics_of_glue():
         assert glue.open_data_set(name, "nowhere").task == tasks[other]
 
 
-def test_submissions_have_the_names_that_glue_wants():
+def test_submissions_have_the_names_of_glue():
     names = {name: glue.open_data_set(name, "x").submission_names for name in glue.TASK_NAMES}
     assert {name: files[""] for name, files in names.items() if name != "xnli"} == {
         "cola": "CoLA.tsv",
@@ -161,7 +161,7 @@ def test_submissions_have_the_names_that_glue_wants():
     }
 
 
-def test_marks_blank_lines_and_quotes_change_nothing(tmp_path):
+def test_byte_order_marks_blank_lines_and_quotes_are_ignored(tmp_path):
     (tmp_path / "train.tsv").write_bytes(
         '\ufeffQuality\tid\tid\tx\ty\r\n1\t2\t3\t" a\tb "\r\n\r\n'.encode()
     )
@@ -302,7 +302,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "files", "split", "message"), WRONG)
-def test_what_is_wrong_is_said(tmp_path, name, files, split, message):
+def test_errors_name_the_file_and_the_line(tmp_path, name, files, split, message):
     folder = write(tmp_path, **files)
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         glue.open_data_set(name, folder).read(split)

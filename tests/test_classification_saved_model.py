@@ -111,7 +111,7 @@ def pair_export(tmp_path_factory, tokenizer):
     return folder, features, logits_in_python(model, features)
 
 
-def test_pairs_are_classified_elsewhere_as_here(pair_export, tmp_path):
+def test_an_exported_pair_classifier_needs_none_of_this_project(pair_export, tmp_path):
     folder, features, logits = pair_export
     labels = [PAIR_LABELS[index] for index in logits.argmax(axis=-1)]
     assert len(set(labels)) > 1
@@ -202,7 +202,7 @@ def test_single_texts_may_have_several_labels(tmp_path, tokenizer, log, python):
 @pytest.mark.parametrize(
     "logits", [[2, -1, 0.5], [0, 0, 0], [-20, -21, -22], [16, -17, -18], [40, -40, -30]]
 )
-def test_whether_labels_exclude_each_other_is_told_by_their_probabilities(logits, task_type):
+def test_probabilities_show_whether_a_task_is_multi_label(logits, task_type):
     logits = tf.constant([logits], tf.float32)
     labels = tf.constant(["red", "green", "blue"])
     outputs = {"logits": logits, **_decode(logits, labels, task_type)}
@@ -277,7 +277,7 @@ def test_a_failing_exchange_leaves_the_old_one_in_its_place(tmp_path, monkeypatc
     assert os.listdir(tmp_path) == ["saved_model"]
 
 
-def test_what_a_killed_export_leaves_is_cleared_up(tmp_path):
+def test_remains_of_a_killed_export_are_removed(tmp_path):
     for name in ("saved_model.partial", "saved_model.old.tmp"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rest").write_text("x")

@@ -211,7 +211,7 @@ def test_predictions_are_of_the_last_weights_of_several_evaluations(make_setting
     assert [(tmp_path / "out" / name).read_bytes() for name in names] == found
 
 
-def test_a_training_that_stops_early_goes_on_with_the_same_dev_set_alone(make_settings, tmp_path):
+def test_early_stopping_resumes_with_the_same_dev_set_only(make_settings, tmp_path):
     write_task(tmp_path, lambda color: color, count=8)
     settings = make_settings(
         do_train=True, do_eval=True, num_train_epochs=1.0, early_stopping_patience=1
@@ -371,7 +371,7 @@ def test_pairs_and_both_parts_of_mnli(make_settings, tmp_path):
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
 
 
-def test_the_metric_of_a_task_of_ones_own_is_chosen_and_kept(make_settings, tmp_path, tiny_config):
+def test_the_metric_of_a_custom_task_is_stored(make_settings, tmp_path, tiny_config):
     write_task(tmp_path, lambda color: color)
     tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
     vocabulary = (tmp_path / "vocab.txt").read_bytes()
@@ -447,7 +447,7 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 import run_classifier
-from bert.tasks import heads
+from bert.network import heads
 heads.HEAD_DROPOUT_PROB = 0.0
 results = {}
 for name, settings in json.loads(sys.argv[1]).items():
@@ -518,7 +518,7 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ({"do_train": True, "init_checkpoint": "nowhere"}, "init_checkpoint` must name"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(
+def test_invalid_settings_are_refused_before_anything_is_written(
     make_settings, tmp_path, changes, message
 ):
     write_task(tmp_path, lambda color: color)
@@ -598,7 +598,7 @@ def test_loaded_model_answers_as_the_script_does(trained):
         ([{"text_a": 5}], "must have text as 'text_a'"),
     ],
 )
-def test_inputs_that_are_none_are_named(trained, inputs, message):
+def test_invalid_inputs_are_named(trained, inputs, message):
     with pytest.raises(ValueError, match=message):
         predict.load(str(trained)).predict(inputs)
 

@@ -87,7 +87,7 @@ def test_what_init_checkpoint_takes_will_do(tmp_path, module):
     assert (tmp_path / "out/vocab.txt").read_text().splitlines() == WORDS
 
 
-def test_module_tells_its_shape_and_its_tokenizer_its_casing(module):
+def test_shape_and_casing_come_from_the_module_and_its_tokenizer(module):
     assert tf_hub.Module(str(module)).config == CONFIG
     tokenizer = run_classifier_with_tfhub.create_tokenizer_from_hub_module(str(module))
     assert tokenizer.tokenize("Red red") == ["Red", "red"]
@@ -114,7 +114,7 @@ def test_module_tells_its_shape_and_its_tokenizer_its_casing(module):
         ),
     ],
 )
-def test_what_is_no_module_is_refused_before_anything_is_written(tmp_path, module, spoil, message):
+def test_an_invalid_module_is_refused_before_anything_is_written(tmp_path, module, spoil, message):
     spoil(module)
     settings = make_settings(tmp_path)
     with pytest.raises(ValueError, match=message):
@@ -154,7 +154,7 @@ def test_the_graph_of_a_module_is_never_run(tmp_path, module, given):
 
 
 @pytest.mark.parametrize("casing", [False, True])
-def test_a_constant_is_read_behind_what_runs_before_it(tmp_path, module, casing):
+def test_a_constant_is_read_after_other_operations(tmp_path, module, casing):
     def constant():
         with tf.control_dependencies([tf.io.write_file(str(tmp_path / "written"), "it ran")]):
             return tf.identity(tf.constant(casing))
@@ -165,7 +165,7 @@ def test_a_constant_is_read_behind_what_runs_before_it(tmp_path, module, casing)
 
 
 @pytest.mark.parametrize("value", [[True, True], 1, "true"])
-def test_a_constant_that_is_no_truth_value_is_asked_for(module, value):
+def test_a_constant_that_is_no_truth_value_needs_an_option(module, value):
     write_graph(module, casing=lambda: tf.constant(value))
     with pytest.raises(ValueError, match="do_lower_case` must be given"):
         _ = tf_hub.Module(str(module)).do_lower_case

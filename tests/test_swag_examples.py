@@ -84,7 +84,7 @@ def test_labels_may_be_absent_where_they_are_not_needed(tmp_path):
         ({"ending2": " "}, r"x.csv:3: every ending must have text. Received ' ' as ending 2 of 4"),
     ],
 )
-def test_what_is_wrong_in_a_table_is_named_by_line(tmp_path, changes, message):
+def test_errors_in_a_table_name_the_line(tmp_path, changes, message):
     path = write_csv(tmp_path / "x.csv", [official(1), official(2, **changes)])
     with pytest.raises(ValueError, match=message):
         swag_examples.read(path)
@@ -111,7 +111,7 @@ def test_what_is_wrong_in_a_table_is_named_by_line(tmp_path, changes, message):
         ({"sent1": "A", "sent2": 1, "endings": ["x", "y"], "label": 0}, r"`sent2` must be text"),
     ],
 )
-def test_what_is_wrong_in_an_object_is_named_by_line(tmp_path, row, message):
+def test_errors_in_json_lines_name_the_line(tmp_path, row, message):
     good = {"context": "A", "endings": ["x", "y"], "label": 0}
     path = write_json(tmp_path / "x.jsonl", good, row)
     with pytest.raises(ValueError, match=rf"x.jsonl:2: .*{message}"):
@@ -163,7 +163,7 @@ def test_each_choice_is_a_pair_of_context_and_ending():
             assert not wider[name][:, 3:].any()
 
 
-def test_what_is_cut_or_alike_is_counted(log):
+def test_truncated_and_equal_choices_are_counted(log):
     swag_examples.make_features(EXAMPLES, TOKENIZER, 9)
     assert "1 of 2 examples were longer than 9 tokens" in log.messages[0]
     assert "0 of them in an ending" in log.messages[0]

@@ -99,7 +99,7 @@ def test_choices_are_those_of_python(chooser, choose, first, rows):
     assert [text.decode() for text in outputs["ending"]] == [each["ending"] for each in expected]
 
 
-def test_absent_endings_may_stand_anywhere(choose):
+def test_absent_endings_may_be_at_any_position(choose):
     first = tf.constant(["the cat", "a man"])
     rows = tf.constant([["it was", "the", "a cat"], ["old", "dog", "rain"]])
     gaps = tf.constant([["", "it was", "the", "", "a cat"], ["old", "dog", "", "rain", ""]])
@@ -115,7 +115,7 @@ def test_absent_endings_may_stand_anywhere(choose):
     assert gapped["label"].numpy().tolist() == labels
 
 
-def test_choices_are_the_same_elsewhere(chooser, tmp_path, python):
+def test_an_exported_chooser_needs_none_of_this_project(chooser, tmp_path, python):
     first = ["The cat sat.", "", "It rains"]
     rows = [["a dog", "the old man and the sea"], ["it", "was"], ["the", "the"]]
     expected, features, logits = chooser[0](first, rows)
@@ -150,7 +150,7 @@ def test_no_example_has_no_choice(choose):
         (["a", "b"], [["a", "b"], ["a", ""]], "must have at least two that are not blank"),
     ],
 )
-def test_what_is_no_choice_is_refused(choose, context, endings, message):
+def test_invalid_choices_are_refused(choose, context, endings, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         choose(context=tf.constant(context), endings=tf.constant(endings))
 

@@ -78,7 +78,7 @@ def test_loss_of_numbers_is_the_squared_difference():
     np.testing.assert_allclose(found, [4.0, 0.0])
 
 
-def test_labels_count_for_what_the_teacher_leaves_of_those_that_have_one():
+def test_labels_have_the_share_of_the_loss_that_the_teacher_leaves():
     teacher = classification_teacher.ClassificationTeacher(
         lambda _: logits_of(1, 3, 2), [InputExample("u", "a")], weight=0.25
     )
@@ -110,7 +110,7 @@ def world(tmp_path_factory):
     return folder, make_settings
 
 
-def test_a_student_learns_what_its_labels_do_not_tell(world, log):
+def test_a_student_learns_more_than_its_labels(world, log):
     folder, make_settings = world
     texts = [text for text, _ in make_rows(40, 5, is_warm)]
     nonsense = [(text, ("cold", "warm")[number % 2]) for number, text in enumerate(texts)]
@@ -149,7 +149,7 @@ def test_a_student_learns_what_its_labels_do_not_tell(world, log):
     assert "teacher" not in (folder / "student/task.json").read_text()
 
 
-def test_a_student_begins_as_it_would_without_a_teacher(world):
+def test_a_student_has_the_initial_weights_of_a_run_without_a_teacher(world):
     folder, make_settings = world
     settings = make_settings(do_train=True, teacher=str(folder / "teacher"))
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
@@ -311,7 +311,7 @@ def test_no_gradient_reaches_the_teacher_and_narrow_students_learn_a_projection(
 
 
 @pytest.mark.exhaustive
-def test_layers_are_learned_and_training_goes_on_where_it_stopped(world, tmp_path):
+def test_layers_are_learned_and_training_resumes(world, tmp_path):
     folder, make_settings = world
     config = json.loads((folder / "config.json").read_text())
     small = {**config, "num_hidden_layers": 1, "hidden_size": 16}
@@ -372,7 +372,7 @@ def tagging(tmp_path_factory):
 
 
 @pytest.mark.exhaustive
-def test_a_tagger_learns_what_its_tags_do_not_tell(tagging, log):
+def test_a_tagger_learns_more_than_its_tags(tagging, log):
     folder, make_settings = tagging
     sentences = tagging_runs.make_sentences(24, 5)
     # All tags are of the wrong types, and the order of labels is another.
@@ -418,7 +418,7 @@ def test_a_tagger_that_has_learned_layers_is_used_without_them(tagging):
     np.testing.assert_array_equal(outputs["logits"], model(inputs, training=False)["logits"])
 
 
-def test_words_have_the_teachers_logits_whatever_windows_they_stand_in():
+def test_words_have_the_teachers_logits_in_any_window():
     sentences = [Sentence(["a", "b"], ["O", "O"]), Sentence(["c", "d", "e"])]
     word_ids = np.array([[-1, 1, 0, -1], [2, -1, 4, 3]])
     logits = np.arange(10.0).reshape(5, 2)

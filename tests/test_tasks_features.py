@@ -184,7 +184,7 @@ def open_features(tagger, arrays, path):
     return word_features.WordFeatures(tagger.encoder, arrays, str(path)).rows
 
 
-def test_a_file_is_read_again_unless_what_it_was_made_of_has_changed(config, tmp_path, log):
+def test_a_file_of_features_is_reused_unless_its_inputs_have_changed(config, tmp_path, log):
     _, task, arrays = make_arrays()
     path = tmp_path / "x.features.npy"
     tagger = make_tagger(config, task)
@@ -222,7 +222,7 @@ def test_a_file_is_read_again_unless_what_it_was_made_of_has_changed(config, tmp
 
 
 @pytest.mark.parametrize("keep", [0, 5, 200, -1])
-def test_a_damaged_file_is_made_anew(config, tmp_path, keep):
+def test_a_damaged_file_is_computed_again(config, tmp_path, keep):
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task)
     path = tmp_path / "x.features.npy"
@@ -232,7 +232,7 @@ def test_a_damaged_file_is_made_anew(config, tmp_path, keep):
     assert np.load(path).shape == first.shape
 
 
-def test_a_flipped_bit_of_kept_features_is_found(config, tmp_path, log):
+def test_a_flipped_bit_of_stored_features_is_found(config, tmp_path, log):
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task)
     path = tmp_path / "x.features.npy"
@@ -252,7 +252,9 @@ def test_a_flipped_bit_of_kept_features_is_found(config, tmp_path, log):
         assert (message in log.messages) >= (place < end)
 
 
-def test_parts_change_nothing_and_what_fails_leaves_no_file(config, tmp_path, monkeypatch):
+def test_features_do_not_depend_on_parts_and_a_failure_leaves_no_file(
+    config, tmp_path, monkeypatch
+):
     _, task, arrays = make_arrays()
     tagger = make_tagger(config, task)
     whole = open_features(tagger, arrays, tmp_path / "x.features.npy")
@@ -279,7 +281,7 @@ def make_batches(config, tmp_path, *arguments, **changes):
 
 
 @pytest.mark.parametrize("trim", [True, False])
-def test_batches_hold_what_their_numbers_say(config, tmp_path, trim):
+def test_batches_have_the_features_of_their_numbers(config, tmp_path, trim):
     batches, features, words = make_batches(config, tmp_path, 6, 5, trim=trim)
     signature = batches.signature
     widths = set()
@@ -385,7 +387,7 @@ def test_names_are_learned_while_the_encoder_stays_as_it_is(make_settings, tmp_p
 
 
 @pytest.mark.exhaustive
-def test_a_stopped_training_goes_on_to_the_same_weights(make_settings, tmp_path):
+def test_a_resumed_training_run_ends_with_the_same_weights(make_settings, tmp_path):
     write_task(tmp_path, count=16)
     results = []
     for name in ("whole", "stopped"):
@@ -532,12 +534,12 @@ def encoded():
         ("sum_all", 11111),
     ],
 )
-def test_a_layer_is_what_its_name_says(encoded, layer, value):
+def test_a_layer_has_the_value_of_its_name(encoded, layer, value):
     features = np.asarray(combine(encoded, layer))
     np.testing.assert_array_equal(features, np.full((1, 2, 3), value, np.float32))
 
 
-def test_concatenated_layers_stand_in_order(encoded, tiny_config):
+def test_concatenated_layers_are_in_order(encoded, tiny_config):
     features = np.asarray(combine(encoded, "concat_last_four"))
     assert features[0, 0].tolist() == [10] * 3 + [100] * 3 + [1000] * 3 + [10000] * 3
     assert width_of("concat_last_four", tiny_config) == 4 * tiny_config.hidden_size

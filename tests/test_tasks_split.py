@@ -168,7 +168,7 @@ def test_models_trained_by_the_first_rule_keep_it(first_rule):
     assert collections.Counter(labels) == {"left": 6, "right": 7}
 
 
-def test_a_search_that_goes_on_has_one_rule(first_rule):
+def test_a_resumed_search_has_one_rule(first_rule):
     """Its old runs keep the first one, so that new ones are scored on the same examples."""
     folder, make = first_rule
     out = folder / "out"
@@ -185,7 +185,7 @@ def test_no_side_may_be_empty(fraction):
         divide(["only"], ["a"], fraction)
 
 
-def test_texts_that_are_all_the_same_are_told():
+def test_a_file_of_equal_texts_cannot_be_split():
     with pytest.raises(ValueError, match=r"has 40, with 1 different texts\. Give a `dev_file`"):
         divide([" A text", "a  text"] * 20, ["x", "y"] * 20)
 
