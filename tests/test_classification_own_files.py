@@ -56,7 +56,7 @@ def test_the_same_rows_give_the_same_examples_in_every_format(tmp_path, ending):
     assert data_set.submission_names == {}
 
 
-def test_gzip_marks_line_ends_and_blank_lines_change_nothing(tmp_path):
+def test_gzip_byte_order_marks_line_ends_and_blank_lines_are_ignored(tmp_path):
     plain = open_folder(tmp_path, {"train.tsv": "text\tlabel\na\tx\nb\ty\n"}).read("train")[""]
     (tmp_path / "train.tsv").unlink()
     content = "\ufeffText \tlabel\r\n\r\na\tx \r\n\t\r\nb\ty".replace("Text ", " text ")
@@ -64,7 +64,7 @@ def test_gzip_marks_line_ends_and_blank_lines_change_nothing(tmp_path):
     assert open_folder(tmp_path, {}).read("train")[""] == plain
 
 
-def test_the_separator_of_a_file_changes_nothing(tmp_path):
+def test_examples_do_not_depend_on_the_separator(tmp_path):
     expected = open_folder(tmp_path, {"train.csv": [("a; b", "x"), ("c\n d", "y")]}).read("train")[
         ""
     ]
@@ -506,8 +506,9 @@ WRONG = [
     (
         {"train.tsv": "text\tlabel\na\tx\nb\t \n"},
         {},
-        "{folder}/train.tsv:3: the label, in column 'label', must be a text or a number, and not "
-        "empty. Received ' '.",
+        "{folder}/train.tsv:3: examples must have a label, in column 'label'. Without one: 1 of 2 "
+        "examples, line 3. Fill in the labels, or leave out a part of the examples with "
+        "`on_missing_label='skip'`.",
     ),
     (
         {"train.tsv": "text\tlabel\na\tx\n"},
@@ -573,8 +574,9 @@ WRONG = [
     (
         {"train.jsonl": '{"text": "a", "label": "x"}\n{"text": "b", "label": NaN}\n'},
         {},
-        "{folder}/train.jsonl:2: the label, in column 'label', must be a text or a number, and not "
-        "empty. Received nan.",
+        "{folder}/train.jsonl:2: examples must have a label, in column 'label'. Without one: 1 of "
+        "2 examples, line 2. Fill in the labels, or leave out a part of the examples with "
+        "`on_missing_label='skip'`.",
     ),
 ]
 
@@ -597,7 +599,7 @@ def test_missing_files_are_noticed_before_any_is_read(tmp_path):
         data_set.check(["train", "test"])
 
 
-def test_labels_that_are_likely_one_or_none_are_told(tmp_path, log):
+def test_similar_and_missing_labels_are_warned_of(tmp_path, log):
     rows = [{"text": "a", "label": label} for label in (1, 1.0, "yes", "Yes", "nan", "2")]
     assert len(open_folder(tmp_path, {"train.jsonl": rows}).task.labels) == 6
     told = [message for message in log.messages if "of the labels" in message]
@@ -611,14 +613,14 @@ def test_labels_that_are_likely_one_or_none_are_told(tmp_path, log):
 
 
 @pytest.mark.parametrize("other", ["x\0", "x\u200b", "\ufeffx", "\uff58"])
-def test_labels_that_look_the_same_are_told(tmp_path, log, other):
+def test_labels_that_look_the_same_are_warned_of(tmp_path, log, other):
     rows = [{"text": "a", "label": label} for label in ("x", other, "y")]
     labels = open_folder(tmp_path, {"train.jsonl": rows}).task.labels
     assert len(labels) == 3
     assert f"{sorted(['x', other])} differ only in how they are written" in log.text
 
 
-def test_labels_that_are_joined_otherwise_are_told(tmp_path, log):
+def test_labels_with_another_separator_are_warned_of(tmp_path, log):
     rows = [("a", "x;y"), ("b", "x"), ("c", "y"), ("d", "p/q")]
     open_folder(tmp_path, {"train.tsv": rows}, task_type="multi_label").task  # noqa: B018
     [told] = [message for message in log.messages if "consists of others" in message]
@@ -627,3 +629,41 @@ def test_labels_that_are_joined_otherwise_are_told(tmp_path, log):
     options = {"task_type": "multi_label", "label_separator": ";"}
     assert open_folder(tmp_path, {"train.tsv": rows}, **options).task.labels == ("p/q", "x", "y")
     assert "consists of others" not in log.text
+
+
+def test_examples_without_a_label_are_counted_and_skipped_on_request(tmp_path, log):
+    rows = [("t1", "x"), ("t2", ""), ("t3", "y"), *[(f"t{i}", " ") for i in range(4, 27)]]
+    with pytest.raises(
+        ValueError, match=r"24 of 26 examples, lines 3, 5, .*, 23 and 4 more\. Fill"
+    ):
+        open_folder(tmp_path, {"train.csv": rows}).read("train")
+    json_rows = [{"text": "a", "label": None}, {"text": "b", "label": 0}, {"text": "c", "label": 1}]
+    files = {"train.csv": rows, "dev.jsonl": json_rows}
+    data_set = open_folder(tmp_path, files, labels="x,y,0,1", on_missing_label="skip")
+    # The names of the others are those of the complete file.
+    assert [(each.guid, each.label) for each in data_set.read("train")[""]] == [
+        ("train-1", "x"),
+        ("train-3", "y"),
+    ]
+    assert [each.guid for each in data_set.read("dev")[""]] == ["dev-2", "dev-3"]
+    skipped = [message for message in log.messages if "skipped examples" in message]
+    assert [message.split(": ", 2)[2].split(", line")[0] for message in skipped] == [
+        "24 of 26 examples",
+        "1 of 3 examples",
+    ]
+    # Labels of the training file are found among the others.
+    (tmp_path / "dev.jsonl").unlink()
+    assert open_folder(tmp_path, {}, on_missing_label="skip").task.labels == ("x", "y")
+    with pytest.raises(ValueError, match="Without one: 2 of 2 examples, lines 2, 3"):
+        open_folder(
+            tmp_path, {"train.csv": rows[1:2] * 2}, labels="x,y", on_missing_label="skip"
+        ).read("train")
+
+
+def test_a_number_may_be_missing_and_a_blank_cell_is_no_label_of_several(tmp_path):
+    rows = [("a", "1"), ("b", "")]
+    options = {"on_missing_label": "skip"}
+    numbers = open_folder(tmp_path, {"train.csv": rows}, task_type="regression", **options)
+    assert [each.label for each in numbers.read("train")[""]] == [1.0]
+    several = open_folder(tmp_path, {}, task_type="multi_label", **options)
+    assert [each.label for each in several.read("train")[""]] == [("1",), ()]

@@ -67,6 +67,12 @@ class ClassificationData(DataFiles):
     )
     label_column: str = option("label", "Column of the label: its name, or a number from 0.")
     id_column: str | None = option(None, "Column of an ID to copy to the predictions.")
+    on_missing_label: str = option(
+        "error",
+        "What happens to examples without a label in the training or dev set of a custom task: "
+        "error names their lines and stops; skip leaves them out with a warning.",
+        choices=("error", "skip"),
+    )
     separator: str | None = option(
         None,
         f"Column separator of the files: {SEPARATORS}. Default: tab for .tsv, comma for .csv. "
@@ -158,5 +164,6 @@ class ClassificationData(DataFiles):
 
 # The options of a custom task, in the order in which they are checked.
 _OF_CUSTOM = (
-    *("metric", "task_type", "labels", *_COLUMNS, "separator", "label_separator", "has_header"),
+    *("metric", "task_type", "labels", *_COLUMNS, "on_missing_label", "separator"),
+    *("label_separator", "has_header"),
 )

@@ -1,7 +1,9 @@
 """The data set of a custom task, in files of one's own, and the labels in these files."""
 
 import collections
+import dataclasses
 import functools
+import math
 import re
 import unicodedata
 from collections.abc import Hashable, Sequence
@@ -30,6 +32,7 @@ _HEADER_WORDS = re.compile(
 # From this number on, labels with less than two examples each are probably texts or numbers.
 _SUSPICIOUS_LABELS = 20
 _LABELS_SHOWN = 20
+_LINES_SHOWN = 20
 # The largest number of single precision.
 _LARGEST = 3.4028234e38
 _LABEL_SEPARATORS = (",", ";", "|", "/")
@@ -85,7 +88,7 @@ class CustomDataSet(DataSet):
 
     @functools.cached_property
     def _training_file(self) -> File:
-        return read_file(self._find("train"), self._data)
+        return _read_labelled(self._find("train"), self._data)
 
     @functools.cached_property
     def _divided(self) -> tuple[list[InputExample], list[InputExample]]:
@@ -104,7 +107,9 @@ class CustomDataSet(DataSet):
             return {"": self._read_train()}
         if split == "dev" and self._dev_split:
             return {"": self._divided[1]}
-        file = read_file(self._find(split), self._data, needs_label=split != "test")
+        if split == "dev":
+            return {"": self._make_examples(split, _read_labelled(self._find(split), self._data))}
+        file = read_file(self._find(split), self._data, needs_label=False)
         return {"": self._make_examples(split, file)}
 
     def _read_train(self) -> list[InputExample]:
@@ -143,7 +148,7 @@ class CustomDataSet(DataSet):
         unknown: list[Row] = []
         # A blank cell of a multi-label task means no labels, but a blank column unknown labels.
         is_labelled = not all(map(_is_blank, file.rows))
-        for number, row in enumerate(file.rows, start=1):
+        for number, row in file.numbered():
             cells = row.cells
             label = None
             if split != "test":
@@ -171,7 +176,30 @@ class CustomDataSet(DataSet):
 
 def _is_blank(row: Row) -> bool:
     cell = row.cells.get("label_column")
-    return cell is None or (isinstance(cell, str) and not cell.strip())
+    is_nan = isinstance(cell, float) and math.isnan(cell)
+    return cell is None or is_nan or (isinstance(cell, str) and not cell.strip())
+
+
+def _read_labelled(path: str, data: ClassificationData) -> File:
+    """Returns a file whose rows without a label are skipped, or else an error."""
+    file = read_file(path, data)
+    blank = [row for row in file.rows if _is_blank(row)]
+    if data.task_type == "multi_label":
+        # A blank cell means no labels; a missing value of JSON is an error.
+        blank = [row for row in blank if not isinstance(row.cells["label_column"], str)]
+    if not blank:
+        return file
+    lines = ", ".join(str(row.line) for row in blank[:_LINES_SHOWN])
+    more = f" and {len(blank) - _LINES_SHOWN} more" * (len(blank) > _LINES_SHOWN)
+    found = f"{len(blank)} of {len(file.rows)} examples, line{'s' * (len(blank) > 1)} {lines}{more}"
+    if data.on_missing_label != "skip" or len(blank) == len(file.rows):
+        raise MessageError(
+            "%s:%d: examples must have a label, in column %r. Without one: %s. Fill in the labels, "
+            "or leave out a part of the examples with %s.",
+            *(path, blank[0].line, data.label_column, found, Option("on_missing_label", "skip")),
+        )
+    logger.warning("%s: skipped examples without a label: %s.", path, found)
+    return dataclasses.replace(file, skipped=frozenset(row.line for row in blank))
 
 
 # Labels with which the other options are checked, by whether the task is regression.
@@ -242,7 +270,7 @@ def _refuse_header(file: File, cells: list[str]) -> None:
 def _find_labels(file: File, data: ClassificationData) -> list[str]:
     _check_header(file, data, ())
     counts: collections.Counter[str] = collections.Counter()
-    for row in file.rows:
+    for _, row in file.numbered():
         label = _read_label(file, row, data, None)
         assert not isinstance(label, float)
         counts.update([label] if isinstance(label, str) else label)

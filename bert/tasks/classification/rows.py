@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from bert.files.rows import Row, ending_of, find_separator, is_table, load_rows
@@ -21,11 +21,19 @@ class File:
       header: The first row, where it names the columns.
       rows: The other rows. Each has the columns in use, by the names of their options; a label may
         be missing.
+      skipped: The lines of rows that are left out.
     """
 
     path: str
     header: Row | None
     rows: list[Row]
+    skipped: Collection[int] = ()
+
+    def numbered(self) -> Iterator[tuple[int, Row]]:
+        """Yields the rows that are not skipped, each with its number in the file, from 1."""
+        for number, row in enumerate(self.rows, start=1):
+            if row.line not in self.skipped:
+                yield number, row
 
     def is_first(self, row: Row) -> bool:
         """Returns whether a row is where a header would be."""
