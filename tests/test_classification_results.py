@@ -4,7 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from bert.tasks.classification import results as classification_results
+from bert.tasks.classification.results import (
+    format_scores,
+    score_choice,
+    score_multi_label,
+    score_regression,
+)
 
 # Predictions of label 1 and truth for 10 examples: 3 true positives, 1 false one, 2 missed, 4 rest.
 TRUE = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0, 0])
@@ -16,7 +21,7 @@ def one_hot(guessed, num_labels, logit=3.0):
 
 
 def test_scores_of_two_labels_are_those_counted_by_hand():
-    result = classification_results.score_choice(("no", "yes"), one_hot(GUESSED, 2), TRUE)
+    result = score_choice(("no", "yes"), one_hot(GUESSED, 2), TRUE)
     right, wrong = np.log1p(np.exp(-3.0)), np.log1p(np.exp(3.0))
     assert result.pop("loss") == pytest.approx((7 * right + 3 * wrong) / 10)
     assert result.pop("accuracy") == pytest.approx(0.7)
@@ -35,17 +40,13 @@ def test_scores_of_two_labels_are_those_counted_by_hand():
 def test_f1_of_two_labels_is_that_of_1_or_of_the_second():
     logits = one_hot(GUESSED, 2)
     for labels in (("0", "1"), ("a", "b")):
-        assert classification_results.score_choice(labels, logits, TRUE)["f1"] == pytest.approx(
-            2 / 3
-        )
-    assert classification_results.score_choice(("1", "0"), logits, TRUE)["f1"] == pytest.approx(
-        8 / 11
-    )
+        assert score_choice(labels, logits, TRUE)["f1"] == pytest.approx(2 / 3)
+    assert score_choice(("1", "0"), logits, TRUE)["f1"] == pytest.approx(8 / 11)
 
 
 def test_f1_of_more_labels_is_the_mean_over_those_that_occur():
     true, guessed = np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])
-    result = classification_results.score_choice("abcd", one_hot(guessed, 4), true)
+    result = score_choice("abcd", one_hot(guessed, 4), true)
     # Of a 2/3, of b 1/2, of c 0; d neither is there nor was it guessed.
     assert result["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
     assert result["per_class"]["d"] == {"precision": 0, "recall": 0, "f1": 0, "support": 0}
@@ -54,28 +55,23 @@ def test_f1_of_more_labels_is_the_mean_over_those_that_occur():
 
 @pytest.mark.parametrize("guess", [0, 1])
 def test_an_answer_that_is_always_the_same_has_scores_without_warnings(guess):
-    result = classification_results.score_choice("01", one_hot(np.full(10, guess), 2), TRUE)
+    result = score_choice("01", one_hot(np.full(10, guess), 2), TRUE)
     assert result["matthews"] == 0
     assert result["f1"] == pytest.approx([0, 2 / 3][guess])
-    assert (
-        classification_results.score_choice("01", one_hot([1, 1], 2), np.array([1, 1]))["matthews"]
-        == 0
-    )
+    assert score_choice("01", one_hot([1, 1], 2), np.array([1, 1]))["matthews"] == 0
 
 
 def test_losses_of_large_logits_are_finite():
     logits = np.array([[1e4, -1e4], [1e4, -1e4]])
-    assert classification_results.score_choice("01", logits, np.array([0, 1]))[
-        "loss"
-    ] == pytest.approx(1e4)
-    result = classification_results.score_multi_label("01", logits, np.array([[1, 0], [1, 1]]))
+    assert score_choice("01", logits, np.array([0, 1]))["loss"] == pytest.approx(1e4)
+    result = score_multi_label("01", logits, np.array([[1, 0], [1, 1]]))
     assert result["loss"] == pytest.approx(1e4 / 4)
 
 
 def test_scores_of_several_labels_are_those_counted_by_hand():
     true = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 0]])
     guessed = np.array([[1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 1, 0]])
-    result = classification_results.score_multi_label("abc", guessed * 4.0 - 2.0, true)
+    result = score_multi_label("abc", guessed * 4.0 - 2.0, true)
     # Nine of twelve decisions are right, each with a logit of 2.
     expected = (9 * np.log1p(np.exp(-2.0)) + 3 * np.log1p(np.exp(2.0))) / 12
     assert result.pop("loss") == pytest.approx(expected)
@@ -103,7 +99,7 @@ def test_several_labels_score_as_scikit_learn_says(count, num_labels, random):
     rng = np.random.default_rng(random.randrange(2**32))
     true = rng.integers(0, 2, (count, num_labels))
     logits = rng.normal(size=(count, num_labels))
-    result = classification_results.score_multi_label("abcde"[:num_labels], logits, true)
+    result = score_multi_label("abcde"[:num_labels], logits, true)
     for average in ("micro", "macro"):
         expected = metrics.f1_score(true, logits > 0, average=average, zero_division=0)
         assert result[f"{average}_f1"] == pytest.approx(expected)
@@ -111,9 +107,7 @@ def test_several_labels_score_as_scikit_learn_says(count, num_labels, random):
 
 
 def test_a_single_label_may_be_there_or_not():
-    result = classification_results.score_multi_label(
-        ("a",), one_hot(GUESSED, 2)[:, 1:] - 1, TRUE[:, None]
-    )
+    result = score_multi_label(("a",), one_hot(GUESSED, 2)[:, 1:] - 1, TRUE[:, None])
     assert result["micro_f1"] == result["macro_f1"] == pytest.approx(2 / 3)
     assert result["confusion_matrices"] == {"a": [[4, 1], [2, 3]]}
     assert result["per_class"]["a"]["support"] == 5
@@ -121,7 +115,7 @@ def test_a_single_label_may_be_there_or_not():
 
 def test_scores_of_numbers_are_those_computed_by_hand():
     predicted, true = np.array([1.0, 2.0, 3.0, 10.0]), np.array([2.0, 1.0, 3.0, 4.0])
-    result = classification_results.score_regression(predicted, true)
+    result = score_regression(predicted, true)
     assert result["loss"] == result["mse"] == (1 + 1 + 0 + 36) / 4
     # Around their means, 4 and 2.5: products 1.5 + 3 - 0.5 + 9, squares 9 + 4 + 1 + 36 and 5.
     assert result["pearson"] == pytest.approx(13 / np.sqrt(50 * 5))
@@ -142,19 +136,19 @@ def test_scores_of_numbers_are_those_computed_by_hand():
     [([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]), ([1.0, 2.0, 3.0], [2.0, 2.0, 2.0]), ([1.0], [2.0])],
 )
 def test_constant_numbers_do_not_correlate(predicted, true):
-    result = classification_results.score_regression(np.array(predicted), np.array(true))
+    result = score_regression(np.array(predicted), np.array(true))
     assert (result["pearson"], result["spearman"]) == (0, 0)
 
 
 def test_numbers_that_hardly_differ_give_no_warning():
     predicted = np.full(5, 1e8) + np.array([0, 0, 0, 0, 1.5e-8])
-    result = classification_results.score_regression(predicted, np.arange(5.0))
+    result = score_regression(predicted, np.arange(5.0))
     assert -1 <= result["pearson"] <= 1 and -1 <= result["spearman"] <= 1
 
 
 def test_a_report_is_a_table():
-    result = classification_results.score_choice(("no", "maybe"), one_hot(GUESSED, 2), TRUE)
-    assert classification_results.format_scores(("no", "maybe"), result) == (
+    result = score_choice(("no", "maybe"), one_hot(GUESSED, 2), TRUE)
+    assert format_scores(("no", "maybe"), result) == (
         "accuracy   0.7000\n"
         "f1         0.6667\n"
         "loss       0.9486\n"
@@ -169,8 +163,8 @@ def test_a_report_is_a_table():
         "no         4      1\n"
         "maybe      2      3"
     )
-    numbers = classification_results.score_regression(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
-    assert classification_results.format_scores((), numbers) == (
+    numbers = score_regression(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
+    assert format_scores((), numbers) == (
         "loss       0.0000\nmae        0.0000\nmse        0.0000\n"
         "pearson    1.0000\nr2         1.0000\nspearman   1.0000"
     )
@@ -178,8 +172,8 @@ def test_a_report_is_a_table():
 
 def test_a_report_leaves_out_a_matrix_that_is_too_wide():
     labels = [str(number) for number in range(13)]
-    result = classification_results.score_choice(labels, one_hot([0, 1], 13), np.array([0, 2]))
-    report = classification_results.format_scores(labels, result)
+    result = score_choice(labels, one_hot([0, 1], 13), np.array([0, 2]))
+    report = format_scores(labels, result)
     assert "Confusion" not in report and report.splitlines()[-1].startswith("12 ")
 
 
@@ -187,6 +181,6 @@ def test_a_label_is_shown_in_its_line_whatever_it_is():
     hostile, spelled = "a\x1b[2J\n\u2028b", r"a\x1b[2J\n\u2028b"
     reports = []
     for label in (hostile, "x" * len(spelled)):
-        result = classification_results.score_choice(("no", label), one_hot(GUESSED, 2), TRUE)
-        reports.append(classification_results.format_scores(("no", label), result))
+        result = score_choice(("no", label), one_hot(GUESSED, 2), TRUE)
+        reports.append(format_scores(("no", label), result))
     assert reports[0].replace(spelled, "x" * len(spelled)) == reports[1]
