@@ -43,14 +43,14 @@ CONFIG = {
 MAKE = """
 import sys; from pathlib import Path
 import modeling, tokenization, json
-from bert.tasks.classification.examples import Task
+from bert.tasks.classification.examples import ClassificationTask
 from bert.tasks.classification.classifier import Classification
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 folder, vocab_file = sys.argv[1:]
 tokenizer = tokenization.FullTokenizer(vocab_file)
 config = modeling.BertConfig.from_dict(json.loads(sys.stdin.read() or "{}"))
-task = Classification(config, tokenizer, 128, Task(
+task = Classification(config, tokenizer, 128, ClassificationTask(
     name="custom", task_type="classification", labels=("no", "yes"), is_pair=False,
     metric="accuracy"))
 ModelFolder(folder).save(config, Path(vocab_file).read_bytes(), task.stored())

@@ -11,7 +11,12 @@ import tokenization
 from bert.files import progress
 from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
-from bert.tasks.classification.examples import METRICS, InputExample, Task, make_features
+from bert.tasks.classification.examples import (
+    METRICS,
+    ClassificationTask,
+    InputExample,
+    make_features,
+)
 from bert.tasks.classification.results import (
     balanced_weights,
     baseline,
@@ -39,13 +44,13 @@ def make_task(task_type="classification", labels=("0", "1"), **values):
         labels = ()
     metrics = {"classification": "accuracy", "multi_label": "micro_f1", "regression": "pearson"}
     values = {"name": "x", "is_pair": False, "metric": metrics[task_type], **values}
-    return Task(task_type=task_type, labels=tuple(labels), **values)
+    return ClassificationTask(task_type=task_type, labels=tuple(labels), **values)
 
 
 @pytest.mark.parametrize("task_type", METRICS)
 def test_a_task_survives_json(task_type):
     task = make_task(task_type, ("b", "a"), is_pair=True)
-    assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert ClassificationTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     assert task.num_outputs == (1 if task_type == "regression" else 2)
 
 
@@ -66,7 +71,7 @@ def test_a_task_survives_json(task_type):
 def test_an_inconsistent_task_is_refused(changes, message):
     values = {**make_task().to_dict(), **changes}
     with pytest.raises(ValueError, match=message):
-        Task.from_dict(values)
+        ClassificationTask.from_dict(values)
 
 
 def test_features_are_those_of_figure_2(tokenizer):

@@ -11,7 +11,7 @@ import modeling
 import tokenization
 from bert.export import saved_model
 from bert.models.exported import _is_multi_label
-from bert.tasks.classification.examples import METRICS, Task
+from bert.tasks.classification.examples import METRICS, ClassificationTask
 from bert.tasks.classification.export import _decode, export_classifier
 
 VOCAB_FILE = str(GOLDEN / "vocab.txt")
@@ -33,7 +33,9 @@ def export(
     folder, model, tokenizer, task_type="classification", *, labels=(), is_pair=False, length=None
 ):
     metric = METRICS[task_type][0]
-    task = Task(name="x", task_type=task_type, labels=tuple(labels), is_pair=is_pair, metric=metric)
+    task = ClassificationTask(
+        name="x", task_type=task_type, labels=tuple(labels), is_pair=is_pair, metric=metric
+    )
     export_classifier(str(folder), model, tokenizer, task, length or MAX_SEQ_LENGTH)
 
 

@@ -18,7 +18,7 @@ from bert.files import parquet
 from bert.models.kinds import find_architecture, read_task
 from bert.models.options import Overrides
 from bert.tasks.classification.classifier import Classification
-from bert.tasks.classification.examples import Task
+from bert.tasks.classification.examples import ClassificationTask
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.multiple_choice import MultipleChoice
@@ -49,7 +49,7 @@ TAGGERS = {
 def make_task(kind, config, vocab_file):
     model = (config, tokenization.FullTokenizer(vocab_file), 32)
     if kind == "classification":
-        task = Task(
+        task = ClassificationTask(
             name="custom",
             task_type="classification",
             labels=LABELS,
@@ -389,7 +389,7 @@ def test_a_multi_label_export_is_recognized_by_its_probabilities(
     model_dir, tmp_path, bias, task_type, label
 ):
     folder = ModelFolder(str(model_dir("classification")))
-    labels = Task(
+    labels = ClassificationTask(
         name="custom", task_type=task_type, labels=("a", "b"), is_pair=False, metric="accuracy"
     )
     task = Classification(folder.config, folder.load_tokenizer(), 8, labels)

@@ -20,7 +20,7 @@ from bert.models.fine_tuned import LoadedModel
 from bert.models.pretrained import PretrainedModel
 from bert.models.vectors import TextEncoder, group_words
 from bert.tasks.classification.classifier import Classification
-from bert.tasks.classification.examples import Task
+from bert.tasks.classification.examples import ClassificationTask
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -351,7 +351,7 @@ def test_an_answer_does_not_depend_on_the_batch(batch_size):
         initializer_range=1.0,
     )
     tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(words)})
-    task = Task(
+    task = ClassificationTask(
         name="custom",
         task_type="classification",
         labels=("yes", "no"),

@@ -18,7 +18,7 @@ import run_classifier
 import tokenization
 from bert.network.heads import classifier_model
 from bert.original import classifier as original_classifier
-from bert.tasks.classification.examples import Task, make_features
+from bert.tasks.classification.examples import ClassificationTask, make_features
 from bert.training.trainer import NonFiniteLossError
 
 # As in the original's run_classifier.py.
@@ -196,7 +196,9 @@ words = st.lists(st.sampled_from(["book", "lateer", "zymurgy", "café", "北", "
 @given(words, st.none() | words, st.sampled_from(["0", "1"]), st.integers(5, 24))
 def test_features_are_those_of_classification(tokenizer, a, b, label, max_seq_length):
     example = InputExample("1", " ".join(a), None if b is None else " ".join(b), label)
-    task = Task(name="t", task_type="classification", labels=("0", "1"), is_pair=True, metric="f1")
+    task = ClassificationTask(
+        name="t", task_type="classification", labels=("0", "1"), is_pair=True, metric="f1"
+    )
     features = run_classifier.convert_single_example(
         9, example, ["0", "1"], max_seq_length, tokenizer
     )

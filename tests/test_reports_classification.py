@@ -7,12 +7,14 @@ import pytest
 from bert.reports import classification as report
 from bert.reports.sections import Examples, Matrix, Scatter, Table, to_json
 from bert.tasks.classification import results as classification_results
-from bert.tasks.classification.examples import InputExample, Task
+from bert.tasks.classification.examples import ClassificationTask, InputExample
 
 
 def make_task(task_type="classification", labels=("no", "yes", "maybe"), is_pair=False):
     metric = {"regression": "pearson"}.get(task_type, "accuracy")
-    return Task(name="t", task_type=task_type, labels=labels, is_pair=is_pair, metric=metric)
+    return ClassificationTask(
+        name="t", task_type=task_type, labels=labels, is_pair=is_pair, metric=metric
+    )
 
 
 def sections_of(task, examples, label_ids, logits):

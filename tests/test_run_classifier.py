@@ -29,7 +29,7 @@ import run_classifier
 import tokenization
 from bert.models.open import load
 from bert.tasks.classification import glue
-from bert.tasks.classification.examples import InputExample, Task
+from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.task import Inputs, Part
 from bert.weights.folder import ModelFolder
 
@@ -707,5 +707,5 @@ def test_standard_input_is_answered_line_by_line(trained, python):
     )
     answers = [json.loads(line) for line in result.stdout.splitlines()]
     assert [answer["text_a"] for answer in answers] == ["red a", "blue"]
-    task = Task.from_dict(json.loads((trained / "task.json").read_text())["task"])
+    task = ClassificationTask.from_dict(json.loads((trained / "task.json").read_text())["task"])
     assert all(answer["label"] in task.labels for answer in answers)

@@ -23,7 +23,7 @@ from bert.network import heads
 from bert.runs import teachers
 from bert.tasks import distillation
 from bert.tasks.classification import teacher as classification_teacher
-from bert.tasks.classification.examples import InputExample, Task
+from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.tagging import teacher as tagging_teacher
 from bert.tasks.tagging.sentences import Sentence
 from bert.weights.checkpoint import Stored
@@ -205,7 +205,7 @@ def test_teachers_that_do_not_fit_are_refused(world, monkeypatch, changes, messa
 
 def test_order_of_labels_is_found_by_their_names():
     def task(*labels, is_pair=False):
-        return Task(
+        return ClassificationTask(
             name="custom",
             task_type="classification",
             labels=labels,

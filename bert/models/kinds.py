@@ -20,7 +20,7 @@ from bert.weights.folder import ModelFolder
 from bert.weights.huggingface_files import ARCHITECTURES, FINE_TUNED
 
 if TYPE_CHECKING:
-    from bert.tasks.classification.examples import Task as ClassificationTask
+    from bert.tasks.classification.examples import ClassificationTask
 
 # The head of a classifier, of a tagger, and of a model of multiple choice.
 _HEAD = "output_weights"
@@ -248,7 +248,7 @@ def _find_classes(folder: ModelFolder, overrides: Overrides) -> "ClassificationT
         task_type = "classification" if num_labels(folder) > 1 else "regression"
     is_regression = task_type == "regression"
     labels = () if is_regression else overrides.label_names or labels_of(folder)
-    task = examples.Task(
+    task = examples.ClassificationTask(
         name="custom",
         task_type=task_type,
         labels=tuple(labels),

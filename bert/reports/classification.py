@@ -28,7 +28,7 @@ from bert.reports.sections import (
     worst_first,
 )
 from bert.tasks.classification import results as classification_results
-from bert.tasks.classification.examples import InputExample, Task
+from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.examples import find_labelled
 
 # Labels up to which a confusion matrix is readable; of more, the most frequent confusions.
@@ -44,7 +44,7 @@ _CLICK = "A click on a number shows its examples."
 
 
 def make_sections(
-    task: Task,
+    task: ClassificationTask,
     part: str,
     examples: Sequence[InputExample],
     label_ids: np.ndarray,
@@ -90,7 +90,7 @@ def make_sections(
     return [*_confusions(task, part, scores), table, *trusted, shown]
 
 
-def _confusions(task: Task, part: str, scores: Mapping[str, Any]) -> list[Section]:
+def _confusions(task: ClassificationTask, part: str, scores: Mapping[str, Any]) -> list[Section]:
     if "confusion_matrix" not in scores:
         return []
     counts = scores["confusion_matrix"]
@@ -108,14 +108,14 @@ def _confusions(task: Task, part: str, scores: Mapping[str, Any]) -> list[Sectio
 
 
 def _count_link(
-    task: Task, part: str, right: int, said: int, counts: Sequence[Sequence[int]]
+    task: ClassificationTask, part: str, right: int, said: int, counts: Sequence[Sequence[int]]
 ) -> Link:
     labels = {"right": task.labels[right], "said": task.labels[said]}
     return filter_link(f"{counts[right][said]:,}", part, **labels)
 
 
 def _examples(
-    task: Task,
+    task: ClassificationTask,
     part: str,
     examples: Sequence[InputExample],
     right: np.ndarray,

@@ -6,7 +6,7 @@ from conftest import change
 
 import tokenization
 from bert.tasks.classification.classifier import Classification
-from bert.tasks.classification.examples import Task
+from bert.tasks.classification.examples import ClassificationTask
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -22,7 +22,7 @@ def model_dir(tmp_path, still_config):
     vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
     (folder / "vocab.txt").write_bytes(vocabulary)
     tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
-    labels = Task(
+    labels = ClassificationTask(
         name="custom",
         task_type="classification",
         labels=("yes", "no"),

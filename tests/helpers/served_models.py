@@ -18,7 +18,7 @@ from bert.serving.options import Batching, Limits
 from bert.serving.served import serve
 from bert.serving.server import Server, bind
 from bert.tasks.classification.classifier import Classification
-from bert.tasks.classification.examples import Task
+from bert.tasks.classification.examples import ClassificationTask
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.multiple_choice import MultipleChoice
@@ -42,7 +42,7 @@ TOKENIZER = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumer
 
 
 def classification(task_type, labels, *, is_pair):
-    task = Task(
+    task = ClassificationTask(
         name="custom",
         task_type=task_type,
         labels=labels,

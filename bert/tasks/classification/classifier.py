@@ -17,9 +17,13 @@ from bert.log import logger
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
-from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import results as classification_results
-from bert.tasks.classification.examples import DataSet, InputExample
+from bert.tasks.classification.examples import (
+    ClassificationTask,
+    DataSet,
+    InputExample,
+    make_features,
+)
 from bert.tasks.classification.teacher import ClassificationTeacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
 from bert.tasks.examples import find_scored, write_scores
@@ -60,7 +64,7 @@ class Classification:
     config: modeling.BertConfig
     tokenizer: tokenization.FullTokenizer
     max_seq_length: int
-    task: classification_examples.Task
+    task: ClassificationTask
     data_set: DataSet | None = None
     class_weights: str = "none"
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -93,7 +97,7 @@ class Classification:
         tokenizer: tokenization.FullTokenizer,
     ) -> "Classification":
         """Returns the task that `task.json` describes."""
-        task = classification_examples.Task.from_dict(stored_field(stored, "task", dict))
+        task = ClassificationTask.from_dict(stored_field(stored, "task", dict))
         columns = stored_field({"columns": {}, **stored}, "columns", dict)
         return cls(
             config,
@@ -190,8 +194,8 @@ class Classification:
 
     def parse_unlabeled(self, rows: Sequence[Input]) -> list[InputExample]:
         """Returns the examples of rows without labels, named by their lines; skips blank rows."""
-        texts = {each.line: each.row or {} for each in rows}
-        texts = {line: row for line, row in texts.items() if any(map(_has_text, row.values()))}
+        read = {each.line: each.row for each in rows if each.row}
+        texts = {n: row for n, row in read.items() if "".join(map(str, row.values())).strip()}
         if not texts:
             raise OptionError("unlabeled_file", "hold texts", remedy="All its lines are blank.")
         parsed = self.parse([*texts.values()])
@@ -201,7 +205,7 @@ class Classification:
         ]
 
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
-        arrays = classification_examples.make_features(
+        arrays = make_features(
             examples, self.task, self.tokenizer, self.max_seq_length, logs=part != QUERIES
         )
         return Inputs(part, examples, arrays)
@@ -263,7 +267,6 @@ class Classification:
         return classification_results.probabilities(self.task, outputs["logits"])
 
     def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
-        """Returns the answers as `results.decode` does."""
         return classification_results.decode(self.task, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
@@ -315,7 +318,3 @@ class Classification:
         from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
 
         export_classifier(folder, model, self.tokenizer, self.task, self.max_seq_length)
-
-
-def _has_text(value: Any) -> bool:
-    return bool(str(value).strip())

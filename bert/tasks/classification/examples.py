@@ -55,7 +55,7 @@ class InputExample:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
+class ClassificationTask:
     """The labels of a classifier, and the type of its task.
 
     Attributes:
@@ -104,7 +104,7 @@ class Task:
         return {**dataclasses.asdict(self), "labels": list(self.labels)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Task":
+    def from_dict(cls, values: Mapping[str, Any]) -> "ClassificationTask":
         """Returns the task with the fields of `to_dict`."""
         kinds: dict[str, type] = {field.name: str for field in dataclasses.fields(cls)}
         kinds |= {"labels": list, "is_pair": bool}
@@ -130,7 +130,7 @@ class DataSet(abc.ABC):
       columns: The options of columns with which the files are read.
     """
 
-    task: Task
+    task: ClassificationTask
     data_dir: str
     submission_names: Mapping[str, str] = {}
     columns: Mapping[str, Any] = {}
@@ -146,7 +146,7 @@ class DataSet(abc.ABC):
 
 def make_features(
     examples: Sequence[InputExample],
-    task: Task,
+    task: ClassificationTask,
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
     *,
@@ -282,7 +282,7 @@ class _Packer:
                 )
 
 
-def _label_ids(examples: Sequence[InputExample], task: Task) -> np.ndarray:
+def _label_ids(examples: Sequence[InputExample], task: ClassificationTask) -> np.ndarray:
     if task.task_type == "regression":
         scores = [[_number(example)] for example in examples]
         return np.array(scores, np.float32).reshape(-1, 1)

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tokenization
 from bert.export import saved_model
 from bert.files.outputs import check_saved_model
-from bert.tasks.classification.examples import Task
+from bert.tasks.classification.examples import ClassificationTask
 
 Tensor = Any
 
@@ -21,7 +21,7 @@ def export_classifier(
     folder: str,
     model: keras.Model,
     tokenizer: tokenization.FullTokenizer,
-    task: Task,
+    task: ClassificationTask,
     max_seq_length: int,
 ) -> None:
     """Writes a SavedModel of a classifier with these signatures.

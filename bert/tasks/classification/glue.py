@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from bert.files.paths import describe_folder, find_file, list_folder
 from bert.files.rows import Row, load_rows
 from bert.files.tables import shorten
-from bert.log import logger
-from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
+from bert.tasks.classification.examples import ClassificationTask, DataSet, InputExample, Label
 
 _NLI = ("contradiction", "entailment", "neutral")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -155,7 +154,7 @@ class GlueDataSet(DataSet):
         self._language = language
         names = layout.submissions
         self.submission_names = {"": f"{layout.folder}.tsv"} if names is None else names
-        self.task = Task(
+        self.task = ClassificationTask(
             name=name,
             task_type="classification" if layout.labels else "regression",
             labels=layout.labels,

@@ -14,7 +14,7 @@ from bert.files.rows import Row, format_of, is_table
 from bert.files.tables import shorten
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
-from bert.tasks.classification.examples import DataSet, InputExample, Label, Task
+from bert.tasks.classification.examples import ClassificationTask, DataSet, InputExample, Label
 from bert.tasks.classification.options import ClassificationData
 from bert.tasks.classification.rows import File, is_not_finite, read_file
 from bert.tasks.split import DevSplit, find_file, list_files
@@ -69,9 +69,9 @@ class CustomDataSet(DataSet):
         # Checks the options before a file is read.
         self._make_task(self._given_labels or _ANY_LABELS[data.task_type == "regression"])
 
-    def _make_task(self, labels: Sequence[str]) -> Task:
+    def _make_task(self, labels: Sequence[str]) -> ClassificationTask:
         task_type = self._data.task_type
-        return Task(
+        return ClassificationTask(
             name="custom",
             task_type=task_type,
             labels=tuple(labels),
@@ -80,7 +80,7 @@ class CustomDataSet(DataSet):
         )
 
     @functools.cached_property
-    def task(self) -> Task:  # type: ignore[override]
+    def task(self) -> ClassificationTask:  # type: ignore[override]
         """The task; without given labels, they are read from the training file."""
         if self._given_labels is None:
             return self._make_task(_find_labels(self._training_file, self._data))

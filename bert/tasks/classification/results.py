@@ -16,13 +16,13 @@ from scipy.special import log_softmax
 
 from bert.files.row_writer import write_tsv
 from bert.files.visible import visible
-from bert.tasks.classification.examples import InputExample, Label, Task
+from bert.tasks.classification.examples import ClassificationTask, InputExample, Label
 
 # The key of the decision in an answer, by the type of the task.
 KEYS = {"classification": "label", "multi_label": "labels", "regression": "score"}
 
 
-def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
+def score(task: ClassificationTask, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
     """Returns the loss and all scores of a task, fit for JSON.
 
     Args:
@@ -45,7 +45,7 @@ def score(task: Task, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, An
     return score_choice(task.labels, logits, label_ids[:, 0])
 
 
-def _check_logits(task: Task, logits: np.ndarray) -> np.ndarray:
+def _check_logits(task: ClassificationTask, logits: np.ndarray) -> np.ndarray:
     """Returns the logits in double precision."""
     logits = np.asarray(logits, np.float64)
     if logits.ndim != 2 or logits.shape[1] != task.num_outputs:
@@ -62,7 +62,7 @@ def _check_logits(task: Task, logits: np.ndarray) -> np.ndarray:
     return logits
 
 
-def baseline(task: Task, label_ids: np.ndarray) -> float:
+def baseline(task: ClassificationTask, label_ids: np.ndarray) -> float:
     """Returns the best that the task's metric gives for the same answer to every example.
 
     A run that does not exceed it has failed to train. The answers tried are the frequent labels;
@@ -71,7 +71,7 @@ def baseline(task: Task, label_ids: np.ndarray) -> float:
     return _score_constant(task, label_ids)[task.metric]
 
 
-def _score_constant(task: Task, label_ids: np.ndarray) -> dict[str, Any]:
+def _score_constant(task: ClassificationTask, label_ids: np.ndarray) -> dict[str, Any]:
     """Returns the scores of the best constant answer."""
     label_ids = np.asarray(label_ids)
     count = len(label_ids)
@@ -88,7 +88,7 @@ def _score_constant(task: Task, label_ids: np.ndarray) -> dict[str, Any]:
     return max(scores, key=lambda values: values[task.metric])
 
 
-def describe_baseline(task: Task, scores: Mapping[str, Any]) -> str:
+def describe_baseline(task: ClassificationTask, scores: Mapping[str, Any]) -> str:
     """Returns a sentence about the baseline, with its accuracy beside another metric.
 
     Args:
@@ -107,7 +107,7 @@ def describe_baseline(task: Task, scores: Mapping[str, Any]) -> str:
     return f"Always answering {given!r} would reach {reached}, accuracy {constant['accuracy']:.4f}."
 
 
-def balanced_weights(task: Task, label_ids: np.ndarray) -> list[float]:
+def balanced_weights(task: ClassificationTask, label_ids: np.ndarray) -> list[float]:
     """Returns the weight of an example of each label with which all labels count alike.
 
     The mean over examples is 1 (scikit-learn's "balanced"); a label without examples has 0.
@@ -117,7 +117,7 @@ def balanced_weights(task: Task, label_ids: np.ndarray) -> list[float]:
     return np.where(counts > 0, counts.sum() / present, 0.0).tolist()
 
 
-def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
+def probabilities(task: ClassificationTask, logits: np.ndarray) -> np.ndarray:
     """Returns the probability of each label, float32 [B, C]; for regression the scores."""
     logits = _check_logits(task, logits)
     if task.task_type == "classification":
@@ -127,7 +127,7 @@ def probabilities(task: Task, logits: np.ndarray) -> np.ndarray:
     return logits.astype(np.float32)
 
 
-def decode(task: Task, logits: np.ndarray) -> list[dict[str, Any]]:
+def decode(task: ClassificationTask, logits: np.ndarray) -> list[dict[str, Any]]:
     """Returns the answer for each example, fit for JSON.
 
     Returns:
@@ -143,7 +143,7 @@ def decode(task: Task, logits: np.ndarray) -> list[dict[str, Any]]:
     ]
 
 
-def _decide(task: Task, logits: np.ndarray) -> list[Any]:
+def _decide(task: ClassificationTask, logits: np.ndarray) -> list[Any]:
     """Returns a label for each example; for multi-label a list of them, for regression a number."""
     if task.task_type == "regression":
         return list(probabilities(task, logits)[:, 0])
@@ -152,13 +152,13 @@ def _decide(task: Task, logits: np.ndarray) -> list[Any]:
     return [task.labels[number] for number in np.asarray(logits).argmax(axis=1)]
 
 
-def write_test_results(path: str, task: Task, logits: np.ndarray) -> None:
+def write_test_results(path: str, task: ClassificationTask, logits: np.ndarray) -> None:
     """Writes the probabilities, a line for each example, without a header (original: the same)."""
     write_tsv(path, (map(str, row) for row in probabilities(task, logits)))
 
 
 def write_predictions(
-    path: str, task: Task, examples: Sequence[InputExample], logits: np.ndarray
+    path: str, task: ClassificationTask, examples: Sequence[InputExample], logits: np.ndarray
 ) -> None:
     """Writes a table with a header: id, texts, prediction, a probability for each label, and gold.
 
@@ -180,7 +180,7 @@ def write_predictions(
     write_tsv(path, itertools.chain([header], rows))
 
 
-def write_submission(path: str, task: Task, logits: np.ndarray) -> None:
+def write_submission(path: str, task: ClassificationTask, logits: np.ndarray) -> None:
     """Writes the file that gluebenchmark.com takes: index and prediction, with a header."""
     predictions = _decide(task, logits)
     if task.task_type == "regression":

@@ -6,8 +6,7 @@ import numpy as np
 
 from bert.network.heads import Blend
 from bert.options import OptionError
-from bert.tasks.classification.examples import InputExample
-from bert.tasks.classification.examples import Task as Decision
+from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Teacher, blend
 from bert.training.batches import Feature
 
@@ -36,7 +35,7 @@ class ClassificationTeacher(Teacher):
         return blend(task_type, self.weight, self.temperature)
 
 
-def order_of_labels(ours: Decision, theirs: Decision, path: str) -> list[int]:
+def order_of_labels(ours: ClassificationTask, theirs: ClassificationTask, path: str) -> list[int]:
     """Returns the places of the student's labels among the teacher's.
 
     Raises:
@@ -54,6 +53,6 @@ def order_of_labels(ours: Decision, theirs: Decision, path: str) -> list[int]:
     return [theirs.labels.index(label) for label in ours.labels]
 
 
-def _describe(task: Decision) -> str:
+def _describe(task: ClassificationTask) -> str:
     labels = f" with the labels {', '.join(sorted(task.labels))}" if task.labels else ""
     return f"{task.task_type} of {'pairs' if task.is_pair else 'single texts'}{labels}"
