@@ -206,31 +206,6 @@ def elsewhere(folder: Path) -> str:
     return str(folder / "elsewhere")
 
 
-def classifier_world(folder: Path) -> dict[str, Any]:
-    write_model_files(folder, WORDS, max_position_embeddings=16)
-    write_config(folder, "config.json", **SMALL)
-    rng = np.random.RandomState(0)
-    for name, count in (("train", 20), ("dev", 10), ("test", 10)):
-        lines = ["text\tlabel\tother\tkind\ttags\tid\tgaps"]
-        for number in range(count):
-            letters = [str(each) for each in rng.choice(list("abcdefgh"), rng.randint(1, 9))]
-            label = "yes" if number % 4 else "no"
-            kind = "no" if number % 3 else "yes"
-            row = " ".join(["Red", *letters]), label, letters[0], kind, "yes;no,x", f"r{number}"
-            lines.append("\t".join([*row, label if number else ""]))
-        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-    return {
-        **model_files(folder),
-        "data_dir": str(folder),
-        "task_name": "custom",
-        "max_seq_length": 8,
-        "train_batch_size": 8,
-        "num_train_epochs": 1.5,
-        "learning_rate": 0.01,
-        "do_train": True,
-    }
-
-
 def teacher(folder: Path) -> str:
     """Returns the folder of a classifier of the same labels."""
     shutil.copytree(trained_by("run_classifier"), folder / "teacher")

@@ -11,7 +11,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert.files.fingerprints import of_files
-from bert.files.paths import describe_folder, is_file, list_folder
+from bert.files.paths import describe_folder, is_file, is_folder, list_folder
+from bert.files.rows import check_no_workbook
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
@@ -255,15 +256,19 @@ def find_given(files: DataFiles, split: str) -> str | None:
     """Returns the file that an option names for a split; None where `data_dir` holds it.
 
     Raises:
-      ValueError: where neither is given, or the option names no file.
+      ValueError: where neither is given, or the option names no file, or a workbook.
     """
     option = Option(f"{split}_file")
     path: str | None = getattr(files, option.name)
-    if path and not is_file(path):
-        raise OptionError(option.name, "name a file", path)
-    if not path and files.data_dir is None:
-        raise MessageError("%s or %s must be given.", Option("data_dir"), option)
-    return path or None
+    if not path:
+        if files.data_dir is None:
+            raise MessageError("%s or %s must be given.", Option("data_dir"), option)
+        return None
+    if not is_file(path):
+        problem = "is a folder" if is_folder(path) else "does not exist"
+        raise OptionError(option.name, "name a file", Message("%r, which %s", path, problem))
+    check_no_workbook(path)
+    return path
 
 
 def find_file(

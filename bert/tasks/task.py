@@ -327,9 +327,9 @@ def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
 
 
 def is_list(values: Any) -> bool:
-    """Returns whether values are a sequence, and neither a text nor a table with columns."""
-    # Iteration over a table of pandas yields the names of columns; a column is accepted.
-    return not isinstance(values, str | bytes | Mapping) and getattr(values, "ndim", 1) == 1
+    """Returns whether values are a list, or a column of pandas, and not a text or a table."""
+    is_one = isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable)
+    return not is_one and getattr(values, "ndim", 1) == 1
 
 
 def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:

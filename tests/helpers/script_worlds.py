@@ -43,13 +43,13 @@ def classifier_world(folder: Path) -> dict[str, Any]:
     write_config(folder, "config.json", **SMALL)
     rng = np.random.RandomState(0)
     for name, count in (("train", 20), ("dev", 10), ("test", 10)):
-        lines = ["text\tlabel\tother\tkind\ttags\tid"]
+        lines = ["text\tlabel\tother\tkind\ttags\tid\tgaps"]
         for number in range(count):
             letters = [str(each) for each in rng.choice(list("abcdefgh"), rng.randint(1, 9))]
             label = "yes" if number % 4 else "no"
             kind = "no" if number % 3 else "yes"
             row = " ".join(["Red", *letters]), label, letters[0], kind, "yes;no,x", f"r{number}"
-            lines.append("\t".join(row))
+            lines.append("\t".join([*row, label if number else ""]))
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
     return {
         **model_files(folder),

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tokenization
 from bert.export import saved_model
 from bert.files.outputs import check_saved_model
+from bert.log import logger
 from bert.tasks.classification.examples import ClassificationTask
 
 Tensor = Any

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from bert.files.paths import describe_folder, find_file, list_folder
 from bert.files.rows import Row, load_rows
 from bert.files.tables import shorten
+from bert.log import logger
 from bert.tasks.classification.examples import ClassificationTask, DataSet, InputExample, Label
 
 _NLI = ("contradiction", "entailment", "neutral")

@@ -11,6 +11,7 @@ import modeling
 import tokenization
 from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file
+from bert.log import logger
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option
 from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm

@@ -10,6 +10,7 @@ import keras
 import tokenization
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
+from bert.log import logger
 from bert.tasks.tagging.feature_tagger import FeatureTagger
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tagger import Predictions, Tagging

@@ -23,6 +23,7 @@ from bert.files.durable import replace_files
 from bert.files.paths import is_remote
 from bert.files.progress import Progress
 from bert.files.records import encode_examples
+from bert.log import logger
 from bert.tasks.tagging.feature_tagger import feature_shape
 from bert.tasks.tagging.windows import NO_WORD
 from bert.training.batches import Batches, Records, as_it_is, read_ahead
