@@ -26,8 +26,8 @@ from bert.tasks.classification.examples import (
 )
 from bert.tasks.classification.teacher import ClassificationTeacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
-from bert.tasks.examples import find_scored, write_scores
 from bert.tasks.options import Teacher
+from bert.tasks.score_files import find_scored, write_scores
 from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
     QUERIES,

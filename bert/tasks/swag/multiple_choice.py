@@ -15,8 +15,8 @@ from bert.log import logger
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option
 from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm
-from bert.tasks.examples import find_scored, write_scores
 from bert.tasks.options import Encoder, Lengths
+from bert.tasks.score_files import find_scored, write_scores
 from bert.tasks.split import DevSplit, find_given, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.options import SwagData
