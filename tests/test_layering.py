@@ -49,7 +49,7 @@ BUDGETS = {
     "bert.original": 2438,
     "bert.pretraining": 4808,
     "bert.reports": 1642,
-    "bert.runs": 4101,
+    "bert.runs": 4091,
     "bert.scale": 2798,
     "bert.serving": 1795,
     "bert.tasks": 9981,

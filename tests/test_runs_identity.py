@@ -4,6 +4,7 @@ import os
 import keras
 import tensorflow as tf
 
+import bert
 import run_classifier
 import run_ner
 import run_pretraining
@@ -24,6 +25,7 @@ def test_the_environment_has_all_flags_versions_and_devices(tmp_path):
     assert values["flags"]["--learning_rate"] == 1e-3
     assert values["flags"]["--seed"] == 12345
     assert values["flags"].keys() == {f"--{name}" for name in vars(settings)} - {"--output_dir"}
+    assert values["versions"]["bert"] == bert.__version__
     assert values["versions"]["tensorflow"] == tf.__version__
     assert values["versions"]["keras"] == keras.__version__
     assert values["precision"] == "float32"

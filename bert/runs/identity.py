@@ -11,8 +11,8 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +80,10 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str | None]:
+def _versions() -> dict[str, str]:
     return {
-        "bert": _version(),
+        # The package itself is above the layers that import each other.
+        "bert": sys.modules["bert"].__version__,
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
         "python": platform.python_version(),
@@ -147,17 +148,6 @@ def _data_files(options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         else:
             continue
         yield from ((path, file_size(path)) for path in paths if is_file(path))
-
-
-def _version() -> str | None:
-    """Returns the version of the project, which need not be installed."""
-    project = _ROOT / "pyproject.toml"
-    if project.is_file():
-        match = re.search(r'^version = "(.*)"$', project.read_text(encoding="utf-8"), re.M)
-        return match[1] if match else None
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version("bert")
-    return None
 
 
 @functools.cache
