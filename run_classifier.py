@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
 from bert.commands.console import run_script
-from bert.commands.settings import DistilledSettings
+from bert.commands.fine_tuning import DistilledSettings
 from bert.names import serve
 from bert.runs.recipes import FineTuning, Search
 from bert.tasks.classification.options import ClassificationData

@@ -16,7 +16,7 @@ from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
 from bert.commands.checks import prepare
 from bert.commands.console import run_script
-from bert.commands.settings import DistilledSettings
+from bert.commands.fine_tuning import DistilledSettings
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
 from bert.options import Message, Option, option, read_grid, several

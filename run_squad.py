@@ -15,7 +15,7 @@ import tokenization
 from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
 from bert.commands.console import run_script
-from bert.commands.settings import FineTuningSettings
+from bert.commands.fine_tuning import FineTuningSettings
 from bert.files.process import import_tensorflow
 from bert.names import serve
 from bert.options import option

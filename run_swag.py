@@ -14,7 +14,7 @@ from typing import Any
 from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
 from bert.commands.console import run_script
-from bert.commands.settings import FileSettings
+from bert.commands.fine_tuning import FileSettings
 from bert.options import option
 from bert.runs.recipes import FineTuning, Search
 from bert.tasks.swag.options import SwagData

@@ -347,18 +347,15 @@ def test_a_stream_that_is_closed_takes_no_files_place(tmp_path, number):
     assert path.read_text() == "written"
 
 
-@pytest.mark.parametrize(("name", "is_interruptible"), [("mine", True), ("predict", False)])
-def test_only_the_projects_own_scripts_take_ctrl_c_from_python(name, is_interruptible):
-    code = f"""
-import signal, sys
-sys.modules["__main__"].__file__ = {str(ROOT / name)!r} + ".py"
-import bert.commands
-print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+def test_ctrl_c_before_a_script_handles_signals_leaves_no_traceback():
+    code = """
+import os, signal
+from bert.commands import console
+console.parse_flags = lambda arguments: os.kill(os.getpid(), signal.SIGINT)
+console.run_script(print)
 """
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert result.stdout == f"{is_interruptible}\n"
+    ended = run_python("-c", code, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
 def test_without_a_script_signals_are_left_alone():

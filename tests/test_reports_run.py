@@ -3,7 +3,7 @@ import datetime
 import json
 import re
 
-from bert.commands.settings import EvaluatedSettings
+from bert.commands.fine_tuning import EvaluatedSettings
 from bert.files.owned import read_names
 from bert.options import option
 from bert.reports.figures import make_figures

@@ -44,6 +44,9 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
         _run(main, arguments)
 
     own_process()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Until `_run` handles signals, Ctrl-C ends the script without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_streams()
     try:
         app.run(checked_main, flags_parser=parse_flags)

@@ -1,14 +1,81 @@
-"""Recipes of fine-tuning from the flat options of scripts, their runs and their checks."""
+"""The flags that scripts of fine-tuning share, and the recipes, runs and checks they describe."""
 
+import dataclasses
 from typing import Any
 
-from bert.commands.settings import EvaluatedSettings, FineTuningSettings
+from bert.commands.settings import CheckSettings
 from bert.export.formats import ExportOptions
 from bert.files.process import import_tensorflow
-from bert.options import take
+from bert.options import Message, Option, option, several, take
 from bert.runs.recipes import Command, EvaluatedSteps, FineTuning, Search, Steps, TextModel
-from bert.tasks.options import Encoder, Evaluation, Lengths, Prediction, Schedule
-from bert.training.options import Compute, Output
+from bert.tasks.options import (
+    LEARNING_RATE,
+    DataFiles,
+    Encoder,
+    Evaluation,
+    Lengths,
+    Prediction,
+    Schedule,
+    Teacher,
+)
+from bert.training.options import Compute, Output, Seed
+from bert.weights.options import ModelSource, VocabularySource
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(
+    Lengths,
+    Schedule,
+    Prediction,
+    Encoder,
+    ExportOptions,
+    VocabularySource,
+    Steps,
+    CheckSettings,
+    ModelSource,
+    Output,
+    Seed,
+    Compute,
+):
+    """The flags of every script that fine-tunes; what it predicts is the dev set."""
+
+    GROUP = "training"
+
+    learning_rate: float = several(
+        option(LEARNING_RATE, "Peak learning rate.", low=0.0, shapes_training=True)
+    )
+    num_runs: int = option(
+        1,
+        Message(
+            "Number of runs, with seeds %s, %s + 1 and so on, each in its own folder. Reports mean "
+            "and standard deviation.",
+            *(Option("seed"), Option("seed")),
+        ),
+        low=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluatedSettings(Evaluation, EvaluatedSteps, FineTuningSettings):
+    """The flags of every script that evaluates on a dev set and predicts a test set."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileSettings(DataFiles, EvaluatedSettings):
+    """The flags of every script whose data are a folder, or files of any name."""
+
+    def __post_init__(self) -> None:
+        DataFiles.__post_init__(self)
+        EvaluatedSettings.__post_init__(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistilledSettings(Teacher, FileSettings):
+    """The flags of every script whose models may learn from another one, mostly a larger one."""
+
+    def __post_init__(self) -> None:
+        Teacher.__post_init__(self)
+        FileSettings.__post_init__(self)
 
 
 def make_recipe(
