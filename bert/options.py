@@ -53,6 +53,16 @@ class Option:
         return f"`--{self.name}={shlex.quote(str(self._value))}`"
 
 
+class Received(Option):
+    """The value of an option that an error shows; a command adds whether it is the default."""
+
+    def __str__(self) -> str:
+        """Returns the value as Python writes it."""
+        return repr(self._value)
+
+    as_flag = __str__
+
+
 Spelling = Callable[[Option], str]
 
 
@@ -130,8 +140,9 @@ class OptionError(MessageError):
     ) -> None:
         parts: list[Any] = [Message("%s must %s.", Option(option), must)]
         if received is not _ABSENT:
-            is_text = isinstance(received, Message)
-            parts.append(Message("Received %s." if is_text else "Received %r.", received))
+            if not isinstance(received, Message):
+                received = Received(option, received)
+            parts.append(Message("Received %s.", received))
         if not isinstance(remedy, str) or remedy:
             parts.append(remedy)
         self.option = option

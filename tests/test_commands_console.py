@@ -78,6 +78,15 @@ def test_the_value_of_a_boolean_flag_behind_a_space_is_answered(takes, arguments
     assert "ran with" not in result.stdout
 
 
+@pytest.mark.parametrize(
+    "words", ["--learning_rate=2e-5 3e-5 4e-5", "--learning_rate 2e-5 3e-5 4e-5"]
+)
+def test_several_values_behind_spaces_are_answered(words):
+    result = run_python("run_swag.py", "--output_dir=nowhere", *words.split(), check=False)
+    assert "Write several values with commas: `--learning_rate=2e-5,3e-5,4e-5`." in result.stderr
+    assert result.returncode == 1
+
+
 def test_other_arguments_are_named_as_they_are():
     result = run_python("-c", SCRIPT.format(takes=False), "--count", "1", "0", check=False)
     assert result.returncode != 0

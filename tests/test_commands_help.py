@@ -127,7 +127,7 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
     [
         ("--fp16", "`--fp16` is transformers' name. Here: `--precision=mixed_float16`."),
         ("--model_name_or_path=bert", "Here: `--init_checkpoint=bert`."),
-        ("--per_device_train_batch_size 8", "Here: `--train_batch_size`. It is the total over"),
+        ("--per_device_train_batch_size 8", "Here: `--train_batch_size=8`. It is the total over"),
         ("--Lr=1e-5", "There is no `--Lr`. Here: `--learning_rate=1e-5`."),
         ("--weight-decay=0.1", "It is 0.01 here, as in the paper; no flag changes that."),
         ("--num_epochs=2", "There is no `--num_epochs`. Here: `--num_train_epochs=2`."),
@@ -142,6 +142,7 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
             "--trian_batch_size=8",
             "must be a flag of run_swag.py. Did you mean `--train_batch_size`",
         ),
+        ("--run_name=a", "`--run_name` is transformers' name. Here: `--output_dir=a`. The folder"),
         ("--quantize", "`--quantize` must be a flag of run_swag.py. `--help` shows all flags."),
         ("--do_train", "`--output_dir` must be given."),
         ("--train_batch_size=0", "`--train_batch_size` must be a positive integer, or several"),
@@ -163,6 +164,22 @@ def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, lin
         parse_flags(["there/run_swag.py", *arguments.split()])
     assert stopped.value.code == 1
     assert line in log.messages[-1]
+
+
+def test_all_unknown_flags_are_answered_at_once_and_only_near_ones_are_suggested(defined, log):
+    defined(SCRIPTS[bert.SCRIPTS.index("run_classifier")])
+    words = (
+        "--model_name_or_path bert --do_train --eval_batch_sise=8 --fp16 --max_steps 9 --tie_rate"
+    )
+    with pytest.raises(SystemExit):
+        parse_flags(["run_classifier.py", *words.split(), "--", "--bf16"])
+    assert log.messages[-1].splitlines() == [
+        "`--model_name_or_path` is transformers' name. Here: `--init_checkpoint=bert`.",
+        "`--eval_batch_sise` must be a flag of run_classifier.py. Did you mean `--eval_batch_size`?",
+        "`--fp16` is transformers' name. Here: `--precision=mixed_float16`.",
+        "`--max_steps` is transformers' name. Here: `--num_train_epochs`.",
+        "`--tie_rate` must be a flag of run_classifier.py. `--help` shows all flags.",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layers": "-3"}, "layers` must be at least -2.*Received -3"),
+        ({"layers": "-3"}, "layers` must be at least -2.*Received '-3'"),
         ({"layers": "all"}, "layers` must list.*Received 'all'"),
         ({"max_seq_length": 17}, "at most 16.*Received 17"),
         ({"max_seq_length": 2}, "at least 3.*Received 2"),

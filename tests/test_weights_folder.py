@@ -132,8 +132,9 @@ def test_a_missing_file_is_an_error_of_its_option(folder, name, message):
     assert str(folder) in str(caught.value)
 
 
-def test_without_weights_the_files_must_be_given():
-    with pytest.raises(ValueError, match=r"`bert_config_file` must be given.*'nowhere'"):
+def test_without_any_weights_a_checkpoint_is_requested_before_the_files():
+    message = r"`init_checkpoint` must be given, or else `bert_config_file`.*'nowhere'"
+    with pytest.raises(ValueError, match=message):
         complete()
 
 

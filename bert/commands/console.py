@@ -16,12 +16,13 @@ from typing import NoReturn
 
 from absl import app, flags
 
+from bert.commands.flags import as_typed, takes_several
 from bert.commands.help import parse_flags, refuse
 from bert.commands.lines import write_lines
 from bert.files.process import own_process
 from bert.files.signals import STOP_SIGNALS, Stop, watched_signals
 from bert.log import logger
-from bert.options import MessageError, Option
+from bert.options import MessageError
 
 _TRUTH_VALUES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
@@ -38,7 +39,7 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
 
     def checked_main(arguments: list[str]) -> None:
         write_lines()
-        remedy = _remedy_for_spaces(arguments[1:])
+        remedy = _remedy_for_spaces(arguments[1:]) or _remedy_for_several(arguments[1:])
         if remedy or (len(arguments) > 1 and not takes_arguments):
             refuse(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
         _run(main, arguments)
@@ -93,6 +94,23 @@ def _remedy_for_spaces(arguments: Sequence[str]) -> str:
             short = f"--{name}" if value else f"--no{name}"
             return f" Write `{before} {word}` as `--{name}={word.lower()}` or `{short}`."
     return ""
+
+
+def _remedy_for_several(arguments: Sequence[str]) -> str:
+    """Returns how to write `--flag=1 2`: several values have commas between them.
+
+    Args:
+      arguments: The words of the command line after the last one that is a flag or its value.
+    """
+    if not arguments:
+        return ""
+    before, last = ["", *sys.argv][-len(arguments) - 2 : -len(arguments)]
+    word, _, value = last.partition("=") if last.startswith("-") else (before, "", last)
+    name = word.lstrip("-")
+    if name not in flags.FLAGS or not takes_several(flags.FLAGS[name]):
+        return ""
+    more = itertools.takewhile(lambda word: not word.startswith("-"), arguments)
+    return f" Write several values with commas: `--{name}={','.join([value, *more])}`."
 
 
 def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
@@ -190,7 +208,7 @@ def _explain(error: Exception) -> str | None:
     """Returns the line that tells a user what to mend, None for what only a bug can cause."""
     tf = sys.modules.get("tensorflow")
     errors = tf.errors if tf else None
-    text = error.spell(Option.as_flag) if isinstance(error, MessageError) else str(error)
+    text = error.spell(as_typed) if isinstance(error, MessageError) else str(error)
     if errors and isinstance(error, errors.OpError):
         text = _reason(error.message)
     elif isinstance(error, OSError) and error.strerror:

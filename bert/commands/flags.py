@@ -15,6 +15,8 @@ from absl import flags
 
 from bert.options import (
     REQUIRED,
+    Option,
+    Received,
     changed_options,
     check_several,
     find_group,
@@ -86,6 +88,11 @@ class _SeveralParser(flags.ArgumentParser):
         values = tuple(map(self._one.parse, argument))
         check_several(values)
         return values
+
+
+def takes_several(flag: flags.Flag[Any]) -> bool:
+    """Returns whether a flag takes several values with commas between them."""
+    return isinstance(flag.parser, _SeveralParser)
 
 
 class _SeveralSerializer(flags.ArgumentSerializer):
@@ -161,6 +168,13 @@ def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
     )
     if metadata["alias"]:
         flags.DEFINE_alias(metadata["alias"], field.name)
+
+
+def as_typed(option: Option) -> str:
+    """Returns an option as it is typed, or the value received, marked if it is the default."""
+    if isinstance(option, Received) and option.name in flags.FLAGS:
+        return f"{option}{'' if flags.FLAGS[option.name].present else ', the default'}"
+    return option.as_flag()
 
 
 SettingsType = TypeVar("SettingsType")

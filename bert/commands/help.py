@@ -20,6 +20,8 @@ from bert.log import logger
 
 _HELP = ("h", "help", "helpshort", "?")
 _NARROW, _WIDE = 80, 100
+# How similar a known flag must be to a misspelt one to be suggested.
+_NEAR = 0.8
 # Where the text of a flag begins.
 _COLUMN = 30
 
@@ -68,13 +70,13 @@ def parse_flags(arguments: list[str]) -> list[str]:
     try:
         return list(flags.FLAGS(arguments))
     except (flags.Error, ValueError) as error:
-        refuse(_explain(error, os.path.basename(arguments[0])))
+        refuse(*_explain(error, arguments))
 
 
-def refuse(line: str) -> NoReturn:
-    """Exits with a line that says what is wrong with the command line."""
+def refuse(*lines: str) -> NoReturn:
+    """Exits with lines that say what is wrong with the command line."""
     write_lines()
-    logger.error("%s `--help` shows all flags.", line)
+    logger.error("\n".join(["%s"] * len(lines)) + " `--help` shows all flags.", *lines)
     sys.exit(1)
 
 
@@ -154,10 +156,35 @@ def _row(typed: str, text: str, width: int) -> str:
     return "\n".join([head, *(indent + line for line in lines)])
 
 
-def _explain(error: Exception, script: str) -> str:
-    """Returns what is wrong with the flags of a command line, and what to type instead."""
-    if isinstance(error, flags.UnrecognizedFlagError):
-        return _explain_unknown(error.flagname, error.flagvalue, script)
+def _explain(error: Exception, arguments: Sequence[str]) -> list[str]:
+    """Returns the faults of a command line, each with what to type instead."""
+    if not isinstance(error, flags.UnrecognizedFlagError):
+        return [_explain_one(error)]
+    script = os.path.basename(arguments[0])
+    unknown = _unknown(arguments[1:]) or {error.flagname: error.flagvalue.partition("=")[2]}
+    return [_explain_unknown(name, value, script) for name, value in unknown.items()]
+
+
+def _unknown(arguments: Sequence[str]) -> dict[str, str]:
+    """Returns the names of all flags that the script does not have, with the values typed."""
+    known = _names()
+    words = [*itertools.takewhile(lambda word: word != "--", arguments), "-"]
+    unknown = {}
+    for word, following in itertools.pairwise(words):
+        match = re.fullmatch(r"--?([A-Za-z][\w-]*)(=.*)?", word, re.DOTALL)
+        if match and match[1] not in known:
+            value = "" if following.startswith("-") else following
+            unknown[match[1]] = match[2][1:] if match[2] else value
+    return unknown
+
+
+def _names() -> list[str]:
+    """Returns the names of all flags, with those that switch one off."""
+    return [*flags.FLAGS, *(f"no{each}" for each in flags.FLAGS if flags.FLAGS[each].boolean)]
+
+
+def _explain_one(error: Exception) -> str:
+    """Returns what is wrong with a flag that the script has, or must have."""
     if flags.FLAGS.is_parsed() and (missing := list(_missing())):
         return f"{' and '.join(f'`--{name}`' for name in missing)} must be given."
     text = str(error)
@@ -170,20 +197,13 @@ def _explain(error: Exception, script: str) -> str:
     return f"Flags must be as `--help` shows them. {text.rstrip('.')}."
 
 
-def _explain_unknown(name: str, typed: str, script: str) -> str:
-    """Returns what to type in place of a flag that is none.
-
-    Args:
-      name: Of the flag.
-      typed: The same with its dashes, and its value if there is one.
-      script: That has no such flag.
-    """
-    known = [*flags.FLAGS, *(f"no{each}" for each in flags.FLAGS if flags.FLAGS[each].boolean)]
-    if said := answer(name, typed.partition("=")[2], known):
+def _explain_unknown(name: str, value: str, script: str) -> str:
+    """Returns what to type in place of a flag, and of its value, that a script does not have."""
+    if said := answer(name, value, _names()):
         return said
     own = [each.name for each in _own_flags()]
     own += [f"no{each.name}" for each in _own_flags() if each.boolean and name.startswith("no")]
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), own, n=2)
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), own, n=2, cutoff=_NEAR)
     near = near or [each for each in own if name in each.split("_")][:3]
     guess = f" Did you mean {' or '.join(f'`--{each}`' for each in near)}?" if near else ""
     return f"`--{name}` must be a flag of {script}.{guess}"

@@ -48,16 +48,17 @@ def parse_layers(text: str, config: "modeling.BertConfig", *, flag: str) -> list
     Raises:
       ValueError: where the model has no such layer.
     """
-    return [_parse_layer(name.strip(), config.num_hidden_layers, flag) for name in text.split(",")]
+    num_layers = config.num_hidden_layers
+    return [_parse_layer(name.strip(), num_layers, flag, text) for name in text.split(",")]
 
 
-def _parse_layer(name: str, num_layers: int, flag: str) -> int | str:
+def _parse_layer(name: str, num_layers: int, flag: str, text: str) -> int | str:
     try:
         index = int(name)
     except ValueError:
         if name not in COMBINATIONS:
             known = f"list numbers of layers or names among {list(COMBINATIONS)}"
-            raise OptionError(flag, known, name) from None
+            raise OptionError(flag, known, text) from None
         needed = _LAYERS_NEEDED.get(name, 1)
         if num_layers < needed:
             raise MessageError(
@@ -71,7 +72,7 @@ def _parse_layer(name: str, num_layers: int, flag: str) -> int | str:
             "be at least %d and less than %d, the `num_hidden_layers` in %s",
             *(-num_layers, num_layers, Option("bert_config_file")),
         )
-        raise OptionError(flag, must, index)
+        raise OptionError(flag, must, text)
     return index
 
 

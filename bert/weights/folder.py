@@ -204,10 +204,12 @@ class ModelFolder:
             if not self._given[name]:
                 check_digest(path, self.task.get(FILES_KEY, {}))
             return path
-        one, other = self._names(name)
-        raise OptionError(
-            name, f"be given, for there is neither {one!r} nor {other!r} in {self.path!r}"
-        )
+        neither = "neither %r nor %r in %r"
+        missing = (*self._names(name), self.path)
+        if self._stored is None and self.option == "output_dir":
+            must = Message(f"be given, or else %s: there is {neither}", Option(name), *missing)
+            raise OptionError("init_checkpoint", must)
+        raise OptionError(name, Message(f"be given, for there is {neither}", *missing))
 
     @functools.cached_property
     def bert_config_file(self) -> str:
