@@ -4,8 +4,9 @@ import sys
 import pytest
 from conftest import run_python
 
-from bert.commands.checks import FAILED, Checks, Line
+from bert.commands.checks import Checks, Line
 from bert.log import logger
+from bert.parts import FAILED
 
 
 def fail():

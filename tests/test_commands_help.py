@@ -168,14 +168,12 @@ def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, lin
 
 def test_all_unknown_flags_are_answered_at_once_and_only_near_ones_are_suggested(defined, log):
     defined(SCRIPTS[bert.SCRIPTS.index("run_classifier")])
-    words = (
-        "--model_name_or_path bert --do_train --eval_batch_sise=8 --fp16 --max_steps 9 --tie_rate"
-    )
+    words = "--model_name_or_path bert --do_train --split_sed=8 --fp16 --max_steps 9 --tie_rate"
     with pytest.raises(SystemExit):
         parse_flags(["run_classifier.py", *words.split(), "--", "--bf16"])
     assert log.messages[-1].splitlines() == [
         "`--model_name_or_path` is transformers' name. Here: `--init_checkpoint=bert`.",
-        "`--eval_batch_sise` must be a flag of run_classifier.py. Did you mean `--eval_batch_size`?",
+        "`--split_sed` must be a flag of run_classifier.py. Did you mean `--split_seed`?",
         "`--fp16` is transformers' name. Here: `--precision=mixed_float16`.",
         "`--max_steps` is transformers' name. Here: `--num_train_epochs`.",
         "`--tie_rate` must be a flag of run_classifier.py. `--help` shows all flags.",

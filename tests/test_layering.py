@@ -39,8 +39,8 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 746,
-    "bert.commands": 3080,
+    "bert": 757,
+    "bert.commands": 3097,
     "bert.export": 1459,
     "bert.files": 4866,
     "bert.inspection": 509,
@@ -52,10 +52,10 @@ BUDGETS = {
     "bert.runs": 4091,
     "bert.scale": 2798,
     "bert.serving": 1795,
-    "bert.tasks": 9981,
+    "bert.tasks": 9982,
     "bert.text": 957,
     "bert.training": 4088,
-    "bert.weights": 3699,
+    "bert.weights": 3701,
     "convert_checkpoint": 69,
     "create_pretraining_data": 264,
     "create_vocab": 61,

@@ -147,7 +147,7 @@ TRANSFORMERS: Mapping[str, Other] = {
     **dict.fromkeys(["push_to_hub", "hub_model_id", "hub_token"], Other(remark=_NOT_UPLOADED)),
     **dict.fromkeys(["token", "use_auth_token", "model_revision"], Other(remark=_CACHED)),
     **dict.fromkeys(
-        ["torch_compile", "torch_dtype", "ddp_backend", "deepspeed", "fsdp", "save_safetensors"],
+        ["torch_compile", "torch_dtype", "ddp_backend", "deepspeed", "fsdp"],
         Other(remark=_PYTORCH),
     ),
     "full_determinism": Other(remark=_EXACT),

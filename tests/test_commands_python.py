@@ -1,0 +1,38 @@
+"""What a Python program sees of a run: the lines of the command, or what its `logging` shows."""
+
+import re
+
+from conftest import run_python
+from helpers.classifier_runs import settings_in, write_task
+
+PROGRAM = """
+import sys
+import bert, run_classifier
+from bert.runs.plan import plan
+from bert.runs.run import run
+
+def settings(output_dir):
+    return run_classifier.Settings(
+        **{**eval(sys.argv[1]), "output_dir": output_dir, "do_train": True, "do_eval": True}
+    )
+
+run(plan(run_classifier.make_recipe(settings(sys.argv[2]))))
+print("loads", file=sys.stderr)
+bert.load(sys.argv[2]).predict(["red a"])
+print("trains", file=sys.stderr)
+run_classifier.run(settings(sys.argv[3]))
+"""
+
+
+def test_a_script_that_is_run_from_python_shows_its_lines_and_a_plan_only_warns(tmp_path):
+    write_task(tmp_path, lambda color: color)
+    values = vars(settings_in(tmp_path)(num_train_epochs=1.0))
+    outputs = [str(tmp_path / "planned"), str(tmp_path / "out")]
+    shown = run_python("-c", PROGRAM, repr(values), *outputs).stderr
+    planned, loaded, trained = re.split("^(?:loads|trains)\n", shown, flags=re.MULTILINE)
+    assert not re.search(r"^\d\d:\d\d:\d\d ", planned + loaded, re.MULTILINE)
+    assert "init_checkpoint" in planned and "--init_checkpoint" not in planned
+    lines = trained.splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in lines)
+    assert any(line[9:].startswith("Warning: ") for line in lines)
+    assert any("Saved " in line for line in lines)
