@@ -36,6 +36,7 @@ from bert.pretraining.instances import (
     Drawn,
     InstanceTable,
     TrainingInstance,
+    features_of,
     write_instances,
 )
 from bert.pretraining.masking import create_masked_lm_predictions
@@ -69,17 +70,20 @@ def write_instance_to_example_files(
     *,
     made_with: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes instances to TFRecord files, dealt in turn; these appear when all are complete.
+    """Writes instances to TFRecord files in turn; the files appear when all are complete.
 
     With `made_with`, a description of the instances, an index appears beside each file.
     """
     if isinstance(instances, InstanceTable):
-        table = instances
-    else:
-        table = InstanceTable(tokenizer, max_seq_length, max_predictions_per_seq)
-        for instance in instances:
-            table.append(instance)
-    write_instances(table, output_files, made_with)
+        write_instances(instances, instances.features, output_files, made_with)
+        return
+    listed = list(instances)
+
+    def features(start: int, stop: int) -> dict[str, Any]:
+        lengths = (max_seq_length, max_predictions_per_seq)
+        return features_of(listed[start:stop], tokenizer.vocab, *lengths)
+
+    write_instances(listed, features, output_files, made_with)
 
 
 def create_training_instances(  # noqa: PLR0913, PLR0917
@@ -247,8 +251,8 @@ def _make_records(records: NewRecords, num_workers: int) -> InstanceTable:
     instances = _draw_instances(records.input_files, tokenizer, draws, rng, num_workers)
     logger.info("*** Writing to output files ***")
     for output_file in records.output_files:
-        logger.info("  %s", output_file)
-    write_instances(instances, records.output_files, description)
+        logging.info("  %s", output_file)
+    write_instances(instances, instances.features, records.output_files, description)
     # Here rather than before: the first records, which writing logs, would hide it.
     describe_instances(InstanceCounts.of(instances, draws), draws)
     return instances

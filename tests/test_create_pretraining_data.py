@@ -23,7 +23,8 @@ from bert.files.paths import index_path
 from bert.files.records import Index, decode_index, encode_index
 from bert.pretraining import corpus as corpora
 from bert.pretraining import masking
-from bert.pretraining.instances import BATCH, InstanceTable
+from bert.pretraining.instances import BATCH, Drawn, InstanceTable
+from bert.pretraining.pairs import Pair
 
 VOCAB = str(GOLDEN / "vocab.txt")
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
@@ -370,18 +371,10 @@ def test_instances_drawn_from_files_are_those_of_the_steps_of_the_original(
     assert ours.getstate() == theirs.getstate()
 
 
-@given(documents, st.integers())
-def test_a_table_holds_what_was_put_in(documents, seed):
-    known = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", ".", "x"]
-    tokenizer = tokenization.FullTokenizer.from_vocab({t: i for i, t in enumerate(known)})
-    instances = data.create_instances_from_document(
-        documents, 0, 20, 0.1, 0.15, 5, ["x"], random.Random(seed)
-    )
-    table = InstanceTable(tokenizer, 20, 5)
-    for instance in instances:
-        table.append(instance)
-    assert list(table) == instances
-    ours, theirs = random.Random(seed), random.Random(seed)
+def test_a_table_is_shuffled_as_a_list_is(settings):
+    table = data.run(settings())
+    instances = list(table)
+    ours, theirs = random.Random(3), random.Random(3)
     table.shuffle(ours)
     theirs.shuffle(instances)
     assert table[:] == instances
@@ -389,14 +382,14 @@ def test_a_table_holds_what_was_put_in(documents, seed):
     assert ours.getstate() == theirs.getstate()
 
 
-def test_ids_beyond_16_bits_are_kept():
+def test_a_table_holds_ids_beyond_16_bits():
     vocab = {"[UNK]": 0, "[CLS]": 70001, "[SEP]": 65535, "a": 70000}
     table = InstanceTable(tokenization.FullTokenizer.from_vocab(vocab), 6, 2)
-    instance = data.TrainingInstance(
+    pair = Pair(0, 1, 1, 2, True, 70000, 0)
+    table.extend(np.array([70000, 70000], np.uint32), [Drawn(pair, [1], [masking.ITSELF])])
+    assert table[0] == data.TrainingInstance(
         ["[CLS]", "a", "[SEP]", "a", "[SEP]"], [0, 0, 0, 1, 1], [1], ["a"], True, 70000
     )
-    table.append(instance)
-    assert table[0] == instance
     assert table.features(0, 1)["input_ids"].tolist() == [[70001, 70000, 65535, 70000, 65535, 0]]
 
 
@@ -418,9 +411,6 @@ def test_tokens_cut_off_beyond_what_the_table_holds_count_as_the_most(tmp_path, 
     numbers = (32, 1, 0.0, 0.15, 5, random.Random(1))
     [drawn, *_] = data.create_training_instances([str(tmp_path / "long.txt")], tokenizer, *numbers)
     assert drawn.num_truncated == 65_535
-    table = InstanceTable(tokenizer, 32, 5)
-    table.append(dataclasses.replace(drawn, num_truncated=65_536))
-    assert table[0] == drawn
 
 
 def test_instances_of_the_programming_interface_are_written_like_the_scripts(settings, tokenizer):
@@ -455,16 +445,6 @@ def test_segments_of_ones_own_are_written_as_they_are(tmp_path, tokenizer):
     path = str(tmp_path / "out.tfrecord")
     data.write_instance_to_example_files(instances, tokenizer, 8, 2, [path])
     assert [each["segment_ids"] for each in read_records(path)] == [[*each, 0] for each in kinds]
-    table = InstanceTable(tokenizer, 8, 2)
-    for instance in instances:
-        table.append(instance)
-    table.shuffle(random.Random(1))
-    for each in table:
-        # A copy, which changes nothing.
-        each.segment_ids[0] = 9
-    assert {tuple(each.segment_ids) for each in table} == {*map(tuple, kinds)}
-    shuffled = [instance.segment_ids for instance in table]
-    assert table.features(1, 4)["segment_ids"][:, :7].tolist() == shuffled[1:]
 
 
 @pytest.mark.parametrize(

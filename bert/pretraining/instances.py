@@ -4,8 +4,7 @@ import array
 import dataclasses
 import logging
 import random
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -87,75 +86,25 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._width = ends[-1]
         self._dtype = ids_dtype((*tokenizer.inv_vocab, max_seq_length))
         self._largest = (1 << 8 * self._dtype.itemsize) - 1
-        self._row = struct.Struct(f"{self._width}{self._dtype.char}")
         self._words = words_of(tokenizer.vocab)
         self._offset = offset_of(tokenizer)
         self._places = np.arange(max_seq_length)
         self._numbers = bytearray()
         self._order = array.array("Q")
-        # Segment ids other than 0 up to some token and then 1, by the number of the row.
-        self._other_segments: dict[int, list[int]] = {}
 
     @property
     def bytes_per_instance(self) -> int:
         """The memory of an instance, with its place in the order."""
-        return self._row.size + self._order.itemsize
-
-    def append(self, instance: TrainingInstance) -> None:
-        """Adds an instance at the end.
-
-        Raises:
-          ValueError: where it is too long, or its parts differ in length.
-        """
-        vocab = self._tokenizer.vocab
-        length, num_masked = len(instance.tokens), len(instance.masked_lm_positions)
-        segment_ids = list(instance.segment_ids)
-        self._check_fits(length, len(segment_ids), num_masked, len(instance.masked_lm_labels))
-        first_length = segment_ids.count(0)
-        if segment_ids != _segment_ids(first_length, length):
-            # Python callers may make instances for a model of more segments.
-            self._other_segments[len(self._order)] = segment_ids
-        padding = [0] * (self._tokens.stop - self._tokens.start - length)
-        absent = [0] * (self._labels.stop - self._labels.start - num_masked)
-        row = [
-            length,
-            first_length,
-            num_masked,
-            int(instance.is_random_next),
-            min(instance.num_truncated, self._largest),
-            *[vocab[token] for token in instance.tokens],
-            *padding,
-            *instance.masked_lm_positions,
-            *absent,
-            *[vocab[token] for token in instance.masked_lm_labels],
-            *absent,
-        ]
-        self._numbers += self._row.pack(*row)
-        self._order.append(len(self._order))
-
-    def _check_fits(self, length: int, num_segments: int, num_masked: int, num_labels: int) -> None:
-        longest = len(self._places)
-        if not 0 < length <= longest or num_segments != length:
-            raise ValueError(
-                f"An instance must have 1 to {longest} tokens, the `max_seq_length`, and as many "
-                f"`segment_ids`. Received {length} and {num_segments}."
-            )
-        most = self._labels.stop - self._labels.start
-        if num_masked > most or num_labels != num_masked:
-            raise ValueError(
-                f"An instance must have at most {most} `masked_lm_positions`, the "
-                "`max_predictions_per_seq`, and as many `masked_lm_labels`. Received "
-                f"{num_masked} and {num_labels}."
-            )
+        return self._width * self._dtype.itemsize + self._order.itemsize
 
     def extend(self, ids: np.ndarray, drawn: Sequence[Drawn]) -> None:
         """Adds instances at the end that are drawn from a corpus of these ids."""
-        pairs = [each.pair for each in drawn]
+        pairs = [instance.pair for instance in drawn]
         a_start, a_stop, b_start, b_stop, is_random, num_truncated, _ = np.array(pairs).T
         first_length = a_stop - a_start + 2
         length = first_length + np.where(b_stop > b_start, b_stop - b_start + 1, 0)
         tokens = self._join(ids, pairs)  # [T], without padding
-        masks = [(each.positions, each.words) for each in drawn]
+        masks = [(instance.positions, instance.words) for instance in drawn]
         firsts = np.cumsum(length) - length
         num_masked, columns, labels = put_masks(tokens, firsts, masks, self._words)
         rows = np.zeros((len(drawn), self._width), self._dtype)
@@ -218,8 +167,6 @@ class InstanceTable(Sequence[TrainingInstance]):
             "segment_ids": inside & (self._places >= counts[:, self.FIRST_LENGTH]),
             "next_sentence_labels": counts[:, self.IS_RANDOM_NEXT],
         }
-        if self._other_segments:
-            features["segment_ids"] = self._with_others(features["segment_ids"], start)
         if not most:
             return features
         masked = np.arange(most) < counts[:, self.NUM_MASKED]
@@ -230,16 +177,6 @@ class InstanceTable(Sequence[TrainingInstance]):
             "masked_lm_weights": masked.astype(np.float32),
         }
 
-    def _with_others(self, segment_ids: np.ndarray, start: int) -> np.ndarray:
-        """Returns the segment ids [B, S] of the instances from `start` on, exceptions included."""
-        segment_ids = segment_ids.astype(np.int64)
-        places = self._order[start : start + len(segment_ids)]
-        for row, place in zip(segment_ids, places, strict=True):
-            if place in self._other_segments:
-                others = self._other_segments[place]
-                row[: len(others)] = others
-        return segment_ids
-
     def __len__(self) -> int:
         return len(self._order)
 
@@ -249,14 +186,13 @@ class InstanceTable(Sequence[TrainingInstance]):
     def __getitem__(self, index: slice) -> list[TrainingInstance]: ...
     def __getitem__(self, index: int | slice) -> TrainingInstance | list[TrainingInstance]:
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+            return [self[number] for number in range(*index.indices(len(self)))]
         index = range(len(self))[index]
-        others = self._other_segments.get(self._order[index], [])
         row = self._rows(index, index + 1)[0].tolist()
         length, first_length, num_masked, is_random_next, num_truncated = row[: self.NUM_COUNTS]
         return TrainingInstance(
             tokens=self._tokenizer.convert_ids_to_tokens(row[self._tokens][:length]),
-            segment_ids=[*others] or _segment_ids(first_length, length),
+            segment_ids=[0] * first_length + [1] * (length - first_length),
             masked_lm_positions=row[self._positions][:num_masked],
             masked_lm_labels=self._tokenizer.convert_ids_to_tokens(row[self._labels][:num_masked]),
             is_random_next=bool(is_random_next),
@@ -264,31 +200,74 @@ class InstanceTable(Sequence[TrainingInstance]):
         )
 
 
-def _segment_ids(first_length: int, length: int) -> list[int]:
-    return [0] * first_length + [1] * (length - first_length)
+def features_of(
+    instances: Sequence[TrainingInstance],
+    vocab: Mapping[str, int],
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+) -> dict[str, np.ndarray]:
+    """Returns the features of the records of some instances, each [B, values].
+
+    Raises:
+      ValueError: where an instance is too long, or its parts differ in length.
+    """
+    ids, mask, segments = np.zeros((3, len(instances), max_seq_length), np.int64)
+    positions, labels, is_label = np.zeros((3, len(instances), max_predictions_per_seq), np.int64)
+    for row, instance in enumerate(instances):
+        length, num_masked = len(instance.tokens), len(instance.masked_lm_positions)
+        if not 0 < length <= max_seq_length or len(instance.segment_ids) != length:
+            raise ValueError(
+                f"An instance must have 1 to {max_seq_length} tokens, the `max_seq_length`, and as "
+                f"many `segment_ids`. Received {length} and {len(instance.segment_ids)}."
+            )
+        num_labels = len(instance.masked_lm_labels)
+        if num_masked > max_predictions_per_seq or num_labels != num_masked:
+            raise ValueError(
+                f"An instance must have at most {max_predictions_per_seq} `masked_lm_positions`, "
+                "the `max_predictions_per_seq`, and as many `masked_lm_labels`. Received "
+                f"{num_masked} and {num_labels}."
+            )
+        ids[row, :length] = [vocab[token] for token in instance.tokens]
+        mask[row, :length] = 1
+        segments[row, :length] = instance.segment_ids
+        positions[row, :num_masked] = instance.masked_lm_positions
+        labels[row, :num_masked] = [vocab[token] for token in instance.masked_lm_labels]
+        is_label[row, :num_masked] = 1
+    return {
+        "input_ids": ids,
+        "input_mask": mask,
+        "segment_ids": segments,
+        "masked_lm_positions": positions,
+        "masked_lm_ids": labels,
+        "masked_lm_weights": is_label.astype(np.float32),
+        "next_sentence_labels": np.array([[int(i.is_random_next)] for i in instances]),
+    }
 
 
 def write_instances(
-    table: InstanceTable, output_files: Sequence[str], made_with: Mapping[str, Any] | None = None
+    instances: Sequence[TrainingInstance],
+    features: Callable[[int, int], Mapping[str, np.ndarray]],
+    output_files: Sequence[str],
+    made_with: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes records to TFRecord files, dealt in turn; these appear when all are complete.
+    """Writes records to TFRecord files in turn; the files appear when all are complete.
 
     Args:
-      table: The instances.
+      instances: The instances.
+      features: Returns the features of the instances from one number up to another.
       output_files: The paths of the files.
       made_with: The description for the index beside each file; None to write no index.
     """
-    progress = Progress("Writing", len(table))
+    progress = Progress("Writing", len(instances))
     with write_records(output_files, made_with) as writers:
-        for start in range(0, len(table), BATCH):
-            features = table.features(start, start + BATCH)
-            for offset, record in enumerate(encode_examples(features)):
-                index = start + offset
+        for start in range(0, len(instances), BATCH):
+            records = encode_examples(features(start, min(start + BATCH, len(instances))))
+            for index, record in enumerate(records, start):
                 writers[index % len(writers)].write(record)
                 if index < MOST_SHOWN:
-                    show(index, table[index])
+                    show(index, instances[index])
             progress(start)
-    logger.info("Wrote %d total instances", len(table))
+    logging.info("Wrote %d total instances", len(instances))
 
 
 def show(index: int, instance: TrainingInstance) -> None:
