@@ -141,8 +141,9 @@ def test_words_between_spaces_are_masked_together_in_training(make):
     features = pretraining_features(
         max_seq_length=32, max_predictions_per_seq=7, vocab_size=len(VOCAB), type_vocab_size=2
     )
-    masker = made.masker([path])
-    assert isinstance(masker, Masker)
+    masking = made.masking([path])
+    assert masking is not None
+    masker = Masker(masking, made.vocab)
     features = masked_batches.plain_features(features)
     batches = masked_batches.MaskedBatches(Records([path]), features, 16, 5, masker=masker)
     stored = [record["input_ids"] for record in read_records(path)]

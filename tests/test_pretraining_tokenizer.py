@@ -85,7 +85,7 @@ def test_domain_pre_training_keeps_how_words_are_cut(base, tmp_path, log):
     assert read_description(records)["tokenizer"] == {"strip_accents": False}
     assert "Tokenizer options of the model in" in log.text
     assert pieces(train(tmp_path, base, records)) == expected
-    assert "were cut with" not in log.text
+    assert "were split with" not in log.text
     # Of an adapted model, its own folder says it.
     make_records(tmp_path, tmp_path / "adapted/vocab.txt")
     assert read_description(records)["tokenizer"] == {"strip_accents": False}

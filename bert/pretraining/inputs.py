@@ -1,4 +1,4 @@
-"""The records of pre-training: found, opened, and checked against options, model and folder."""
+"""Finds and opens the records of pre-training; checks that options, model and folder fit them."""
 
 import collections
 import contextlib
@@ -91,7 +91,7 @@ def complete_schedule(schedule: PretrainingSchedule) -> PretrainingSchedule:
 
 
 def find_description(files: RecordFiles, objective: str) -> RecordDescription:
-    """Returns how the records were made, those to evaluate on included; checks the lengths."""
+    """Returns the description of the records to train and evaluate on; checks their lengths."""
     paths = _match_records(files.input_file, "input_file")
     if files.eval_input_file:
         paths += _match_records(files.eval_input_file, "eval_input_file")
@@ -109,7 +109,7 @@ def complete_files(files: RecordFiles, made: RecordDescription) -> RecordFiles:
 
 
 def _match_records(patterns: str, flag: str) -> list[str]:
-    """Returns the files of records; no pattern may match those of two runs that made them."""
+    """Returns the files of records; no pattern may match the files of two runs."""
     files = []
     for pattern in patterns.split(","):
         matched = match_files(pattern, flag)
@@ -129,7 +129,7 @@ def _match_records(patterns: str, flag: str) -> list[str]:
                         *(pattern, sets, Option("num_shards"), sets[-1]),
                     ),
                 )
-        # A file that is named by itself is what its user wants.
+        # A file that is named without a pattern may be one of several shards.
         if matched != [pattern.strip()]:
             _check_shards(matched, flag)
         files += matched
@@ -138,9 +138,9 @@ def _match_records(patterns: str, flag: str) -> list[str]:
 
 
 def _check_shards(paths: Sequence[str], flag: str) -> None:
-    """Checks that of all shards that a pattern matches the others are there, too.
+    """Checks that all shards exist of each set of which a pattern matches some.
 
-    They need not match it: some may be held out.
+    The other shards need not match the pattern: they may be held out.
     """
     found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for path in paths:
@@ -148,13 +148,15 @@ def _check_shards(paths: Sequence[str], flag: str) -> None:
             found[shard[1], shard[3]].add(shard[2])
     for (name, total), texts in found.items():
         numbers = {*map(int, texts)}
-        # They count from 0, but for those of whoever counts from 1.
+        # Numbers begin at 0; where the last one is the total, they begin at 1.
         first = 1 if int(total) in numbers else 0
-        others = (each for each in range(first, first + int(total)) if each not in numbers)
-        # Numbers have as many digits as the others, or as they need.
-        names = ((f"{each:0{len(min(texts))}}", str(each)) for each in others)
-        paths_of = ([f"{name}-{text}-of-{total}" for text in each] for each in names)
-        lacking = (each[0] for each in paths_of if not any(map(is_file, each)))
+        absent = (n for n in range(first, first + int(total)) if n not in numbers)
+        # A number has as many digits as those of the other shards, or as many as it needs.
+        names = (
+            [f"{name}-{text}-of-{total}" for text in (f"{n:0{len(min(texts))}}", str(n))]
+            for n in absent
+        )
+        lacking = (spellings[0] for spellings in names if not any(map(is_file, spellings)))
         if missing := [*itertools.islice(lacking, _SHOWN)]:
             raise OptionError(
                 flag,
@@ -165,7 +167,7 @@ def _check_shards(paths: Sequence[str], flag: str) -> None:
 
 
 def _check_files(paths: Sequence[str], flag: str) -> None:
-    """Checks that no file of records comes twice, and that none has lost its records."""
+    """Checks that no file of records is named twice, and that no file has lost its records."""
     seen: dict[str, str] = {}
     for path, size in zip(paths, in_threads(file_size, paths), strict=True):
         place = path if is_remote(path) else os.path.realpath(path)
@@ -182,7 +184,7 @@ def _check_files(paths: Sequence[str], flag: str) -> None:
 def find_init(
     init_checkpoint: str | None, folder: ModelFolder, config: BertConfig
 ) -> Stored | None:
-    """Returns the weights to begin with, if any are asked for, which are of this shape."""
+    """Returns the weights of `init_checkpoint`, which have the shape of the model; None without."""
     if not init_checkpoint:
         return None
     folder.stored.check_fit(config)
@@ -190,12 +192,12 @@ def find_init(
 
 
 def check_description(made: RecordDescription, folder: ModelFolder, config: BertConfig) -> None:
-    """Checks that vocabulary and casing of the records can be those of the model."""
+    """Checks that vocabulary and casing of the records fit the model."""
     made.check_size(config.vocab_size)
     if made.vocabulary is None:
-        logger.info(
-            "Nothing beside %s tells the vocabulary of the records, so the model's folder will not "
-            "have it: give %s where the model is used.",
+        logging.info(
+            "No index beside %s names the vocabulary of the records, so the model's folder will "
+            "not have it: give %s where the model is used.",
             made.path,
             Option("vocab_file"),
         )
@@ -211,8 +213,8 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
         )
     cutting = tokenizers.splitting_options(folder.tokenizer_options, bool(made.do_lower_case))
     if cutting != made.cutting:
-        logger.warning(
-            "The words of the records in %r were cut with %s, but those of the model in %r are cut "
+        logging.warning(
+            "The words of the records in %r were split with %s, but the model in %r splits words "
             "with %s. Make the records with the %s in its folder.",
             made.path,
             made.cutting or "nothing special",
@@ -228,7 +230,7 @@ def check_batch_sizes(
     num_micro_batches: int,
     num_replicas: int,
 ) -> None:
-    """Checks that the batches that are read, if any, can be split among the devices."""
+    """Checks that the batches, if they are read, can be split among the devices."""
     sizes = {"train_batch_size": train_batch_size, "eval_batch_size": eval_batch_size}
     for name, size in sizes.items():
         if size is not None and size % num_replicas:
@@ -243,7 +245,7 @@ def check_batch_sizes(
 
 
 def features_of(files: RecordFiles, config: BertConfig) -> dict[str, Feature]:
-    """Returns what each record must hold."""
+    """Returns the features of each record."""
     return pretraining_features(
         max_seq_length=files.max_seq_length,
         max_predictions_per_seq=files.max_predictions_per_seq,
@@ -253,7 +255,7 @@ def features_of(files: RecordFiles, config: BertConfig) -> dict[str, Feature]:
 
 
 def find_masking(files: RecordFiles, made: RecordDescription) -> Masking | None:
-    """Returns how the records to train on are masked as they are read, if they hold no masks."""
+    """Returns the masking of training records without masks; None where they hold masks."""
     return made.masking(match_files(files.input_file, "input_file"))
 
 
@@ -271,25 +273,20 @@ def open_training(
       schedule: The objective, and the size of a batch.
       features: As `features_of` returns them.
       made: How the records were made.
-      seed: The seed of their order.
+      seed: The seed of the order of the records.
     """
-    masker = _find_masker(match_files(files.input_file, "input_file"), made)
-    if masker and not OBJECTIVES[schedule.objective].directions:
-        logger.info(
+    paths = match_files(files.input_file, "input_file")
+    masker = _find_masker(paths, made)
+    objective = OBJECTIVES[schedule.objective]
+    if masker and not objective.directions:
+        logging.info(
             "Masks of %s are drawn as it is read, others in each pass: %s.",
             Option("input_file"),
             masker.masking,
         )
-    paths = match_files(files.input_file, "input_file")
     records = _open(paths, features, masker)
-    return OBJECTIVES[schedule.objective].make_batches(
-        records,
-        plain_features(features) if masker else features,
-        schedule.train_batch_size,
-        seed,
-        shuffle_block=files.shuffle_block,
-        masker=masker,
-    )
+    size, block = schedule.train_batch_size, files.shuffle_block
+    return objective.make_batches(records, features, size, seed, shuffle_block=block, masker=masker)
 
 
 def open_evaluation(
@@ -318,31 +315,25 @@ def open_evaluation(
     if masker and not OBJECTIVES[objective].directions:
         _log_held_out_masks(masker.masking, {made.late[path].random_seed for path in paths})
     records = _open(paths, features, masker)
+    block = files.shuffle_block
     return OBJECTIVES[objective].make_batches(
-        records,
-        plain_features(features) if masker else features,
-        batch_size,
-        shuffle_block=files.shuffle_block,
-        masker=masker,
+        records, features, batch_size, shuffle_block=block, masker=masker
     )
 
 
 def _find_masker(paths: Sequence[str], made: RecordDescription) -> Masker | None:
-    """Returns what masks records as they are read, None where they hold masks."""
-    masker = made.masker(paths)
-    if masker is None:
-        # First, for opening records leaves an index beside them.
-        for path in paths:
-            _check_masked(path)
-    return masker
+    """Returns the masker of records without masks; None where they hold masks."""
+    masking = made.masking(paths)
+    if masking is not None:
+        return Masker(masking, made.vocab)
+    # Before the records are opened, which leaves an index beside them.
+    for path in paths:
+        _check_masked(path)
+    return None
 
 
-def _open(
-    paths: Sequence[str],
-    features: Mapping[str, Feature],
-    masker: Masker | None,
-) -> Records:
-    """Returns the records of files, of each of which the first is checked."""
+def _open(paths: Sequence[str], features: Mapping[str, Feature], masker: Masker | None) -> Records:
+    """Returns the records of files, after a check of the first record of each file."""
     records = Records(paths)
     records.check_first(plain_features(features) if masker else features)
     return records
@@ -369,9 +360,9 @@ def _log_held_out_masks(masking: Masking, seeds: set[int]) -> None:
 
 
 def _check_masked(path: str) -> None:
-    """Checks that records of which nothing says how to mask them are masked."""
+    """Checks that records without a description of their masking hold masks."""
     is_plain = False
-    # What cannot be read is told by what reads it.
+    # A file that cannot be read is an error where its records are opened.
     with contextlib.suppress(OSError):
         is_plain = has_feature(path, "next_sentence_labels") and not has_feature(path, MASKS[0])
     if is_plain:

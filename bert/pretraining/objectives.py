@@ -1,4 +1,4 @@
-"""What a pre-training minimizes for each of its goals, in which model, on which batches."""
+"""The model, batches and loss of each pre-training objective (paper, sections 3.1 and 5.1)."""
 
 import copy
 import dataclasses
@@ -13,7 +13,7 @@ from bert.options import Message, Option, OptionError
 from bert.pretraining import heads
 from bert.pretraining.goals import GOALS, Goal
 from bert.pretraining.late_masking import MASKS, Masker
-from bert.pretraining.masked_batches import MaskedBatches, mask_specs
+from bert.pretraining.masked_batches import MaskedBatches, mask_specs, plain_features
 from bert.training.batches import Batches, Feature, Records
 from bert.training.objective import Batch, Objective
 
@@ -27,13 +27,14 @@ _CONFIG = Option("bert_config_file")
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingObjective(Goal):
-    """A goal, with the model, the batches and the loss that serve it."""
+    """A pre-training objective with its model, batches and loss."""
 
     def fit(self, config: modeling.BertConfig) -> modeling.BertConfig:
-        """Returns the configuration of the model that learns this.
+        """Returns the configuration of the objective's model.
 
         Raises:
-          ValueError: where it is that of a decoder, or of LSTMs, and this is for others.
+          OptionError: where `config` describes a decoder or LSTMs, and the objective needs another
+            encoder.
         """
         if config.is_decoder and not self.is_decoder:
             must = Message("be left_to_right for a %s with `is_decoder`", _CONFIG)
@@ -50,7 +51,7 @@ class PretrainingObjective(Goal):
         return config
 
     def make_model(self, config: modeling.BertConfig, dtype: Any = None) -> keras.Model:
-        """Returns what `heads.pretraining_model` does; what no loss depends on stays as it is."""
+        """Returns `heads.pretraining_model`; weights on which no loss depends are not trained."""
         model = heads.pretraining_model(config, dtype=dtype)
         if not self.has_next_sentence:
             model.get_layer("bert").pooler.trainable = False
@@ -67,7 +68,9 @@ class PretrainingObjective(Goal):
         shuffle_block: int = 0,
         masker: Masker | None = None,
     ) -> Batches:
-        """Returns batches as the model takes them; with a masker, of records without masks."""
+        """Returns the batches of the model's inputs; with a masker, from records without masks."""
+        if masker is not None:
+            features = plain_features(features)
         arguments = (records, features, batch_size, seed)
         if masker is not None and not self.directions:
             return MaskedBatches(*arguments, shuffle_block=shuffle_block, masker=masker)
@@ -76,7 +79,7 @@ class PretrainingObjective(Goal):
 
     @property
     def loss(self) -> Objective:
-        """What is minimized, as a training takes it."""
+        """The losses and their weights for the training loop."""
         return Objective(self._weights, self._losses)
 
     def metrics(
@@ -91,7 +94,7 @@ class PretrainingObjective(Goal):
     def _losses(
         self, outputs: Mapping[str, Tensor], batch: Batch, weights: Batch
     ) -> dict[str, Tensor]:
-        # A head that nothing learns has none among the weights.
+        # A head that is not trained has no weight.
         of_heads = {
             name: weights.get(self._own_name(name), weight)
             for name, weight in heads.loss_weights(batch).items()
@@ -99,7 +102,7 @@ class PretrainingObjective(Goal):
         return self._own(heads.losses(outputs, batch, of_heads))
 
     def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns those of the values by their names that belong to this objective."""
+        """Returns the values of the objective's heads, under the objective's names."""
         return {
             self._own_name(name): value
             for name, value in values.items()
@@ -107,7 +110,7 @@ class PretrainingObjective(Goal):
         }
 
     def _own_name(self, name: str) -> str:
-        """Returns what this objective calls a value of the heads."""
+        """Returns the objective's name of a value of the heads."""
         return name.replace(_MASKED, self.tokens)
 
 
@@ -119,15 +122,15 @@ OBJECTIVES: Mapping[str, PretrainingObjective] = {
 class NextTokenBatches(Batches):
     """Batches in which every token but the first is to be predicted from those before it.
 
-    Masks that records have are taken off. The `masked_lm_*` of a batch, [B, S - 1], then name every
-    position, the token that follows, and whether there is one.
+    Masks of the records are removed. The `masked_lm_*` of a batch, [B, S - 1], are every position,
+    the token that follows, and whether there is one.
     """
 
-    # Of each token but one.
+    # The number of predictions for each token but one.
     num_predictions = 1
 
     def parse(self, serialized: Tensor) -> dict[str, Tensor]:
-        """Returns the batch that records hold."""
+        """Returns the batch of serialized records."""
         return predict_next(super().parse(serialized))
 
     @property
@@ -139,21 +142,21 @@ class NextTokenBatches(Batches):
 
 
 class NeighborBatches(NextTokenBatches):
-    """Batches in which every token is to be predicted from those before it and from those behind.
+    """Batches in which every token is to be predicted from those before and from those after it.
 
     The `masked_lm_*`, [B, 2·(S - 1)], are those of `NextTokenBatches`, and then every position but
-    the first, the token before it, and whether it is a real one's.
+    the first, the token before it, and whether that position is a real token's.
     """
 
     num_predictions = 2
 
     def parse(self, serialized: Tensor) -> dict[str, Tensor]:
-        """Returns the batch that records hold."""
+        """Returns the batch of serialized records."""
         return predict_previous(super().parse(serialized))
 
 
 def predict_next(batch: Batch) -> dict[str, Tensor]:
-    """Returns a batch of which every token is to be predicted; see `NextTokenBatches`."""
+    """Returns a batch with every following token to predict; see `NextTokenBatches`."""
     ids = unmask(batch) if MASKS[0] in batch else batch["input_ids"]
     size, length = tf.shape(ids)[0], ids.shape[1]
     follows = batch["input_mask"][:, 1:]
@@ -167,7 +170,7 @@ def predict_next(batch: Batch) -> dict[str, Tensor]:
 
 
 def predict_previous(batch: Batch) -> dict[str, Tensor]:
-    """Returns what `predict_next` gives with what `NeighborBatches` adds to it."""
+    """Returns a batch of `predict_next` with every preceding token to predict as well."""
     ids, positions = batch["input_ids"], batch["masked_lm_positions"]
     weights = batch["masked_lm_weights"]
     before = ids[:, :-1] * tf.cast(weights, ids.dtype)
@@ -180,10 +183,10 @@ def predict_previous(batch: Batch) -> dict[str, Tensor]:
 
 
 def unmask(batch: Batch) -> Tensor:
-    """Returns the ids as they were before masking, int32 [B, S]."""
+    """Returns the ids before masking, int32 [B, S]."""
     ids, positions = batch["input_ids"], batch["masked_lm_positions"]
     seen = tf.gather(ids, positions, batch_dims=1)
-    # What pads the masked ones is no token.
+    # Padding of the masked positions is no token.
     hidden = tf.where(batch["masked_lm_weights"] > 0, batch["masked_lm_ids"], seen)
     rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, None], tf.shape(positions))
     return tf.tensor_scatter_nd_update(ids, tf.stack([rows, positions], axis=-1), hidden)

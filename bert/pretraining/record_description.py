@@ -18,7 +18,6 @@ from bert.files.records import has_feature, read_description
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.draws import Draws
 from bert.pretraining.goals import Goal
-from bert.pretraining.late_masking import Masker
 from bert.pretraining.masking import Masking
 from bert.pretraining.options import LENGTHS
 from bert.text.vocabulary import check_size
@@ -181,11 +180,6 @@ class RecordDescription:
                     "them again."
                 )
         return masking
-
-    def masker(self, files: Sequence[str]) -> Masker | None:
-        """Returns the masker of files that are read together, as `masking` does."""
-        masking = self.masking(files)
-        return None if masking is None else Masker(masking, self.vocab)
 
     def summary(self) -> str:
         """Returns a summary of one line."""
