@@ -15,7 +15,7 @@ import tokenization
 from bert.pretraining import masked_batches, record_description
 from bert.pretraining.corpus import read_corpus
 from bert.pretraining.heads import pretraining_features
-from bert.pretraining.late_masking import Masker
+from bert.pretraining.masked_batches import Masker
 from bert.pretraining.masking import FIRST, FOLLOWING
 from bert.pretraining.spaced_words import SpacedTokenizer
 from bert.training.batches import Records

@@ -3,7 +3,7 @@ import pytest
 from conftest import PREDICTIONS, make_examples, model_inputs
 
 from bert.pretraining import heads as pretraining_heads
-from bert.pretraining.guesses import guess
+from bert.pretraining.outcome import guess
 from bert.reports.pretraining import make_sections
 from bert.reports.sections import Mark
 

@@ -18,8 +18,7 @@ from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.pretraining import record_description
 from bert.pretraining.heads import pretraining_features
-from bert.pretraining.late_masking import MASKS, Masker
-from bert.pretraining.masked_batches import plain_features
+from bert.pretraining.masked_batches import MASKS, Masker, plain_features
 from bert.pretraining.masking import Masking
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import (

@@ -12,8 +12,13 @@ import modeling
 from bert.options import Message, Option, OptionError
 from bert.pretraining import heads
 from bert.pretraining.goals import GOALS, Goal
-from bert.pretraining.late_masking import MASKS, Masker
-from bert.pretraining.masked_batches import MaskedBatches, mask_specs, plain_features
+from bert.pretraining.masked_batches import (
+    MASKS,
+    MaskedBatches,
+    Masker,
+    mask_specs,
+    plain_features,
+)
 from bert.training.batches import Batches, Feature, Records
 from bert.training.objective import Batch, Objective
 

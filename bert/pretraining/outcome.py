@@ -1,23 +1,28 @@
-"""What a pre-trained model has learned, in words and on the page of its run."""
+"""Scores and example predictions of a pre-trained model, for the log and the report."""
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
+from absl import logging
 
 from bert.log import logger
 from bert.options import Option
 from bert.pretraining.goals import GOALS, Goal
-from bert.pretraining.guesses import guess
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule
 from bert.training.batches import Batches
 from tokenization import load_vocab
 
-# Records that the page of a run shows; of some, all tokens are predicted.
+Tensor = Any
+
+# The most records in a report: of masked tokens, and of objectives that predict every token.
 LOOKED_AT, DECODED_LOOKED_AT = 200, 20
-# By the directions of a goal, of what the figures are.
+# The number of predictions for a masked token.
+_TOP = 5
+# The predicted tokens by the directions of a goal.
 _PREDICTED = {
     (): "hidden tokens",
     (1,): "tokens, each behind those before it",
@@ -52,7 +57,7 @@ def guess_first_records(
     model: keras.Model,
     batches: Batches,
 ) -> tuple[dict[str, np.ndarray], dict[int, str] | None, Goal]:
-    """Returns the model's guesses for the first evaluated records, the vocabulary and the goal."""
+    """Returns predictions for the first evaluated records, the token of each id, and the goal."""
     goal = GOALS[objective]
     most = DECODED_LOOKED_AT if goal.directions else LOOKED_AT
     most = min(most, evaluation.max_eval_steps * evaluation.eval_batch_size)
@@ -62,8 +67,43 @@ def guess_first_records(
     return guess(model, batches, most), tokens, goal
 
 
+def guess(model: keras.Model, batches: Batches, most: int) -> dict[str, np.ndarray]:
+    """Returns the first records of batches with the predictions of the model.
+
+    Args:
+      model: A model of `pretraining_model`.
+      batches: Batches of the features of pre-training.
+      most: The most records.
+
+    Returns:
+      The features of the records; `guesses` int32 and `guess_probabilities` [N, P, 5], the best
+      first; `log_probabilities` [N, P] of the masked tokens; and `next_sentence_probabilities`
+      [N, 2].
+    """
+
+    @tf.function(input_signature=[batches.signature], autograph=False)
+    def predict(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        outputs = model({name: batch[name] for name in model.input}, training=False)
+        logits = tf.nn.log_softmax(outputs["masked_lm_logits"])
+        best = tf.math.top_k(logits, min(_TOP, logits.shape[-1]))
+        return {
+            **batch,
+            "guesses": best.indices,
+            "guess_probabilities": tf.exp(best.values),
+            "log_probabilities": tf.gather(logits, batch["masked_lm_ids"], axis=2, batch_dims=2),
+            "next_sentence_probabilities": tf.nn.softmax(outputs["next_sentence_logits"]),
+        }
+
+    num_batches = min(-(-most // batches.batch_size), batches.num_batches)
+    predicted = [predict(batch) for batch in batches.iterate(0, num_batches)]
+    return {
+        name: np.concatenate([outputs[name] for outputs in predicted])[:most]
+        for name in predicted[0]
+    }
+
+
 def perplexity_of(objective: str, results: Mapping[str, float]) -> float:
-    """Returns between how many equally likely tokens the model is as unsure as, on average."""
+    """Returns the perplexity of the predicted tokens, bounded to a finite number."""
     return math.exp(min(results[GOALS[objective].token_loss], 700))
 
 
@@ -78,7 +118,7 @@ def explain(
         ids, weights = (np.asarray(batch[f"masked_lm_{name}"]) for name in ("ids", "weights"))
         tokens.append(ids[weights > 0])
         pairs.append(np.asarray(batch["next_sentence_labels"])[:, 0])
-    token_counts, pair_counts = (np.bincount(np.concatenate(each)) for each in (tokens, pairs))
+    token_counts, pair_counts = (np.bincount(np.concatenate(ids)) for ids in (tokens, pairs))
     if token_counts.any():
         logger.info(
             "In words: of %s %s, the model's first guess was right for %.1f %%; always "
@@ -110,10 +150,10 @@ def explain(
 def warn_if_not_learned(
     schedule: PretrainingSchedule, accuracy: float, num_frequent: int, num_tokens: int
 ) -> None:
-    """Warns where a model guesses as if it knew no more than how frequent each token is.
+    """Warns where a model is not more accurate than the most frequent token as a baseline.
 
-    Training that starts at random stays there for a while: its first guess is always the same few
-    tokens. Two standard deviations are chance.
+    Training from random weights predicts the same few tokens for a while. A difference of two
+    standard deviations is chance.
     """
     share = num_frequent / max(num_tokens, 1)
     chance = 2.0 * math.sqrt(share * (1.0 - share) / max(num_tokens, 1))

@@ -17,8 +17,7 @@ import run_pretraining
 from bert.commands.checks import start
 from bert.files.paths import index_path
 from bert.pretraining import inputs, objectives, record_description
-from bert.pretraining.late_masking import Masker
-from bert.pretraining.masked_batches import MaskedBatches
+from bert.pretraining.masked_batches import MaskedBatches, Masker
 from bert.pretraining.masking import Masking
 from bert.training import strategies
 from bert.weights import checkpoint
