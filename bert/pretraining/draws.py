@@ -1,9 +1,9 @@
-"""The draws of pre-training instances: their pairs and masks, from either source of random numbers.
+"""Draws pairs of segments and masks for pre-training instances.
 
-The original draws everything from one generator in its order (create_pretraining_data.py). Other
-ways of working, in several processes or on several machines, seed a generator for each use of a
-document and for each instance (`Draws.seeds`, `Draws.pair`), so that the instances of a document
-are the same wherever and in whichever order they are drawn.
+The original draws everything from one generator in its order (create_pretraining_data.py). Several
+processes or machines seed a generator for each use of a document and for each instance
+(`Draws.seeds`, `Draws.pair`), so that the instances of a document are the same wherever and in
+whichever order they are drawn.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class Seed(NamedTuple):
     Attributes:
       key: A random number of 64 bits, which seeds all later draws of the instance. Records are in
         the order of the keys.
-      plan: The part that its own document determines.
+      plan: The part of the pair that the first document determines.
     """
 
     key: int
@@ -127,12 +127,12 @@ class Draws(Masking):
     def plans(
         self, bounds: Sequence[int], document: int, num_documents: int, rng: random.Random
     ) -> Iterator[Plan]:
-        """Yields the instances of one use of a document, as far as it determines them.
+        """Yields the plans of the instances of one use of a document.
 
         Args:
-          bounds: Where its sentences begin, and where the last ends.
-          document: Its number.
-          num_documents: The number of documents, of which others are drawn.
+          bounds: Where the sentences of the document begin, and where the last ends.
+          document: The number of the document.
+          num_documents: The number of documents from which second segments are drawn.
           rng: The source of random numbers.
         """
         options = (self.budget, self.short_seq_prob, rng)
@@ -144,8 +144,8 @@ class Draws(Masking):
         """Returns an instance with its masks, if these are not left to training.
 
         Args:
-          pair: Its segments.
-          kinds: The kind of each of its tokens.
+          pair: The segments of the instance.
+          kinds: The kind of each token.
           num_words: The number of words of the vocabulary.
           rng: The source of random numbers.
         """
@@ -156,11 +156,11 @@ class Draws(Masking):
     def seeds(
         self, bounds: Sequence[int], document: int, num_documents: int, uses: Sequence[int]
     ) -> Iterator[Seed]:
-        """Yields the instances of some uses of a document, each with a key of its own.
+        """Yields the seeds of the instances of some uses of a document.
 
         Args:
           bounds: As for `plans`.
-          document: Its number.
+          document: The number of the document.
           num_documents: The number of documents.
           uses: The numbers of the uses.
         """
@@ -195,7 +195,7 @@ def check_vocabulary(vocab: Mapping[str, int]) -> None:
 
 
 class Builder:
-    """Makes a table of instances from the ids of their segments, wherever these come from.
+    """Makes a table of instances from the ids of their segments.
 
     Args:
       draws: How masks are drawn.
@@ -244,8 +244,8 @@ class Builder:
 
 
 def part_of(keys: Any, num_parts: int) -> Any:
-    """Returns the part of each key, of `num_parts` parts that follow each other as the keys do.
+    """Returns the part of each key, of `num_parts` ranges of the keys in ascending order.
 
-    Shards joined are therefore the same, however many there are.
+    Concatenated shards are therefore the same for any number of shards.
     """
     return (keys >> 32) * num_parts >> 32

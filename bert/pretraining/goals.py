@@ -1,4 +1,4 @@
-"""What a pre-training may learn: the paper's two tasks, or one of its ablations (section 5.1)."""
+"""The pre-training objectives: the paper's two tasks, and its ablations (section 5.1)."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -10,13 +10,13 @@ PAIR_HEAD = "cls/seq_relationship/"
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What is learned from records of create_pretraining_data.py.
+    """An objective for records of create_pretraining_data.py.
 
     Attributes:
-      name: By which `--objective` calls it.
-      has_next_sentence: Whether the model learns to tell if the second segment follows the first.
-      is_decoder: Whether a token sees those before it alone.
-      encoder_type: That of the model, one of `modeling.ENCODER_TYPES`.
+      name: The value of the option `objective`.
+      has_next_sentence: Whether next-sentence prediction is an objective.
+      is_decoder: Whether a token attends to earlier tokens only.
+      encoder_type: The encoder of the model, one of `modeling.ENCODER_TYPES`.
     """
 
     name: str
@@ -26,9 +26,9 @@ class Goal:
 
     @property
     def directions(self) -> tuple[int, ...]:
-        """Where what every token predicts stands, behind it (1) or before it (-1), or both.
+        """The neighbors that every token predicts: the next (1), the previous (-1) token, or both.
 
-        Of none, there are masked tokens, which are predicted where they stand.
+        Empty where masked tokens are predicted instead.
         """
         if self.encoder_type == "bilstm":
             return (1, -1)
@@ -36,24 +36,24 @@ class Goal:
 
     @property
     def tokens(self) -> str:
-        """What the names of the figures of predicted tokens begin with."""
+        """The prefix of the names of metrics of predicted tokens."""
         return "language_model" if self.directions else "masked_lm"
 
     @property
     def accuracy(self) -> str:
-        """Name of the share of tokens that are predicted right."""
+        """The name of the accuracy of predicted tokens."""
         return f"{self.tokens}_accuracy"
 
     @property
     def token_loss(self) -> str:
-        """Name of the mean loss of the predicted tokens."""
+        """The name of the mean loss of predicted tokens."""
         return f"{self.tokens}_loss"
 
 
 BERT = Goal("masked_lm_nsp", has_next_sentence=True)
 GOALS: Mapping[str, Goal] = {
-    each.name: each
-    for each in (
+    goal.name: goal
+    for goal in (
         BERT,
         Goal("masked_lm"),
         Goal("left_to_right", is_decoder=True),
@@ -63,14 +63,15 @@ GOALS: Mapping[str, Goal] = {
 
 
 def find_learned(folder: str) -> str:
-    """Returns the name of what the model in a folder has learned; BERT's where nothing tells."""
+    """Returns the objective of the model in a folder; BERT's where the folder records none."""
     return provenance.read(folder).get("made_of", {}).get("--objective", BERT.name)
 
 
 def find_untrained(folder: str, names: Iterable[str]) -> set[str]:
-    """Returns those of the tensors in a folder that its training has left as they were drawn.
+    """Returns the names of a folder's tensors that its training run has not trained.
 
-    They are of the next-sentence head. A copy without them tells what one with them would not.
+    These are of the next-sentence head. A copy of the model must not have them, since it does not
+    record the objective.
     """
     if find_learned(folder) == BERT.name:
         return set()

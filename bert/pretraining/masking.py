@@ -1,8 +1,8 @@
-"""Which tokens of a sequence are masked, and what replaces them (paper, section 3.1).
+"""Masks tokens of sequences (paper, section 3.1).
 
-Two sources of random numbers serve: the generator of the original's script, from which everything
-is drawn in the original's order, and a `KeyedRandom` for each sequence, from which no more is drawn
-than is needed.
+There are two sources of random numbers: the generator of the original's script, from which
+everything is drawn in the original's order, and a `KeyedRandom` for each sequence, from which only
+the numbers that are needed are drawn.
 """
 
 import dataclasses
@@ -26,15 +26,15 @@ SPECIAL, FIRST, FOLLOWING = range(3)
 # the ids do not show it.
 GOES_ON = "goes_on"
 
-# In the place of a random word, which is a number from 0.
+# Replacements other than a random word, which is a number from 0.
 MASK, ITSELF = -1, -2
 
-# What `words` may be.
+# The values of `words`.
 PIECES, SPACES = "pieces", "spaces"
 
 
 class Ratios(NamedTuple):
-    """What becomes of the tokens to predict (paper, table 8).
+    """The replacements of masked tokens (paper, table 8).
 
     Attributes:
       mask: The percentage that becomes [MASK].
@@ -122,7 +122,7 @@ class Masking:
 
     @functools.cached_property
     def ratios(self) -> Ratios:
-        """What becomes of the masked tokens."""
+        """The replacements of masked tokens."""
         return parse_ratios(self.mask_ratios)
 
     @property
@@ -226,8 +226,8 @@ def put_masks(
     Args:
       tokens: The ids of all sequences, which are changed, [T].
       firsts: Where each sequence begins in `tokens`, in ascending order, [B].
-      drawn: What `Masking.draw` returns for each sequence.
-      words: What `words_of` returns.
+      drawn: The result of `Masking.draw` for each sequence.
+      words: The result of `words_of`.
 
     Returns:
       The number of masked tokens of each sequence, [B]; and, sequence by sequence in ascending
@@ -235,7 +235,7 @@ def put_masks(
     """
     counts = np.fromiter((len(positions) for positions, _ in drawn), np.int64, len(drawn))
     columns, numbers = (
-        np.fromiter(itertools.chain.from_iterable(each[index] for each in drawn), np.int64)
+        np.fromiter(itertools.chain.from_iterable(masks[index] for masks in drawn), np.int64)
         for index in range(2)
     )
     places = np.repeat(firsts, counts) + columns
@@ -247,7 +247,7 @@ def put_masks(
 
 
 def _split_words(candidates: Sequence[int], kinds: bytes) -> tuple[list[int], dict[int, list[int]]]:
-    """Returns where words begin, and by these the positions that are masked with them."""
+    """Returns the first position of each word, and by it the positions of its other tokens."""
     followers: dict[int, list[int]] = {}
     firsts = list(candidates[:1])
     for position in candidates[1:]:
@@ -290,7 +290,7 @@ def shuffle(items: list[int], rng: random.Random, num_last: int | None = None) -
 
 @functools.cache
 def _steps(bits: int) -> list[tuple[int, int]]:
-    """Returns the numbers of so many bits down to 1, each with the bits of the one above it."""
+    """Returns (n, bits of n + 1) for every n of at most `bits` bits, from the largest down to 1."""
     return [(last, (last + 1).bit_length()) for last in range((1 << bits) - 1, 0, -1)]
 
 
@@ -299,7 +299,7 @@ class KeyedRandom(random.Random):
 
 
 def generator(*numbers: int) -> KeyedRandom:
-    """Returns a generator whose draws depend on these numbers alone."""
+    """Returns a random generator whose draws depend only on these numbers."""
     name = " ".join(map(str, numbers)).encode()
     digest = hashlib.blake2b(name, digest_size=8).digest()
     return KeyedRandom(int.from_bytes(digest, "big"))

@@ -1,4 +1,4 @@
-"""Records that are to be made: their text, tokenizer, draws and files."""
+"""The records that create_pretraining_data.py is to make: text, tokenizer, draws and files."""
 
 import dataclasses
 import functools
@@ -67,7 +67,7 @@ class NewRecords:
 
     @functools.cached_property
     def description(self) -> dict[str, Any]:
-        """Everything that the records depend on, for the index beside each of their files."""
+        """Everything on which the records depend, for the index beside each file of records."""
         values = {
             **dataclasses.asdict(self.draws),
             "do_lower_case": self.do_lower_case,

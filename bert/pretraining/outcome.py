@@ -25,8 +25,8 @@ _TOP = 5
 # The predicted tokens by the directions of a goal.
 _PREDICTED = {
     (): "hidden tokens",
-    (1,): "tokens, each behind those before it",
-    (1, -1): "tokens, each once behind those before it and once before those behind it",
+    (1,): "tokens, each from those before it",
+    (1, -1): "tokens, each once from those before it and once from those after it",
 }
 
 
@@ -136,9 +136,9 @@ def explain(
             "" if goal.directions else beside,
         )
     if goal.has_next_sentence:
-        logger.info(
-            "Whether the second segment really followed the first, it told right for %.1f %% of %s "
-            "pairs; always giving the more frequent answer would be right for %.1f %%.",
+        logging.info(
+            "Whether the second segment follows the first, the model predicted correctly for "
+            "%.1f %% of %s pairs; the more frequent answer alone would be right for %.1f %%.",
             100 * results["next_sentence_accuracy"],
             f"{pair_counts.sum():,}",
             100 * pair_counts.max() / pair_counts.sum(),

@@ -1,7 +1,7 @@
-"""Which segments of documents make an instance of pre-training (paper, sections 3.1 and A.2).
+"""Draws the pairs of segments of pre-training instances (paper, sections 3.1 and A.2).
 
-An instance without next-sentence prediction has one segment; its second one is empty. Everything is
-drawn from the generator that the caller gives, in the original's order.
+An instance without next-sentence prediction has one segment; the second is empty. Everything is
+drawn from the caller's generator, in the original's order.
 """
 
 import random
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bert.pretraining.masking import below
 
-# The fewest tokens that the sequences of a document should have where they are to be short.
+# The shortest target length of short sequences, in tokens.
 SHORTEST_TARGET = 2
 
 
@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A pair as far as the document of `a` determines it, in tokens.
+    """The part of a pair that the document of `a` determines.
 
     Attributes:
       a_start: Where `a` begins, before anything is cut off.
@@ -65,16 +65,16 @@ def draw_plans(
     short_seq_prob: float,
     rng: random.Random,
 ) -> Iterator[Plan]:
-    """Yields the pairs of one use of a document, as far as it determines them.
+    """Yields the plans of the pairs of one use of a document.
 
-    Each is drawn when it is requested, so that a pair can be finished before the next is drawn.
+    A plan is drawn when it is requested, so that its pair can be finished before the next draw.
 
     Args:
       bounds: Where the sentences of the document begin, and where the last ends.
       document_index: The number of the document.
-      num_documents: The number of documents of which the other one is drawn.
+      num_documents: The number of documents from which second segments are drawn.
       budget: The most tokens of both segments together.
-      short_seq_prob: How often a document is cut into shorter sequences.
+      short_seq_prob: The probability that a document is split into shorter sequences.
       rng: The source of random numbers.
     """
     target = _draw_target(budget, short_seq_prob, rng)
@@ -98,16 +98,16 @@ def draw_single_segments(
     short_seq_prob: float,
     rng: random.Random,
 ) -> Iterator[Plan]:
-    """Yields the segments of one use of a document without pairs, each right after the one before.
+    """Yields the consecutive segments of one use of a document, without pairs.
 
     No token is left out, and a sentence is split wherever a sequence is full. A document that does
-    not fit into one is first cut at a random place, so that each use has other segments.
+    not fit into one sequence is first split at a random token, so that each use has other segments.
 
     Args:
-      bounds: As for `draw_plans`, like the arguments that follow.
+      bounds: Where the sentences of the document begin, and where the last ends.
       document_index: The number of the document.
       budget: The most tokens of a segment.
-      short_seq_prob: How often a document is cut into shorter sequences.
+      short_seq_prob: The probability that a document is split into shorter sequences.
       rng: The source of random numbers.
     """
     target = _draw_target(budget, short_seq_prob, rng)
@@ -121,7 +121,7 @@ def draw_single_segments(
 
 
 def _draw_target(budget: int, short_seq_prob: float, rng: random.Random) -> int:
-    """Returns how long sequences shall be.
+    """Returns the target length of a document's sequences.
 
     Some are short, so that the short inputs of fine-tuning are not new to the model.
     """
@@ -134,9 +134,9 @@ def finish_pair(plan: Plan, other: Sequence[int], budget: int, rng: random.Rando
     """Returns the pair of a plan.
 
     Args:
-      plan: The part that its first document determines.
-      other: Where the sentences of its `b_document` begin, and where the last ends. Only its length
-        and a slice are read, and nothing where `b` follows `a`.
+      plan: The part of the pair that the document of `a` determines.
+      other: Where the sentences of `b_document` begin, and where the last ends. Only the length and
+        a slice are read, and nothing where `b` follows `a`.
       budget: As for `draw_plans`.
       rng: The source of random numbers.
     """
@@ -155,7 +155,7 @@ def finish_pair(plan: Plan, other: Sequence[int], budget: int, rng: random.Rando
 
 
 def _end_of_chunk(bounds: Sequence[int], start: int, target: int) -> int:
-    """Returns where sentences from `start` on reach the target length, or the document's end."""
+    """Returns the sentence at which those from `start` on reach the target length, or the end."""
     return min(bisect_left(bounds, bounds[start] + target, start + 1), len(bounds) - 1)
 
 

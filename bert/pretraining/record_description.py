@@ -1,4 +1,4 @@
-"""Descriptions of records of pre-training, in the index beside each of their files.
+"""Descriptions of pre-training records, stored in the index beside each file of records.
 
 A model that is trained on the records has their vocabulary, casing and lengths.
 """
@@ -22,7 +22,7 @@ from bert.pretraining.masking import Masking
 from bert.pretraining.options import LENGTHS
 from bert.text.vocabulary import check_size
 
-# To begin a message.
+# The subject of messages.
 NOUN = "The vocabulary of the records"
 
 _VOCABULARY = "vocabulary"
@@ -44,12 +44,12 @@ _CUTTINGS = frozenset({"strip_accents", "tokenize_chinese_chars"})
 # No tensor is longer.
 _LONGEST = 2**31 - 1
 _NUMBERS = ("dupe_factor", "masked_lm_prob", "short_seq_prob")
-# What masking records as they are read needs.
+# The values that masking records as they are read needs.
 _NEEDED = (
     *(_VOCABULARY, "max_predictions_per_seq", "masked_lm_prob", "do_whole_word_mask"),
     "random_seed",
 )
-# What files that are read together must have in common.
+# The values that files that are read together must share.
 _SHARED = (_VOCABULARY, "vocab_size", _CASING, _CUTTING, *LENGTHS)
 
 
@@ -128,7 +128,7 @@ class RecordDescription:
         if given is not None and made_with is not None and given != made_with:
             must = f"be {made_with}, with which the records in {self.path!r} were made"
             raise OptionError(flag, must, given, "Leave it out, or make other records.")
-        return next(each for each in (given, made_with, LENGTHS[flag]) if each is not None)
+        return next(n for n in (given, made_with, LENGTHS[flag]) if n is not None)
 
     def check_size(self, vocab_size: int) -> None:
         """Checks that the vocabulary fits a model with an embedding table of `vocab_size` rows.
@@ -140,10 +140,10 @@ class RecordDescription:
             check_size(size, vocab_size, NOUN, self.path)
 
     def check_goal(self, goal: Goal) -> None:
-        """Checks that the records have what the objective needs.
+        """Checks that the records have next sentences where the objective needs them.
 
         Raises:
-          OptionError: where it needs next sentences, and the records have none.
+          OptionError: where the objective needs next sentences, and the records have none.
         """
         if goal.has_next_sentence and self.single:
             without = Option("next_sentence", False)
@@ -155,7 +155,7 @@ class RecordDescription:
             )
 
     def masking(self, files: Sequence[str]) -> Masking | None:
-        """Returns how files that are read together are masked; None where they hold masks.
+        """Returns the masking of files that are read together; None where they hold masks.
 
         Raises:
           ValueError: where some are masked, and others are not or in another way.
@@ -184,7 +184,7 @@ class RecordDescription:
     def summary(self) -> str:
         """Returns a summary of one line."""
         if self.vocabulary is None:
-            return "nothing beside the records tells their vocabulary"
+            return "no index beside the records names their vocabulary"
         casing = "uncased" if self.do_lower_case else "cased"
         parts = [f"a vocabulary of {len(self.vocab):,} tokens, {casing}"]
         parts += ["one segment each"] * bool(self.single)
@@ -256,7 +256,7 @@ def _check_values(made: RecordDescription) -> None:
     """
     values = made.values
     wrong = [name for name, kind in _KINDS.items() if type(values.get(name, kind())) is not kind]
-    # JSON does not tell a whole number from others.
+    # JSON has one type for integers and other numbers.
     wrong += [name for name in _NUMBERS if type(values.get(name, 1)) not in {int, float}]
     problem = f"what it says of {wrong} is of another kind." if wrong else ""
     try:

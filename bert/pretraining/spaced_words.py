@@ -1,6 +1,6 @@
 """Words between spaces, for masking whole words of text that is tokenized into characters.
 
-The words of a Chinese text that a program has segmented are masked as wholes.
+For Chinese text that a program has segmented into words.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class SpacedTokenizer(tokenization.FullTokenizer):
     def __init__(self, vocab_file: Any, do_lower_case: bool = True, **options: Any) -> None:
         super().__init__(vocab_file, do_lower_case, **options)
         self.offset = max(self.inv_vocab) + 1
-        self.inv_vocab |= {each + self.offset: token for each, token in self.inv_vocab.items()}
+        self.inv_vocab |= {number + self.offset: t for number, t in self.inv_vocab.items()}
 
     def tokenize_lines_to_ids(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of many lines in one array, and the number of each line in another."""
@@ -54,5 +54,5 @@ def find_kinds(tokenizer: tokenization.FullTokenizer) -> np.ndarray:
 
 
 def place_in_words(kinds: np.ndarray, goes_on: Any) -> np.ndarray:
-    """Returns the kinds of tokens of which is known whether they continue a word."""
+    """Returns the kinds of tokens, given whether each continues a word between spaces."""
     return np.where(kinds == SPECIAL, SPECIAL, np.where(goes_on, FOLLOWING, FIRST)).astype(np.uint8)

@@ -47,7 +47,7 @@ class Spill:
     def __init__(self, folder: str, dtype: np.dtype) -> None:
         self._folder = folder
         self._dtypes = {"ids": dtype, "ends": np.dtype(np.int64), "firsts": np.dtype(np.int64)}
-        self._sizes = {name: each.itemsize for name, each in self._dtypes.items()}
+        self._sizes = {name: dtype.itemsize for name, dtype in self._dtypes.items()}
         self._files: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Spill:
     def _read(self, name: str, start: int, stop: int) -> bytes:
         file = self._files.get(name)
         if file is None:
-            # Without a buffer, for reads are seldom next to each other.
+            # Without a buffer, for reads are seldom of adjacent bytes.
             file = self._files[name] = io.FileIO(self._place(name))
         size = self._sizes[name]
         file.seek(start * size)
@@ -144,11 +144,11 @@ class SpilledBounds(Sequence[int]):
 
 
 class SeedFiles:
-    """Drawn instances on disk, in files that each have a range of the keys.
+    """Drawn instances on disk, a file for each range of the keys.
 
     Args:
       folder: The local folder of the files.
-      num_files: The number of files; each must fit into memory.
+      num_files: The number of files; one at a time must fit into memory.
     """
 
     def __init__(self, folder: str, num_files: int) -> None:

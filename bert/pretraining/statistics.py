@@ -17,12 +17,12 @@ _SAMPLE = 256
 # The share of tokens that continue a word below which masking whole words has hardly an effect.
 _FEW_FOLLOWING = 0.01
 
-# Why fewer tokens are masked than should be.
+# Possible causes of too few masked tokens.
 _TOO_FEW = Message(
     "%s should be about %s times that.", Option("max_predictions_per_seq"), Option("max_seq_length")
 )
 _TOO_LONG = Message(
-    "With %s, what stands between two spaces is a word, and those of more tokens than %s, or than "
+    "With %s, everything between two spaces is a word, and words of more tokens than %s, or than "
     "that share of a sequence, are never masked. Is the text segmented, with spaces between its "
     "words? For text that is not, leave %s out.",
     *(Option("words", SPACES), Option("max_predictions_per_seq"), Option("words")),
@@ -67,8 +67,8 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
 def _warn_of_lines(counts: CorpusCounts, max_seq_length: int) -> None:
     """Warns where lines are longer than sequences, before the records are drawn."""
     if counts.num_tokens > max_seq_length * counts.num_sentences:
-        logger.warning(
-            "A line has %.0f tokens in the mean, more than a sequence of %s holds: most of the "
+        logging.warning(
+            "A line has %.0f tokens on average, more than a sequence of %s holds: most of the "
             "text will be cut off. Each line should be a sentence; split_sentences.py makes them. "
             "Or give %s.",
             counts.num_tokens / counts.num_sentences,
