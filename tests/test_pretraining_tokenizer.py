@@ -94,7 +94,7 @@ def test_domain_pre_training_keeps_how_words_are_cut(base, tmp_path, log):
     records = make_records(tmp_path, tmp_path / "vocab.txt")
     assert "tokenizer" not in read_description(records)
     train(tmp_path / "other", base, records)
-    assert "cut with nothing special, but those of the model in" in log.text
+    assert "split with nothing special, but the model in" in log.text
 
 
 def test_records_that_were_cut_in_other_ways_are_not_read_together(base, tmp_path):
