@@ -11,7 +11,14 @@ from typing import Any
 
 from bert.files import owned
 from bert.files.durations import duration_text
-from bert.files.paths import file_size, index_path, is_file, is_remote, match_files
+from bert.files.paths import (
+    file_size,
+    index_path,
+    is_file,
+    is_remote,
+    match_files,
+    open_file,
+)
 from bert.files.processes import in_threads
 from bert.files.records import has_feature, read_description
 from bert.log import logger
@@ -166,7 +173,7 @@ def _check_shards(paths: Sequence[str], flag: str) -> None:
 
 
 def _check_files(paths: Sequence[str], flag: str) -> None:
-    """Checks that no file of records is named twice, and that no file has lost its records."""
+    """Checks that each file is named once, holds records, and is not text."""
     seen: dict[str, str] = {}
     for path, size in zip(paths, in_threads(file_size, paths), strict=True):
         place = path if is_remote(path) else os.path.realpath(path)
@@ -178,6 +185,20 @@ def _check_files(paths: Sequence[str], flag: str) -> None:
         if not size and not read_description(path):
             remedy = f"{path!r} is empty. Make the records again, or leave it out."
             raise OptionError(flag, "hold records in each of its files", remedy=remedy)
+    for path, is_text in zip(paths, in_threads(_is_text, paths), strict=True):
+        if is_text:
+            remedy = "Make records of a text with create_pretraining_data.py."
+            received = Message("%r, which holds none", path)
+            raise OptionError(flag, "name TFRecord files", received, remedy)
+
+
+def _is_text(path: str) -> bool:
+    """Returns whether a file begins with 8 bytes that cannot be the length of a record."""
+    # A file that cannot be read is an error where its records are opened.
+    with contextlib.suppress(OSError), open_file(path) as file:
+        length = file.read(8)
+        return bool(length) and b"\0" not in length
+    return False
 
 
 def find_init(

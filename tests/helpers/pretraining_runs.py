@@ -176,7 +176,10 @@ WRONG = {
         "bert_config.json/output",
     ),
     "input cut short": (damaged_records(lambda c: c[:-9]), "damaged.tfrecord' must be a whole"),
-    "input is text": (damaged_records(lambda _: b"plain text\n" * 50), "damaged.tfrecord' must be"),
+    "input is text": (
+        damaged_records(lambda _: b"plain text\n" * 50),
+        "must name TFRecord files.*damaged.tfrecord.*create_pretraining_data.py",
+    ),
     "input is empty": (damaged_records(lambda _: b""), "must hold records.*damaged.tfrecord"),
     "held-out input cut short": (
         lambda f: {
