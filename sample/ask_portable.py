@@ -14,7 +14,11 @@ import numpy as np
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import tokenization
 
-folder, *texts = sys.argv[1:]
+folder, *texts = sys.argv[1:] or [""]
+if not os.path.exists(os.path.join(folder, "task.json")):
+    sys.exit(
+        f"The first argument must be the folder of an export, with task.json. Received {folder!r}."
+    )
 with open(os.path.join(folder, "task.json"), encoding="utf-8") as file:
     task = json.load(file)
 if task["task"]["task_type"] != "classification" or task["task"]["is_pair"]:

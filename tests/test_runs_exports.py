@@ -104,6 +104,13 @@ def test_the_example_answers_as_the_page_says(exported, name):
     assert all("% sure" in line for line in lines)
 
 
+def test_the_example_names_a_missing_folder_in_a_line(tmp_path):
+    command = [sys.executable, ROOT / "sample/ask_portable.py", tmp_path / "none", "a red b"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1 and "must be the folder of an export" in result.stderr
+
+
 def rows_of_exports(folder) -> dict[str, list]:
     """Returns what a page shows of exports, by their names."""
     shown = read_report(folder)["sections"].get("Exports", {"rows": []})
