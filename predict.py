@@ -2,6 +2,7 @@ r"""Predicts with a fine-tuned model: loads it once, reads inputs, writes an ans
 
     python predict.py --model_dir=mrpc --input_file=pairs.csv --output_file=answers.csv
     python predict.py --model_dir=mrpc --input_file=pairs.tsv > answers.jsonl
+    python predict.py --model_dir=sst 'A film to see twice.' 'A film to forget.'
     echo 'A film to see twice.' | python predict.py --model_dir=sst
 
 If a run that writes a file ends early, its answers are kept, and the same command resumes after
@@ -13,10 +14,12 @@ as you like; only the first call builds the graph.
 
 from typing import TYPE_CHECKING
 
+from absl import flags
+
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
-from bert.commands.predict import Settings, check, load_model, prepare
+from bert.commands.predict import Settings, check, load_model, prepare, read_arguments
 from bert.files.outputs import try_outputs
 from bert.names import serve
 from bert.options import take
@@ -25,7 +28,8 @@ from bert.scale.options import Answering, AnswerOutput, BeamOptions
 
 
 def define_flags() -> None:
-    """Defines the flags."""
+    """Defines the flags, which may also follow the texts."""
+    flags.FLAGS.set_gnu_getopt()
     common_flags.define(Settings)
 
 
@@ -53,9 +57,11 @@ def run(settings: Settings) -> int:
     return answers.write(take(BeamOptions, settings))
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
+def main(arguments: list[str]) -> None:
+    """Runs the script on its flags and texts."""
+    settings = common_flags.read_settings(Settings)
+    read_arguments(settings, arguments[1:])
+    start(settings, run, check)
 
 
 if not TYPE_CHECKING:
@@ -69,4 +75,4 @@ if not TYPE_CHECKING:
 
 if __name__ == "__main__":
     define_flags()
-    run_script(main)
+    run_script(main, takes_arguments=True)

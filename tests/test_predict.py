@@ -15,6 +15,7 @@ from helpers.forks import fork_python
 from helpers.prediction_runs import WORDS, model_dir
 
 import predict
+from bert.commands.predict import read_arguments
 from bert.files.row_writer import ResumableFile
 from bert.scale.predictions import AnswerFile
 from bert.weights import checkpoint
@@ -251,6 +252,19 @@ def test_bytes_that_are_no_text_are_a_bad_line_as_any_other(settings, tmp_path):
     assert [answer.get("text_a") for answer in answers] == ["red", None, "blue"]
     assert answers[1]["line"] == 2
     assert "texts.txt:2: text must be UTF-8" in answers[1]["error"]
+
+
+def test_texts_of_the_command_line_are_answered(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    made = settings([], input_file="-")
+    read_arguments(made, ["red", "blue\nround"])
+    assert predict.run(made) == 2
+    assert [answer["text_a"] for answer in read(tmp_path / "answers.jsonl")] == [
+        "red",
+        "blue round",
+    ]
+    with pytest.raises(ValueError, match="`input_file` must not be given beside texts"):
+        read_arguments(settings([]), ["red"])
 
 
 @pytest.mark.parametrize("form", ["lines", "csv"])

@@ -696,11 +696,12 @@ def test_wrong_input_is_named_and_leaves_no_file(trained, tmp_path, name, conten
     assert not (tmp_path / "answers.jsonl").exists()
 
 
-def test_standard_input_is_answered_line_by_line(trained, python):
+@pytest.mark.parametrize("texts", [[], ["red a", "blue"]], ids=["standard input", "arguments"])
+def test_each_text_of_a_command_is_answered(trained, python, texts):
     result = subprocess.run(
-        [python / "python", "predict.py", f"--model_dir={trained}", "--batch_size=1"],
+        [python / "python", "predict.py", f"--model_dir={trained}", *texts, "--batch_size=1"],
         cwd=ROOT,
-        input="red a\nblue\n",
+        input="" if texts else "red a\nblue\n",
         capture_output=True,
         text=True,
         check=True,

@@ -2,12 +2,15 @@
 
 import dataclasses
 import functools
+import io
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import Checks, call
 from bert.commands.settings import OutputSettings
 from bert.files.process import import_tensorflow
-from bert.options import take
+from bert.options import Message, OptionError, take
 from bert.parts import FAILED
 from bert.scale.options import Answering, AnswerOutput, BeamOptions, PartOptions
 
@@ -20,6 +23,20 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(AnswerOutput, Answering, OutputSettings, PartOptions, BeamOptions):
     """The flags of the script, by name."""
+
+
+def read_arguments(settings: Settings, texts: Sequence[str]) -> None:
+    """Makes the texts of the command line, if any, the lines of standard input.
+
+    Raises:
+      OptionError: where another input is given.
+    """
+    if not texts:
+        return
+    if settings.input_file != "-":
+        raise OptionError("input_file", "not be given beside texts", Message("%s", [*texts]))
+    lines = "".join(f"{' '.join(text.splitlines())}\n" for text in texts)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(lines.encode(errors="surrogateescape")))
 
 
 def prepare(settings: Settings, step: Any = call) -> tuple[Settings, Any]:
