@@ -69,7 +69,7 @@ BUDGETS = {
     "neighbours": 67,
     "optimization": 410,
     "paper": 3354,
-    "predict": 72,
+    "predict": 78,
     "reproduce_paper": 150,
     "run_classifier": 100,
     "run_classifier_with_tfhub": 183,

@@ -75,9 +75,7 @@ class Answering(QueriedModel):
 
     GROUP = "data"
 
-    input_file: str = option(
-        "-", "File to read; - for the texts behind the flags, or else for standard input."
-    )
+    input_file: str = option("-", "File to read; - for texts behind the flags, or standard input.")
     input_format: str | None = option(
         None,
         "lines: one input per line, with a tab between its texts if it has several. tsv, csv: a "
