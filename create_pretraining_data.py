@@ -251,7 +251,7 @@ def _make_records(records: NewRecords, num_workers: int) -> InstanceTable:
     instances = _draw_instances(records.input_files, tokenizer, draws, rng, num_workers)
     logger.info("*** Writing to output files ***")
     for output_file in records.output_files:
-        logging.info("  %s", output_file)
+        logger.info("  %s", output_file)
     write_instances(instances, instances.features, records.output_files, description)
     # Here rather than before: the first records, which writing logs, would hide it.
     describe_instances(InstanceCounts.of(instances, draws), draws)

@@ -40,14 +40,14 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 757,
-    "bert.commands": 3097,
+    "bert.commands": 3114,
     "bert.export": 1459,
     "bert.files": 4866,
     "bert.inspection": 509,
     "bert.models": 3317,
     "bert.network": 929,
     "bert.original": 2438,
-    "bert.pretraining": 4769,
+    "bert.pretraining": 4789,
     "bert.reports": 1642,
     "bert.runs": 4091,
     "bert.scale": 2798,

@@ -215,7 +215,7 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
     """Checks that vocabulary and casing of the records fit the model."""
     made.check_size(config.vocab_size)
     if made.vocabulary is None:
-        logging.info(
+        logger.info(
             "No index beside %s names the vocabulary of the records, so the model's folder will "
             "not have it: give %s where the model is used.",
             made.path,
@@ -233,7 +233,7 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
         )
     cutting = tokenizers.splitting_options(folder.tokenizer_options, bool(made.do_lower_case))
     if cutting != made.cutting:
-        logging.warning(
+        logger.warning(
             "The words of the records in %r were split with %s, but the model in %r splits words "
             "with %s. Make the records with the %s in its folder.",
             made.path,
@@ -299,7 +299,7 @@ def open_training(
     masker = _find_masker(paths, made)
     objective = OBJECTIVES[schedule.objective]
     if masker and not objective.directions:
-        logging.info(
+        logger.info(
             "Masks of %s are drawn as it is read, others in each pass: %s.",
             Option("input_file"),
             masker.masking,

@@ -267,7 +267,7 @@ def write_instances(
                 if index < MOST_SHOWN:
                     show(index, instances[index])
             progress(start)
-    logging.info("Wrote %d total instances", len(instances))
+    logger.info("Wrote %d total instances", len(instances))
 
 
 def show(index: int, instance: TrainingInstance) -> None:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from bert.log import logger
 from bert.options import Option
@@ -136,7 +135,7 @@ def explain(
             "" if goal.directions else beside,
         )
     if goal.has_next_sentence:
-        logging.info(
+        logger.info(
             "Whether the second segment follows the first, the model predicted correctly for "
             "%.1f %% of %s pairs; the more frequent answer alone would be right for %.1f %%.",
             100 * results["next_sentence_accuracy"],

@@ -67,7 +67,7 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
 def _warn_of_lines(counts: CorpusCounts, max_seq_length: int) -> None:
     """Warns where lines are longer than sequences, before the records are drawn."""
     if counts.num_tokens > max_seq_length * counts.num_sentences:
-        logging.warning(
+        logger.warning(
             "A line has %.0f tokens on average, more than a sequence of %s holds: most of the "
             "text will be cut off. Each line should be a sentence; split_sentences.py makes them. "
             "Or give %s.",
