@@ -50,6 +50,8 @@ else:
     model = Interpreter(os.path.join(folder, "model.tflite")).get_signature_runner()
     logits = model(**inputs)["logits"]
 
+# A calibrated model has a temperature.
+logits = logits / task.get("temperature", 1.0)
 chances = np.exp(logits - logits.max(axis=1, keepdims=True))
 chances /= chances.sum(axis=1, keepdims=True)
 for text, row in zip(texts, chances, strict=True):

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -30,6 +30,7 @@ from bert.training.evaluation import EarlyStopping, Predictor
 from bert.weights import model_card
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES, make_files
+from modeling import BertConfig
 
 
 def run(
@@ -53,9 +54,9 @@ def run(
     is_chief = strategies.is_chief(plan.strategy)
     # Read before anything is deleted, since the output folder may be the source.
     model_files = (source.config, source.vocabulary)
-    title = _title(task.kind, recipe.data)
+    save = functools.partial(_save, folder, model_files)
+    title, refusal = _title(task.kind, recipe.data), None
     make_folder(folder)
-    refusal = None
     with (
         plan.locked(folder),
         # Workers that are not the chief have files of examples of their own.
@@ -74,7 +75,7 @@ def run(
                 for each in plan.inputs
             ]
             if is_chief and training:
-                ModelFolder(folder).save(*model_files, stored_task(task))
+                save(task)
             for first_inputs in plan.inputs[:1]:
                 show_examples(task, first_inputs)
             log_set_up(model, recipe.compute, recipe.changed_options())
@@ -93,6 +94,8 @@ def run(
                 )
             else:
                 step = plan.load(model)
+            predictions = _calibrated(predictions, inputs, step, save if is_chief else None)
+            task = predictions.task
             # The usual rates are not those of LSTMs on a frozen model.
             rate = None if recipe.is_feature_based else recipe.schedule.learning_rate
             scores, sections = _score(
@@ -101,21 +104,21 @@ def run(
                 Attempt(folder, init, rate, step, source.config.hidden_size) if training else None,
             )
         if is_chief:
-            shown = recipe.options() if training else {}
             write_page = functools.partial(
-                write_report, folder, title, shown, step, _make_figures(task, scores)
+                write_report,
+                *(folder, title, recipe.options() if training else {}, step),
+                _make_figures(task, scores),
             )
             # What only predicts a test set does not replace the page of an evaluation.
             has_page = training or any(each.part.split == "dev" for each in inputs)
             if has_page:
                 write_page([*first, *sections])
             if training:
-                counts = {each.part.name: len(each.examples) for each in inputs}
                 vectors = recipe.features.word_vectors if recipe.features else None
                 model_card.record(
                     *(folder, recipe.changed_options(), vectors or init),
                     kind=task.kind,
-                    counts=counts,
+                    counts={each.part.name: len(each.examples) for each in inputs},
                     metric=task.metric,
                 )
             model_card.update(folder)
@@ -135,6 +138,38 @@ def _make_figures(task: Task, scores: Mapping[str, Any]) -> list[Figure]:
     """Returns the scores at the head of a page, with the baseline of the main one."""
     baselines = {task.metric: scores["baseline"]} if scores.get("baseline") else {}
     return make_figures(scores, task.metric, names_of(task), baselines)
+
+
+def _calibrated(
+    predictions: "_Predictions",
+    inputs: Sequence[Inputs],
+    step: int,
+    save: Callable[[Task], None] | None,
+) -> "_Predictions":
+    """Returns predictions with the temperature that fits the dev set, if the run is to fit one.
+
+    Args:
+      predictions: The predictions of the model.
+      inputs: The inputs of all parts.
+      step: The step of the weights.
+      save: Saves the task with the temperature; None for workers that are not the chief.
+    """
+    task: Any = predictions.task
+    if not getattr(task, "calibrates", False):
+        return predictions
+    # Few runs calibrate, and of classifiers alone.
+    from bert.tasks.classification.calibration import calibrate  # noqa: PLC0415
+
+    dev = find_inputs(inputs, "dev")
+    task = calibrate(task, dev, predictions(dev, step)[0])
+    if save:
+        save(task)
+    return _Predictions(task, predictions.model)
+
+
+def _save(folder: str, model_files: tuple[BertConfig, bytes], task: Task) -> None:
+    """Writes the files of a model but its weights into a folder."""
+    ModelFolder(folder).save(*model_files, stored_task(task))
 
 
 def _title(kind: str, data: Any) -> str:

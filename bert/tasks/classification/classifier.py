@@ -17,6 +17,7 @@ from bert.log import logger
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.bilstm import bilstm_fields, stored_bilstm
+from bert.tasks.classification import calibration
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import (
     ClassificationTask,
@@ -44,6 +45,14 @@ from bert.training.batches import Feature, encoder_features
 from bert.training.objective import Objective
 
 
+def stored_temperature(stored: Mapping[str, Any]) -> float:
+    """Returns the temperature of a calibrated model that `task.json` has, or 1."""
+    temperature = stored_field({"temperature": 1.0, **stored}, "temperature", float)
+    if not temperature > 0.0:
+        raise ValueError(f"`temperature` in task.json must be positive. Received {temperature}.")
+    return temperature
+
+
 @dataclasses.dataclass(frozen=True)
 class Classification:
     """A task of `bert.tasks.task` whose predictions are logits, float32 [B, C].
@@ -59,6 +68,8 @@ class Classification:
       dev_split: How the dev set was split off the training file; None where it has a file.
       teacher: The model to learn from, beside the labels; None without distillation.
       add_bilstm: Whether there is a BiLSTM between the encoder and the head.
+      temperature: The number by which logits are divided; 1 without a calibration.
+      calibrates: Whether the run fits the temperature to the dev set.
     """
 
     config: modeling.BertConfig
@@ -71,10 +82,15 @@ class Classification:
     dev_split: DevSplit | None = None
     teacher: ClassificationTeacher | None = None
     add_bilstm: bool = False
+    temperature: float = 1.0
+    calibrates: bool = False
 
     kind = "classification"
 
     def __post_init__(self) -> None:
+        if self.calibrates and self.task.task_type == "regression":
+            must = "be given for a task of labels: a number has no probability"
+            raise OptionError("calibrate", must, remedy=f"Task {self.task.name!r} is regression.")
         if self.class_weights != "balanced":
             return
         balanced = Option("class_weights", "balanced")
@@ -107,6 +123,7 @@ class Classification:
             columns=columns,
             dev_split=stored_split(stored),
             add_bilstm=stored_bilstm(stored),
+            temperature=stored_temperature(stored),
         )
 
     @property
@@ -140,6 +157,7 @@ class Classification:
             **({"columns": dict(self.columns)} if self.columns else {}),
             **split_fields(self.dev_split),
             **bilstm_fields(add_bilstm=self.add_bilstm),
+            **({"temperature": self.temperature} if self.temperature != 1.0 else {}),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -205,6 +223,8 @@ class Classification:
         ]
 
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
+        if self.calibrates and part == Part("dev"):
+            calibration.check_examples(examples)
         arrays = make_features(
             examples, self.task, self.tokenizer, self.max_seq_length, logs=part != QUERIES
         )
@@ -261,10 +281,11 @@ class Classification:
         return Objective(*(layers.objective(*parts) if layers else parts))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
-        return collect(outputs)["logits"]
+        return collect(outputs)["logits"] / np.float32(self.temperature)
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
-        return classification_results.probabilities(self.task, outputs["logits"])
+        logits = outputs["logits"] / np.float32(self.temperature)
+        return classification_results.probabilities(self.task, logits)
 
     def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
         return classification_results.decode(self.task, predictions)
@@ -317,4 +338,5 @@ class Classification:
         # Loaded by exports only.
         from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
 
-        export_classifier(folder, model, self.tokenizer, self.task, self.max_seq_length)
+        lengths = self.max_seq_length, self.temperature
+        export_classifier(folder, model, self.tokenizer, self.task, *lengths)

@@ -24,6 +24,7 @@ def export_classifier(
     tokenizer: tokenization.FullTokenizer,
     task: ClassificationTask,
     max_seq_length: int,
+    temperature: float = 1.0,
 ) -> None:
     """Writes a SavedModel of a classifier with these signatures.
 
@@ -39,6 +40,7 @@ def export_classifier(
       tokenizer: The tokenizer that the model was trained with.
       task: The task, with the labels in the order of the logits.
       max_seq_length: The maximum number of tokens of an input, specials included.
+      temperature: The number by which logits are divided for probabilities.
 
     Raises:
       ValueError: before anything is written, where tokenizer or length are too large for the model.
@@ -56,7 +58,8 @@ def export_classifier(
 
     def answer(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         logits = tf.cast(outputs["logits"], tf.float32)
-        return {"logits": logits, **_decode(logits, exported.labels, task.task_type)}
+        scaled = logits if temperature == 1.0 else logits / temperature
+        return {"logits": logits, **_decode(scaled, exported.labels, task.task_type)}
 
     signatures = {
         "serving_default": saved_model.texts_function(

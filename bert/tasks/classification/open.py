@@ -2,9 +2,10 @@
 
 import dataclasses
 
+from bert.options import MessageError, Option
 from bert.tasks.bilstm import find_bilstm
 from bert.tasks.classification import glue
-from bert.tasks.classification.classifier import Classification
+from bert.tasks.classification.classifier import Classification, stored_temperature
 from bert.tasks.classification.examples import DataSet
 from bert.tasks.classification.options import CUSTOM, ClassificationData
 from bert.tasks.classification.own_files import CustomDataSet
@@ -22,6 +23,8 @@ def open_classification(
     Raises:
       ValueError: where options, files and model do not fit.
     """
+    if data.calibrate and "dev" not in context.splits:
+        raise MessageError("%s needs %s.", *map(Option, ("calibrate", "do_eval")))
     dev_split = context.find_split(data)
     data_set = _open_data_set(context, data, dev_split)
     if data_set.task.is_pair:
@@ -36,6 +39,8 @@ def open_classification(
         data_set.columns,
         dev_split,
         add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
+        temperature=1.0 if context.is_training else stored_temperature(context.stored),
+        calibrates=data.calibrate,
     )
 
 

@@ -51,6 +51,13 @@ class ClassificationData(DataFiles):
         choices=tuple(dict.fromkeys(name for names in METRICS.values() for name in names)),
         group="training",
     )
+    calibrate: bool = option(
+        False,
+        "Fit a temperature to the dev set, after training if there is any, so that probabilities "
+        "say how often answers are right; the answers stay the same. Later predictions and exports "
+        "of the model use it.",
+        group="training",
+    )
     task_type: str = option(
         "classification",
         "What a custom task predicts: one label, any number of labels, or a number.",
