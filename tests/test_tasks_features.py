@@ -555,10 +555,10 @@ def test_layers_are_read_in_the_order_of_the_flag(tiny_config):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("-1,-3", "`x` must be at least -2 and less than 2.*Received -3"),
-        ("2", "Received 2"),
+        ("-1,-3", "`x` must be at least -2 and less than 2.*Received '-1,-3'"),
+        ("2", "Received '2'"),
         ("lst", "names among .*'last'.*Received 'lst'"),
-        ("-1,", "Received ''"),
+        ("-1,", "Received '-1,'"),
         ("sum_last_four", "'sum_last_four' needs 4 layers, and `num_hidden_layers` is 2"),
     ],
 )
