@@ -53,7 +53,10 @@ def test_a_calibrated_run_gives_the_same_labels_and_other_probabilities_everywhe
     expected = []
     for before, after in zip(plain, calibrated, strict=True):
         assert before["predicted_label"] == after["predicted_label"]
-        chances = [np.array([float(row[f"probability_{color}"]) for color in COLORS]) for row in (before, after)]
+        chances = [
+            np.array([float(row[f"probability_{color}"]) for color in COLORS])
+            for row in (before, after)
+        ]
         np.testing.assert_allclose(
             chances[1], softmax(np.log(chances[0]) / temperature), rtol=1e-4, atol=1e-6
         )
