@@ -74,7 +74,7 @@ def test_a_pattern_of_several_files_is_no_single_file(folder):
             assert match_file(path, "input_file") == path
     assert match_file(f"{folder}/on*.txt", "input_file") == f"{folder}/one.txt"
     for several in (f"{folder}/*", f"{folder}/one.txt,{folder}/one.txt"):
-        with pytest.raises(ValueError, match=r"`corpus` must name a single file\. Received .*one"):
+        with pytest.raises(ValueError, match=r"`corpus` must name a single file\. Received "):
             match_file(several, "corpus")
     with pytest.raises(ValueError, match="`corpus` must name existing files"):
         match_file(f"{folder}/none*", "corpus")

@@ -18,7 +18,7 @@ START_OVER = {"overwrite_output_dir"}
 @dataclasses.dataclass
 class Guessing:
     metric: str = "f1"
-    guess: str = "always giving the same answer"
+    baseline_answer: str = "always giving the same answer"
 
 
 def warn(scores, *, metric="f1", **changes):

@@ -1,6 +1,7 @@
 """Runs a plan of fine-tuning: trains, evaluates, predicts and exports (paper, section 4)."""
 
 import contextlib
+import dataclasses
 import functools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,7 +162,8 @@ def _calibrated(
     from bert.tasks.classification.calibration import calibrate  # noqa: PLC0415
 
     dev = find_inputs(inputs, "dev")
-    task = calibrate(task, dev, predictions(dev, step)[0])
+    temperature = calibrate(task.task, dev, predictions(dev, step)[0], task.temperature)
+    task = dataclasses.replace(task, temperature=temperature)
     if save:
         save(task)
     return _Predictions(task, predictions.model)

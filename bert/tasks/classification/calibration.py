@@ -4,9 +4,7 @@ Logits are divided by one number, so that no answer changes, only how sure the m
 Source: Guo et al., On Calibration of Modern Neural Networks, 2017, section 4.2.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -14,12 +12,9 @@ from scipy.optimize import minimize_scalar
 from bert.log import logger
 from bert.options import OptionError
 from bert.tasks.classification import results
-from bert.tasks.classification.examples import InputExample
+from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.examples import find_labelled
 from bert.tasks.task import Inputs
-
-if TYPE_CHECKING:
-    from bert.tasks.classification.classifier import Classification
 
 # Of fewer examples, the temperature is mostly chance.
 MIN_EXAMPLES = 50
@@ -39,28 +34,30 @@ def check_examples(examples: Sequence[InputExample]) -> None:
         )
 
 
-def calibrate(task: "Classification", inputs: Inputs, logits: np.ndarray) -> "Classification":
-    """Returns the task with the temperature that fits a dev set.
+def calibrate(
+    task: ClassificationTask, inputs: Inputs, logits: np.ndarray, earlier: float = 1.0
+) -> float:
+    """Returns the temperature that fits a dev set.
 
     Args:
-      task: The task.
+      task: The labels, and the type of the task.
       inputs: The dev set.
       logits: float [B, C], the predictions for it.
+      earlier: The temperature by which the logits are divided already.
     """
     known = find_labelled(inputs.examples)
     label_ids = inputs.arrays["label_ids"][known]
-    # What was predicted is already divided by the temperature of an earlier calibration.
-    logits = np.asarray(logits, np.float64)[known] * task.temperature
-    temperature = fit_temperature(task.task.task_type, logits, label_ids)
+    logits = np.asarray(logits, np.float64)[known] * earlier
+    temperature = fit_temperature(task.task_type, logits, label_ids)
     before, after = (
-        results.score(task.task, logits / each, label_ids)["loss"] for each in (1.0, temperature)
+        results.score(task, logits / each, label_ids)["loss"] for each in (1.0, temperature)
     )
     logger.info(
         "A temperature of %.3f fits the %d examples of the dev set: their loss is %.4f instead of "
         "%.4f.",
         *(temperature, len(known), after, before),
     )
-    return dataclasses.replace(task, temperature=temperature)
+    return temperature
 
 
 def fit_temperature(task_type: str, logits: np.ndarray, label_ids: np.ndarray) -> float:
