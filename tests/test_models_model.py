@@ -10,7 +10,7 @@ from helpers.served_models import CONFIG, TASKS, TOKENIZER
 import bert
 from bert.models.fine_tuned import LoadedModel
 from bert.tasks.classification.classifier import Classification
-from bert.tasks.classification.examples import Task
+from bert.tasks.classification.examples import ClassificationTask
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def pretrained():
 
 @pytest.fixture(scope="module")
 def classifier():
-    task = Task(
+    task = ClassificationTask(
         name="custom", task_type="classification", labels=("no", "yes"), is_pair=True, metric="f1"
     )
     columns = {"text_a_column": "title", "text_b_column": "text", "separator": ","}
