@@ -146,16 +146,16 @@ def test_shards_appear_all_or_none(make, text, tmp_path, monkeypatch):
             write(shard, *others)
 
     before = tmp_path / "out-00000-of-00003"
-    before.touch()
+    before.write_bytes(b"before")
     # Of another run, or of nobody's.
     other = tmp_path / "out-00002-of-00003.shard.partial"
     other.touch()
     monkeypatch.setattr(pipeline, "_write", write_all_but_one)
     with pytest.raises(ValueError, match=r"All machines must write into .*out-00001-of-00003\."):
-        make(text, "DirectRunner")
+        make(text, "DirectRunner", overwrite=True)
     names = sorted(path.name for path in tmp_path.iterdir() if "out" in path.name)
     assert names == [before.name, other.name]
-    assert before.read_bytes() == b""
+    assert before.read_bytes() == b"before"
 
 
 def test_links_stay_links_and_paths_may_be_relative(make, text, tmp_path, monkeypatch):
