@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import eagerly
+from conftest import eagerly, exhaustive
 from helpers import tfhub_runs
 from helpers.forks import fork_python
 from helpers.script_worlds import TRAINED, with_dropout
@@ -27,11 +27,11 @@ _ALL = {"do_eval": True, "do_predict": True}
 # Of a script's world: what else is given.
 CASES = [
     ("run_classifier", {**_ALL, "num_runs": 2, "add_bilstm": True}),
-    ("run_classifier_with_tfhub", {}),
     ("run_pretraining", {"do_eval": True}),
     ("run_squad", {"do_predict": True}),
-    ("run_swag", {"do_eval": True}),
     ("run_ner", {**_ALL, "feature_based": True, "feature_layers": "last", "lstm_size": 4}),
+    # These run as a classifier does.
+    *exhaustive(("run_classifier_with_tfhub", {}), ("run_swag", {"do_eval": True})),
 ]
 
 

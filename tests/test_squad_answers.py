@@ -339,8 +339,8 @@ def test_no_paragraph_is_kept_after_its_answer():
     basic = TOKENIZER.basic_tokenizer
     tracemalloc.start()
     try:
-        for number in range(20):
-            text = f"{number}{'a' * 1_000_000} b"
+        for number in range(10):
+            text = f"{number}{'a' * 200_000} b"
             example = SquadExample("q", "", text.split(), context=text)
             found = squad_answers.decode_windows(example, [window], rows, DecodingOptions(), basic)
             assert found.best.span.in_context(example) == (0, len(text))
@@ -348,4 +348,4 @@ def test_no_paragraph_is_kept_after_its_answer():
     finally:
         tracemalloc.stop()
     # The last text and its words.
-    assert kept < 4_000_000
+    assert kept < 1_000_000
