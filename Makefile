@@ -89,7 +89,7 @@ test-interop: $(installed) $(interop_installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist loadgroup interop
 
 test-beam: $(beam_installed)
-	.venv-beam/bin/python -m pytest -n 2 --dist worksteal tests/beam
+	.venv-beam/bin/python -m pytest tests/beam
 
 benchmark: $(installed) $(bench_installed)
 	@python benchmarks/page.py $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(QUICK),--quick) $(BENCHMARK)
