@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 import tokenization
 from bert.files import progress
-from bert.tasks.classification import examples as classification_examples
 from bert.tasks.classification import glue
+from bert.tasks.classification import inputs as classification_inputs
 from bert.tasks.classification.examples import (
     METRICS,
     ClassificationTask,
     InputExample,
-    make_features,
 )
+from bert.tasks.classification.inputs import make_features
 from bert.tasks.classification.results import (
     balanced_weights,
     baseline,
@@ -135,7 +135,7 @@ def test_many_examples_are_made_in_lots(tokenizer, monkeypatch, log):
     examples = [InputExample(str(i), "a b c d"[: i % 8], None, "01"[i % 2]) for i in range(25)]
     expected = make_features(examples, make_task(), tokenizer, 6)
     log.clear()
-    monkeypatch.setattr(classification_examples, "_FEATURES_AT_ONCE", 10)
+    monkeypatch.setattr(classification_inputs, "_FEATURES_AT_ONCE", 10)
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
     features = make_features(examples, make_task(), tokenizer, 6)
     for name, values in expected.items():

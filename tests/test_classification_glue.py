@@ -7,7 +7,8 @@ from conftest import GOLDEN, ROOT
 
 import tokenization
 from bert.tasks.classification import glue
-from bert.tasks.classification.examples import InputExample, make_features
+from bert.tasks.classification.examples import InputExample
+from bert.tasks.classification.inputs import make_features
 
 DATA = ROOT.parent / "shared" / "data"
 

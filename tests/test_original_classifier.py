@@ -18,7 +18,8 @@ import run_classifier
 import tokenization
 from bert.network.heads import classifier_model
 from bert.original import classifier as original_classifier
-from bert.tasks.classification.examples import ClassificationTask, make_features
+from bert.tasks.classification.examples import ClassificationTask
+from bert.tasks.classification.inputs import make_features
 from bert.training.trainer import NonFiniteLossError
 
 # As in the original's run_classifier.py.

@@ -23,8 +23,8 @@ from bert.tasks.classification.examples import (
     ClassificationTask,
     DataSet,
     InputExample,
-    make_features,
 )
+from bert.tasks.classification.inputs import make_features
 from bert.tasks.classification.teacher import ClassificationTeacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
 from bert.tasks.options import Teacher

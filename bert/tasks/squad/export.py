@@ -15,8 +15,7 @@ import tensorflow as tf
 
 import tokenization
 from bert.export import saved_model
-from bert.tasks.squad import window_table
-from bert.tasks.squad.options import DecodingOptions, check_lengths
+from bert.tasks.squad.options import NUM_SPECIAL, DecodingOptions, check_lengths
 
 Tensor = Any
 
@@ -187,7 +186,7 @@ class _Answerer(saved_model.ExportedModel):
           paragraphs: int32 [B, (tokens)].
         """
         num_tokens = paragraphs.row_lengths()
-        room = self.max_seq_length - window_table.NUM_SPECIAL - questions.row_lengths()
+        room = self.max_seq_length - NUM_SPECIAL - questions.row_lengths()
         step = tf.minimum(room, self._doc_stride)
         further = -(-tf.maximum(num_tokens - room, 0) // step)
         number = tf.ragged.range(tf.where(num_tokens > 0, 1 + further, 0))

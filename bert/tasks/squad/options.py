@@ -5,7 +5,9 @@ import dataclasses
 from bert.files.paths import open_file
 from bert.options import Message, MessageError, Option, OptionError, option
 from bert.tasks.options import MAX_TOKENS, Lengths
-from bert.tasks.squad.window_table import NUM_SPECIAL
+
+# The tokens of a window that are of no text: [CLS] and two [SEP].
+NUM_SPECIAL = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

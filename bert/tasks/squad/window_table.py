@@ -13,8 +13,6 @@ import numpy as np
 from bert.log import logger
 
 FIRST_UNIQUE_ID = 1000000000
-# [CLS] and two [SEP].
-NUM_SPECIAL = 3
 
 
 @dataclasses.dataclass(frozen=True)
