@@ -68,7 +68,7 @@ BUDGETS = {
     "modeling": 884,
     "neighbours": 67,
     "optimization": 410,
-    "paper": 3354,
+    "paper": 3352,
     "predict": 78,
     "reproduce_paper": 150,
     "run_classifier": 100,
