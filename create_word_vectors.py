@@ -45,7 +45,7 @@ def run(settings: Settings) -> WordVectors:
       ValueError: where gensim is missing, the output may not be written, or no word is as frequent
         as `min_count` requires.
     """
-    from bert.tasks.tagging.words import word_spans
+    from bert.tasks.tagging.tags import word_spans
 
     def split_words(text: str) -> list[str]:
         return [text[start:end] for start, end in word_spans(text)]

@@ -232,7 +232,13 @@ print(json.dumps([ends, sorted({"keras", "numpy", "tensorflow"} & sys.modules.ke
 
 
 def test_help_and_wrong_flags_need_neither_tensorflow_nor_numpy():
-    helped = ["run_classifier.py", "run_ner.py", "run_pretraining.py", "run_squad.py", "run_swag.py"]
+    helped = [
+        "run_classifier.py",
+        "run_ner.py",
+        "run_pretraining.py",
+        "run_squad.py",
+        "run_swag.py",
+    ]
     lines = [[name, "--help"] for name in helped]
     lines += [["predict.py", "--modle_dir=a"], ["convert_checkpoint.py"]]
     result = run_python("-c", QUICKLY, json.dumps(lines))

@@ -2,9 +2,9 @@ import pytest
 
 from bert.reports import tagging as report
 from bert.reports.sections import Mark
-from bert.tasks.tagging.predictions import Prediction, score
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tags import TagSet
+from bert.tasks.tagging.windows import Prediction, score
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 

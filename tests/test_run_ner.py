@@ -29,8 +29,8 @@ import run_ner
 from bert.commands.flags import changed_flags
 from bert.files.inputs import Input
 from bert.models.open import load
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging.scores import score_entities
+from bert.tasks.tagging import tags as tagging_entities
+from bert.tasks.tagging.tags import score_entities
 from bert.weights.folder import ModelFolder
 
 PIECES += ["saw", "in", "quick", "##ly", ".", "Jordan", "said", "lies"]

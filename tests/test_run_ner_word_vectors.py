@@ -12,7 +12,7 @@ import neighbours
 import predict
 import run_ner
 from bert.models.open import load
-from bert.tasks.tagging import entities as tagging_entities
+from bert.tasks.tagging import tags as tagging_entities
 from bert.weights.checkpoint import Stored
 from bert.weights.variables import WORD_TABLE
 

@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 import modeling
 import tokenization
 from bert.network.heads import tagging_model
-from bert.tasks.tagging.entities import list_labels
 from bert.tasks.tagging.export import GraphWordSpans, export_tagger
 from bert.tasks.tagging.feature_tagger import FeatureTagger
-from bert.tasks.tagging.predictions import decode, text_entities
-from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.tagger import RawText
-from bert.tasks.tagging.windows import make_features
-from bert.tasks.tagging.words import UNITS, find_spans
+from bert.tasks.tagging.tags import UNITS, TagSet, find_spans, list_labels
+from bert.tasks.tagging.windows import decode, make_features, text_entities
 
 LENGTH = 10
 BATCH = 4

@@ -3,8 +3,6 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tasks.tagging.entities import SCHEMES, convert
-from bert.tasks.tagging.scores import score_entities
 from bert.tasks.tagging.sentences import (
     Columns,
     Sentence,
@@ -16,6 +14,7 @@ from bert.tasks.tagging.sentences import (
     split_characters,
     write_predictions,
 )
+from bert.tasks.tagging.tags import SCHEMES, convert, score_entities
 
 CONLL_2003 = ROOT.parent / "shared" / "data" / "conll2003"
 

@@ -6,20 +6,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokenization
-from bert.tasks.tagging.entities import convert
-from bert.tasks.tagging.predictions import (
+from bert.tasks.tagging.sentences import Sentence
+from bert.tasks.tagging.tagger import RawText
+from bert.tasks.tagging.tags import TagSet, convert
+from bert.tasks.tagging.windows import (
+    NO_WORD,
     Prediction,
+    context,
     decode,
     is_known,
     loss,
+    make_features,
     score,
+    split,
     text_entities,
     word_logits,
 )
-from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.tag_set import TagSet
-from bert.tasks.tagging.tagger import RawText
-from bert.tasks.tagging.windows import NO_WORD, context, make_features, split
 
 # Word w<n> has n pieces: "w", then "##1" up to "##<n - 1>".
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "w", *(f"##{number}" for number in range(1, 10))]
@@ -243,34 +245,6 @@ def test_features_of_other_sentences_are_an_error():
         decode(TAG_SET, [sentence([1, 1, 1])], features, np.zeros((1, 8, 5)))
     with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 3"):
         make_features([sentence([1])], TAG_SET, TOKENIZER, 2)
-
-
-def test_a_tag_set_has_the_types_of_its_sentences_and_is_restored_from_a_dictionary():
-    sentences = [sentence([1, 1], ["I-LOC", "B-LOC"]), sentence([1], ["S-PER"]), sentence([1])]
-    tag_set = TagSet.from_sentences(sentences, "iobes", "character")
-    assert tag_set.labels == (
-        *("O", "B-LOC", "I-LOC", "E-LOC", "S-LOC"),
-        *("B-PER", "I-PER", "E-PER", "S-PER"),
-    )
-    assert TagSet.from_dict(tag_set.to_dict()) == tag_set
-    with pytest.raises(ValueError, match=r"must have entities. All tags are O"):
-        TagSet.from_sentences([sentence([1], ["O"])], "iob2")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"scheme": "bio"}, "`scheme` must be one of .*'bio'"),
-        ({"unit": "line"}, "`unit` must be one of .*'line'"),
-        ({"labels": ["O"]}, "`labels` must be at least two"),
-        ({"labels": ["O", "B-X", "B-X"]}, "`labels` must be at least two, each once"),
-        ({"labels": ["O", "PER"]}, "Received 'PER'"),
-        ({"extra": 1}, "must have the keys"),
-    ],
-)
-def test_an_invalid_tag_set_is_an_error(changes, message):
-    with pytest.raises(ValueError, match=message):
-        TagSet.from_dict({**TAG_SET.to_dict(), **changes})
 
 
 def test_entities_of_raw_text_have_their_characters():

@@ -24,7 +24,7 @@ from bert.runs import teachers
 from bert.tasks import distillation
 from bert.tasks.classification import teacher as classification_teacher
 from bert.tasks.classification.examples import ClassificationTask, InputExample
-from bert.tasks.tagging import teacher as tagging_teacher
+from bert.tasks.tagging import tagger as tagging_teacher
 from bert.tasks.tagging.sentences import Sentence
 from bert.weights.checkpoint import Stored
 from tokenization import FullTokenizer

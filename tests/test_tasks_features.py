@@ -15,13 +15,12 @@ from bert.models.open import load
 from bert.tasks.features import Extractor
 from bert.tasks.layers import FEATURE_LAYERS, combine, parse_layers
 from bert.tasks.layers import width as width_of
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging import predictions as tagging_predictions
+from bert.tasks.tagging import tags as tagging_entities
 from bert.tasks.tagging import windows as tagging_windows
 from bert.tasks.tagging import word_features
 from bert.tasks.tagging.feature_tagger import FeatureTagger, LayerMix, WordTagger
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tags import TagSet
 from bert.training.batches import Batches
 from bert.weights import checkpoint
 
@@ -173,10 +172,10 @@ def test_words_are_decoded_as_from_windows(config):
     words = word_features.compact(arrays)
     compacted = np.zeros((*words["label_ids"].shape, len(task.labels)))
     compacted[words["label_mask"] > 0] = logits[arrays["label_mask"] > 0]
-    ours = tagging_predictions.decode(task, sentences, words, compacted)
-    assert ours == tagging_predictions.decode(task, sentences, arrays, logits)
-    assert tagging_predictions.loss(words, compacted) == pytest.approx(
-        tagging_predictions.loss(arrays, logits)
+    ours = tagging_windows.decode(task, sentences, words, compacted)
+    assert ours == tagging_windows.decode(task, sentences, arrays, logits)
+    assert tagging_windows.loss(words, compacted) == pytest.approx(
+        tagging_windows.loss(arrays, logits)
     )
 
 

@@ -14,9 +14,8 @@ from bert.models.frozen_weights import assume_frozen_weights
 from bert.models.model import Between, Inputs, Model, as_list
 from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
-from bert.tasks.tagging.entities import OUTSIDE
-from bert.tasks.tagging.predictions import as_word
-from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tags import OUTSIDE, TagSet
+from bert.tasks.tagging.windows import as_word
 from bert.tasks.task import LISTS, Row, num_sequences, read_rows
 
 # Logarithms of probabilities that are closer than this are equal.

@@ -166,9 +166,8 @@ def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> 
     labels = overrides.label_names or folder.labels
     if architecture != "BertForTokenClassification" or not labels:
         return {}
-    from bert.tasks.tagging.entities import find_scheme  # noqa: PLC0415
-    from bert.tasks.tagging.tag_set import TagSet  # noqa: PLC0415
     from bert.tasks.tagging.tagger import Tagging  # noqa: PLC0415
+    from bert.tasks.tagging.tags import TagSet, find_scheme  # noqa: PLC0415
 
     tag_set = TagSet(labels=tuple(labels), scheme=find_scheme(labels))
     return Tagging(*model, tag_set).stored()

@@ -16,11 +16,9 @@ from bert.reports.sections import (
     filter_link,
     worst_first,
 )
-from bert.tasks.tagging import entities as tagging_entities
-from bert.tasks.tagging.entities import Entity
-from bert.tasks.tagging.predictions import Prediction
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tags import Entity, TagSet, convert, find_entities
+from bert.tasks.tagging.windows import Prediction
 
 # Longer sentences are cut, in words.
 _MAX_WORDS = 400
@@ -53,7 +51,7 @@ def make_sections(
       part: Whose the sentences are, such as "dev".
       sentences: With their tags.
       predictions: Of the same words.
-      scores: As `predictions.score` gives them.
+      scores: As `windows.score` gives them.
     """
     types = scores["tags" if tag_set.is_plain else "types"]
     columns = _TAG_COLUMNS if tag_set.is_plain else _COLUMNS
@@ -92,10 +90,8 @@ def mix_section(shares: Sequence[float]) -> Section:
 
 
 def _example(tag_set: TagSet, number: int, sentence: Sentence, prediction: Prediction) -> Example:
-    tags = tagging_entities.convert(sentence.tags or (), tag_set.scheme)
-    right, said = (
-        tagging_entities.find_entities(each, tag_set.scheme) for each in (tags, prediction.tags)
-    )
+    tags = convert(sentence.tags or (), tag_set.scheme)
+    right, said = (find_entities(each, tag_set.scheme) for each in (tags, prediction.tags))
     both = set(right) & set(said)
     # A wrong tag is one mistake; of entities, one may be missed and another said in its place.
     num_wrong = len(set(right) - both if tag_set.is_plain else set(right) ^ set(said))

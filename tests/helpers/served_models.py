@@ -22,8 +22,8 @@ from bert.tasks.classification.examples import ClassificationTask
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.multiple_choice import MultipleChoice
-from bert.tasks.tagging.tag_set import TagSet
 from bert.tasks.tagging.tagger import Tagging
+from bert.tasks.tagging.tags import TagSet
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 

@@ -4,8 +4,8 @@ import numpy as np
 from conftest import write_model_files
 
 import run_ner
-from bert.tasks.tagging import entities as tagging_entities
 from bert.tasks.tagging import sentences as tagging_sentences
+from bert.tasks.tagging import tags as tagging_entities
 
 # A word's tag follows from the word.
 TAGS = {

@@ -16,9 +16,15 @@ import tensorflow as tf
 import tokenization
 from bert.export import saved_model
 from bert.export.tokenizer import CharacterTable, tabulate
-from bert.tasks.tagging import words as tagging_words
-from bert.tasks.tagging.entities import OUTSIDE, continues, split_label
-from bert.tasks.tagging.tag_set import TagSet
+from bert.tasks.tagging.tags import (
+    OUTSIDE,
+    TagSet,
+    continues,
+    is_mark,
+    is_spaced,
+    simplify,
+    split_label,
+)
 from bert.tasks.tagging.windows import check_max_seq_length
 
 Tensor = Any
@@ -167,7 +173,7 @@ class _Tagger(saved_model.ExportedModel):
         )
 
     def _entities(self, texts: Tensor, words: _Words, logits: Tensor) -> dict[str, Tensor]:
-        """Returns entities, as `predictions.text_entities` does, from logits float64 [W, C]."""
+        """Returns entities, as `windows.text_entities` does, from logits float64 [W, C]."""
         labels = tf.argmax(logits, axis=-1)
         probabilities = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         pairs = tf.stack([tf.concat([labels[:1], labels[:-1]], 0), labels], 1)
@@ -278,21 +284,21 @@ _MARK, _SPACED, _SPACE = 1, 2, 4
 @functools.cache
 def _tables(unit: str) -> tuple[np.ndarray, ...]:
     if unit == "word":
-        return tabulate(lambda char: [ord(tagging_words.simplify(char))])
+        return tabulate(lambda char: [ord(simplify(char))])
     return tabulate(lambda char: [_kind(char)])
 
 
 def _kind(char: str) -> int:
     if char.isspace():
         return _SPACE
-    return tagging_words.is_mark(char) * _MARK + tagging_words.is_spaced(char) * _SPACED
+    return is_mark(char) * _MARK + is_spaced(char) * _SPACED
 
 
 class GraphWordSpans(tf.Module):
-    """Finds the words of texts in a graph, as `words.find_spans` does.
+    """Finds the words of texts in a graph, as `tags.find_spans` does.
 
     Args:
-      unit: One of `words.UNITS`.
+      unit: One of `tags.UNITS`.
     """
 
     def __init__(self, unit: str) -> None:

@@ -10,12 +10,11 @@ from bert.options import MessageError, Option, OptionError
 from bert.tasks.bilstm import check_lstm_export, find_bilstm, stored_bilstm
 from bert.tasks.layers import check_layers
 from bert.tasks.options import Encoder, Lengths, Schedule
-from bert.tasks.tagging.entities import PLAIN
-from bert.tasks.tagging.feature_tagging import FeatureTagging
+from bert.tasks.tagging.feature_tagger import FeatureTagging
 from bert.tasks.tagging.options import DEFAULTS, FeatureOptions, TaggingData, TagOptions
-from bert.tasks.tagging.tag_set import TagSet
-from bert.tasks.tagging.tagged_files import TaggedFiles
+from bert.tasks.tagging.sentences import TaggedFiles
 from bert.tasks.tagging.tagger import Tagging
+from bert.tasks.tagging.tags import PLAIN, TagSet
 from bert.tasks.task import TaskContext, stored_field
 
 Options = TypeVar("Options", TagOptions, FeatureOptions)
@@ -83,7 +82,8 @@ def open_tagging(
     else:
         is_bmes = given_scheme is None and files.found["train"] == "bmes"
         scheme = "bmes" if is_bmes else tags.scheme
-        tag_set = TagSet.from_sentences(sentences["train"], scheme, tags.unit)
+        trained = [sentence.tags or () for sentence in sentences["train"]]
+        tag_set = TagSet.from_tags(trained, scheme, tags.unit)
     common: dict[str, Any] = {
         "config": context.config,
         "tokenizer": context.tokenizer,

@@ -5,8 +5,7 @@ import dataclasses
 from bert.options import Message, Option, option
 from bert.tasks.layers import FEATURE_LAYERS
 from bert.tasks.options import MAX_TOKENS, DataFiles, Lengths
-from bert.tasks.tagging.entities import NONE, SCHEMES
-from bert.tasks.tagging.words import UNITS
+from bert.tasks.tagging.tags import NONE, SCHEMES, UNITS
 
 # The endings of the files in a folder, to which .gz may be added.
 ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")

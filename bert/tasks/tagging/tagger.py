@@ -1,4 +1,4 @@
-"""The task of tagging words, such as those of names (paper, section 5.3)."""
+"""The task of tagging words, such as those of names, and its teacher (paper, section 5.3)."""
 
 import dataclasses
 import math
@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 from scipy.special import softmax
 
 import modeling
@@ -14,20 +15,27 @@ import tokenization
 from bert.files.inputs import Input
 from bert.files.owned import claim
 from bert.log import logger
-from bert.network.heads import tagging_model, tagging_objective
+from bert.network.heads import Batch, Blend, tagging_model, tagging_objective
+from bert.options import OptionError
 from bert.tasks.bilstm import bilstm_fields
-from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
+from bert.tasks.distillation import (
+    IS_LABELED,
+    TEACHER_LOGITS,
+    Layers,
+    Teacher,
+    TeacherModel,
+    Tensor,
+    blend,
+    read_unlabeled,
+    without_layers,
+)
 from bert.tasks.options import Teacher as TeacherOptions
+from bert.tasks.score_files import write_scores
 from bert.tasks.split import split_fields
-from bert.tasks.tagging import predictions as tagging_predictions
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
-from bert.tasks.tagging.scores import format_report
-from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.tag_set import TagSet
-from bert.tasks.tagging.tagged_files import TaggedFiles
-from bert.tasks.tagging.teacher import TaggingTeacher, order_of_labels
-from bert.tasks.tagging.words import Span, find_spans
+from bert.tasks.tagging.sentences import Sentence, TaggedFiles
+from bert.tasks.tagging.tags import Span, TagSet, find_spans, format_report
 from bert.tasks.task import (
     QUERIES,
     Arrays,
@@ -41,17 +49,16 @@ from bert.tasks.task import (
 )
 from bert.training.batches import LENGTH, Feature, encoder_features
 from bert.training.objective import Objective
-from bert.training.scores import save_results, save_scores
 
 # The scores in `eval_results.txt` and `test_results.txt`, if they exist.
-_SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1", "loss")
+_SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1")
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
     """The prediction for each sentence, and the loss, which is NaN without gold tags."""
 
-    sentences: list[tagging_predictions.Prediction]
+    sentences: list[tagging_windows.Prediction]
     loss: float
 
 
@@ -72,6 +79,70 @@ class RawText(Sentence):
         """Returns a text split into units, words or characters."""
         spans = find_spans(text, unit)
         return cls([text[start:end] for start, end in spans], text=text, spans=spans)
+
+
+class TaggingTeacher(Teacher):
+    """A teacher of a tagger; `answer` returns the logits of all words of sentences, [words, C]."""
+
+    def features(self, num_labels: int, max_seq_length: int) -> dict[str, Feature]:
+        """Returns the features of training records in addition to those of the task."""
+        length = num_labels * max_seq_length
+        return {
+            TEACHER_LOGITS: Feature(length, LENGTH, per_token=True, rows=num_labels),
+            IS_LABELED: Feature(max_seq_length, LENGTH, 2, "a bit", per_token=True),
+        }
+
+    def arrays(self, sentences: Sequence[Sentence], arrays: Arrays) -> dict[str, np.ndarray]:
+        """Returns the values of these features: float32 [N, C, S] and int32 [N, S].
+
+        Args:
+          sentences: The sentences to train on; those of `unlabeled` are the last.
+          arrays: The arrays of `windows.make_features`.
+        """
+        logits = self.answer(sentences)
+        word_ids = arrays["word_ids"]
+        is_word = word_ids != tagging_windows.NO_WORD
+        token_logits = np.zeros((*word_ids.shape, logits.shape[1]), np.float32)
+        token_logits[is_word] = logits[word_ids[is_word]]
+        labeled = sentences[: len(sentences) - len(self.unlabeled)]
+        num_labeled = sum(len(sentence.words) for sentence in labeled)
+        return {
+            TEACHER_LOGITS: np.ascontiguousarray(token_logits.transpose(0, 2, 1)),
+            IS_LABELED: (is_word & (word_ids < num_labeled)).astype(np.int32),
+        }
+
+    def blend(self) -> Blend:
+        """Returns the `blend` of `heads.tagging_objective`."""
+        blend_rows = blend("classification", self.weight, self.temperature)
+
+        def blended(losses: Tensor, logits: Tensor, batch: Batch) -> Tensor:
+            teacher_logits = ops.transpose(batch[TEACHER_LOGITS], (0, 2, 1))  # [B, S, C]
+            rows = {
+                TEACHER_LOGITS: ops.reshape(teacher_logits, (-1, teacher_logits.shape[-1])),
+                IS_LABELED: ops.reshape(batch[IS_LABELED], (-1, 1)),
+            }
+            return blend_rows(losses, logits, rows)
+
+        return blended
+
+
+def order_of_labels(ours: TagSet, theirs: TagSet, path: str) -> list[int]:
+    """Returns the index of each label of a student among the labels of a teacher.
+
+    Raises:
+      ValueError: if the teacher has other labels.
+    """
+    if ours.scheme != theirs.scheme or sorted(ours.labels) != sorted(theirs.labels):
+        raise OptionError(
+            "teacher",
+            f"decide the same as the student, {_describe(ours)}",
+            remedy=f"The one in {path!r} decides {_describe(theirs)}.",
+        )
+    return [theirs.labels.index(label) for label in ours.labels]
+
+
+def _describe(tag_set: TagSet) -> str:
+    return f"tags of the scheme {tag_set.scheme}: {', '.join(sorted(tag_set.labels))}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +242,7 @@ class Tagging:
             inputs, outputs = model.compute(sentences)
             shape = inputs.arrays["label_ids"].shape
             logits = collect_padded(outputs, shape, "logits")
-            return tagging_predictions.word_logits(inputs.arrays, logits)[:, order]
+            return tagging_windows.word_logits(inputs.arrays, logits)[:, order]
 
         unlabeled = []
         if options.unlabeled_file:
@@ -258,11 +329,11 @@ class Tagging:
     def decode(self, inputs: Inputs, outputs: Outputs) -> Predictions:
         arrays = inputs.arrays
         logits = collect_padded(outputs, arrays["label_ids"].shape, "logits")
-        predictions = tagging_predictions.decode(self.tag_set, inputs.examples, arrays, logits)
+        predictions = tagging_windows.decode(self.tag_set, inputs.examples, arrays, logits)
         if not self._has_labels(inputs.examples):
             return Predictions(predictions, math.nan)
-        known = tagging_predictions.is_known(inputs.examples, self.tag_set)
-        return Predictions(predictions, tagging_predictions.loss(arrays, logits, known))
+        known = tagging_windows.is_known(inputs.examples, self.tag_set)
+        return Predictions(predictions, tagging_windows.loss(arrays, logits, known))
 
     def _has_labels(self, sentences: Sequence[Sentence]) -> bool:
         return tagging_sentences.has_labels(sentences, self.tag_set.scheme)
@@ -274,8 +345,8 @@ class Tagging:
     def answers(self, inputs: Inputs, predictions: Predictions) -> list[dict[str, Any]]:
         """Returns the entities of each text from `text_entities`, or its words from `as_word`."""
         (name,) = self.answer_names
-        convert = tagging_predictions.as_word if self.tag_set.answers_with_words else dict
-        find = tagging_predictions.text_entities
+        convert = tagging_windows.as_word if self.tag_set.answers_with_words else dict
+        find = tagging_windows.text_entities
         return [
             {name: [convert(e) for e in find(raw.text, raw.spans, tags, self.tag_set.scheme)]}
             for raw, tags in zip(inputs.examples, predictions.sentences, strict=True)
@@ -284,7 +355,7 @@ class Tagging:
     def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
         if not self._has_labels(inputs.examples):
             return {}
-        scores = tagging_predictions.score(self.tag_set, inputs.examples, predictions.sentences)
+        scores = tagging_windows.score(self.tag_set, inputs.examples, predictions.sentences)
         baseline = {"baseline": scores.pop("baseline"), "baseline_metric": self.metric}
         return {**scores, "loss": predictions.loss, **baseline}
 
@@ -299,11 +370,8 @@ class Tagging:
         self._write_predictions(folder, inputs, predictions)
         if not scores:
             return
-        part = {"dev": "eval", "test": "test"}[inputs.part.split]
-        results = {f"{part}_{name}": scores[name] for name in _SCORES if name in scores}
-        name = f"{part}_results"
-        save_results(folder, step, {**results, "loss": scores["loss"]}, name=name)
-        save_scores(folder, step, scores, name)
+        names = [name for name in _SCORES if name in scores]
+        write_scores(folder, step, inputs.part, scores, names)
         for line in format_report(scores).splitlines():
             logger.info("  %s", line)
 

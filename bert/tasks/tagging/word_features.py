@@ -24,7 +24,6 @@ from bert.files.paths import is_remote
 from bert.files.progress import Progress
 from bert.files.records import encode_examples
 from bert.log import logger
-from bert.tasks.tagging.feature_tagger import feature_shape
 from bert.tasks.tagging.windows import NO_WORD
 from bert.training.batches import Batches, Records, as_it_is, read_ahead
 from bert.training.lengths import round_up, sort_by_length, split_by_size
@@ -53,6 +52,12 @@ def compact(arrays: Arrays) -> dict[str, np.ndarray]:
         results[name] = np.full(is_word.shape, padding, np.int32)
         results[name][is_word] = arrays[name][mask]
     return results
+
+
+def feature_shape(encoder: keras.Model) -> tuple[int, ...]:
+    """Returns the shape of a word's features: (D,), or (L, H)."""
+    outputs: Mapping[str, Any] = encoder.output
+    return tuple(outputs["features"].shape[2:])
 
 
 def encode(encoder: keras.Model, arrays: Arrays) -> Iterator[np.ndarray]:
