@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tokenization
 from bert.files import progress
-from bert.tasks.classification import glue
+from bert.tasks.classification import examples as glue
 from bert.tasks.classification import inputs as classification_inputs
 from bert.tasks.classification.examples import (
     METRICS,

@@ -6,7 +6,7 @@ import pytest
 from conftest import GOLDEN, ROOT
 
 import tokenization
-from bert.tasks.classification import glue
+from bert.tasks.classification import examples as glue
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.inputs import make_features
 

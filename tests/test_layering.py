@@ -177,7 +177,7 @@ WITHOUT_TENSORFLOW = (
     *("bert", "bert.__main__", "tokenization", "bert.commands.flags"),
     *("bert.commands.console", "bert.original.processors", "bert.original.squad"),
     *(name for name in MODULES if name.startswith(("bert.files.", "paper.", "bert.reports."))),
-    *(f"bert.tasks.classification.{name}" for name in ("examples", "glue", "own_files", "results")),
+    *(f"bert.tasks.classification.{name}" for name in ("examples", "own_files", "results")),
     *(
         f"bert.pretraining.{name}"
         for name in ("instances", "statistics", "streaming", "vocabulary")

@@ -28,7 +28,7 @@ import predict
 import run_classifier
 import tokenization
 from bert.models.open import load
-from bert.tasks.classification import glue
+from bert.tasks.classification import examples as glue
 from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.task import Inputs, Part
 from bert.weights.folder import ModelFolder

@@ -236,10 +236,10 @@ def override_answers(
 
 
 def _find_classes(folder: ModelFolder, overrides: Overrides) -> "ClassificationTask":
-    from bert.tasks.classification import examples, glue  # noqa: PLC0415
+    from bert.tasks.classification import examples  # noqa: PLC0415
 
     if overrides.task_name:
-        task = _check_outputs(folder, glue.open_data_set(overrides.task_name, "").task)
+        task = _check_outputs(folder, examples.open_data_set(overrides.task_name, "").task)
         folder.check_labels(task.labels)
         return task
     task_type = huggingface_files.task_type(folder.huggingface_config)
@@ -295,7 +295,7 @@ def _check_complete(folder: ModelFolder, architecture: str, overrides: Overrides
     has_labels = _HEAD in folder.stored.shapes and architecture != "BertForMultipleChoice"
     is_named = folder.labels or overrides.label_names or overrides.task_name
     if has_labels and num_labels(folder) > 1 and not is_named:
-        from bert.tasks.classification.glue import TASK_NAMES  # noqa: PLC0415
+        from bert.tasks.classification.examples import TASK_NAMES  # noqa: PLC0415
 
         missing.append(
             Message(

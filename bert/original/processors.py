@@ -15,7 +15,6 @@ from bert.files.records import encode_example, write_records
 from bert.files.rows import load_rows, text_lines
 from bert.log import logger
 from bert.tasks.classification import examples as classification_examples
-from bert.tasks.classification import glue
 
 InputExample = classification_examples.InputExample
 
@@ -80,7 +79,7 @@ class DataProcessor:
 
 
 class _GlueProcessor(DataProcessor):
-    """Reads a task as `bert.tasks.classification.glue` does.
+    """Reads a task as `bert.tasks.classification.examples` does.
 
     Rows of the test set get the first label where it has none.
     """
@@ -101,7 +100,9 @@ class _GlueProcessor(DataProcessor):
         if not all(map(self._is_own, ("_read_tsv", "_create_examples"))):
             # A subclass overrides one of the original's steps, which may be the first to know the
             # labels.
-            data_set = glue.open_data_set(self.task_name, data_dir, self.language)
+            data_set = classification_examples.open_data_set(
+                self.task_name, data_dir, self.language
+            )
             path = data_set.find(split)
             assert path is not None
             return self._create_examples(self._read_tsv(path), data_set.set_type(split))
@@ -125,8 +126,8 @@ class _GlueProcessor(DataProcessor):
     def get_labels(self) -> list[str]:
         return list(self._open("").task.labels)
 
-    def _open(self, data_dir: str) -> glue.GlueDataSet:
-        data_set = glue.open_data_set(self.task_name, data_dir, self.language)
+    def _open(self, data_dir: str) -> classification_examples.GlueDataSet:
+        data_set = classification_examples.open_data_set(self.task_name, data_dir, self.language)
         # A subclass may have labels of its own.
         if data_dir and (labels := tuple(map(str, self.get_labels()))) != data_set.task.labels:
             data_set.task = dataclasses.replace(data_set.task, labels=labels)

@@ -1,4 +1,9 @@
-"""What a page shows of labelled texts: where the model errs, and the texts themselves."""
+"""What a page shows of labelled texts: where the model errs, the texts, and its probabilities.
+
+Source: Guo et al., On Calibration of Modern Neural Networks, 2017: the expected calibration error
+and the reliability diagram. The curves of two labels are those of Fawcett, An Introduction to ROC
+Analysis, 2006.
+"""
 
 import dataclasses
 import itertools
@@ -8,19 +13,22 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from bert.reports import calibration
+from bert.reports.curves import thin
 from bert.reports.sections import (
     UNKNOWN,
     Bar,
     Bars,
     Block,
     Cell,
+    Chart,
+    Curves,
     Example,
     Examples,
     Link,
     Matrix,
     Scatter,
     Section,
+    Series,
     Table,
     Text,
     filter_link,
@@ -28,7 +36,7 @@ from bert.reports.sections import (
     worst_first,
 )
 from bert.tasks.classification import results as classification_results
-from bert.tasks.classification.examples import ClassificationTask, InputExample
+from bert.tasks.classification.examples import ClassificationTask, InputExample, positive_label
 from bert.tasks.examples import find_labelled
 
 # Labels up to which a confusion matrix is readable; of more, the most frequent confusions.
@@ -40,6 +48,11 @@ _MAX_POINTS = 3_000
 _ANSWERS = 4
 _COLUMNS = {"precision": "precision", "recall": "recall", "f1": "F1", "support": "examples"}
 _ERRORS = {"mse": "mean squared error", "mae": "mean absolute error", "r2": "R²"}
+NUM_BINS = 10
+# Examples below which the curves are mostly chance.
+MIN_EXAMPLES = 20
+# The minimum probabilities of the curve of what is answered.
+_THRESHOLDS = np.linspace(0.0, 1.0, 51)
 _CLICK = "A click on a number shows its examples."
 
 
@@ -76,7 +89,7 @@ def make_sections(
         chosen = np.eye(len(task.labels), dtype=bool)[logits.argmax(axis=1)]
         labelled = find_labelled(examples)
         chances = classification_results.probabilities(task, logits)[labelled]
-        trusted = calibration.make_section(part, task.labels, chances, right[labelled, 0])
+        trusted = probability_charts(part, task.labels, chances, right[labelled, 0])
         right = np.eye(len(task.labels), dtype=bool)[right[:, 0]]
     known = np.zeros((len(examples), 1), bool)
     known[find_labelled(examples)] = True
@@ -189,3 +202,101 @@ def _regression(
     every = -(-len(points) // _MAX_POINTS)
     note = "Those on the line are right. A click on a point shows its example."
     return [Scatter(f"Said and right, {part} set", points[::every], part, note), examples_]
+
+
+def calibration_error(probabilities: np.ndarray, is_right: np.ndarray) -> float:
+    """Returns the expected calibration error, from 0 to 1.
+
+    It is the mean over examples of how far the accuracy in a bin of `NUM_BINS` equal ones is from
+    the mean probability there.
+
+    Args:
+      probabilities: float [N], of the label that was said.
+      is_right: bool [N].
+    """
+    gaps = np.bincount(_bins(probabilities), probabilities - is_right)
+    return float(np.abs(gaps).sum()) / max(len(probabilities), 1)
+
+
+def _bins(probabilities: np.ndarray) -> np.ndarray:
+    return np.minimum((probabilities * NUM_BINS).astype(int), NUM_BINS - 1)
+
+
+def probability_charts(
+    part: str, labels: Sequence[str], probabilities: np.ndarray, right: np.ndarray
+) -> list[Curves]:
+    """Returns the charts of a part of the data, none where it has few examples.
+
+    Args:
+      part: The name of the part, such as "dev".
+      labels: The labels.
+      probabilities: float [N, C].
+      right: int [N], the index of the right label.
+    """
+    if len(right) < MIN_EXAMPLES:
+        return []
+    best = probabilities.max(axis=1)
+    is_right = probabilities.argmax(axis=1) == right
+    charts = [_reliability(best, is_right), _coverage(best, is_right)]
+    if len(labels) == 2:
+        positive = positive_label(labels)
+        index = labels.index(positive)
+        charts += _error_curves(positive, probabilities[:, index], right == index)
+    error = calibration_error(best, is_right)
+    note = (
+        f"The expected calibration error is {error:.3f}, of 1: on average, the probability of what "
+        "was said is that far from how often it is right. The left chart shows where: on the "
+        "line from corner to corner they are equal. The right one shows, if only what has a "
+        "minimum probability is answered, the share that is, and how much of it is right."
+    )
+    return [Curves(f"Probabilities on the {part} set", charts, note)]
+
+
+def _reliability(best: np.ndarray, is_right: np.ndarray) -> Chart:
+    bins = _bins(best)
+    filled = [n for n in range(NUM_BINS) if (bins == n).any()]
+    points = [[float(best[bins == n].mean()), float(is_right[bins == n].mean())] for n in filled]
+    ends = [[0.0, 0.0], [1.0, 1.0]]
+    lines = [Series("this model", points), Series("exact", ends)]
+    return Chart("Reliability", lines, "accuracy, of 1", "probability")
+
+
+def _coverage(best: np.ndarray, is_right: np.ndarray) -> Chart:
+    answered = [best >= threshold for threshold in _THRESHOLDS]
+    shares = [[float(t), float(each.mean())] for t, each in zip(_THRESHOLDS, answered, strict=True)]
+    accuracies = [
+        [float(t), float(is_right[each].mean())]
+        for t, each in zip(_THRESHOLDS, answered, strict=True)
+        if each.any()
+    ]
+    lines = [Series("share answered", shares), Series("accuracy among these", accuracies)]
+    return Chart("What is answered", lines, "share, of 1", "minimum probability")
+
+
+def _error_curves(label: str, probabilities: np.ndarray, is_positive: np.ndarray) -> list[Chart]:
+    """Returns the curves over all thresholds of the probability of a label; none without both."""
+    from sklearn import metrics  # noqa: PLC0415
+
+    if is_positive.all() or not is_positive.any():
+        return []
+    false_rate, true_rate, _ = metrics.roc_curve(is_positive, probabilities)
+    area = metrics.auc(false_rate, true_rate)
+    precision, recall, thresholds = metrics.precision_recall_curve(is_positive, probabilities)
+    roc = [
+        Series(f"area {area:.3f}", _points(false_rate, true_rate)),
+        Series("chance", [[0.0, 0.0], [1.0, 1.0]]),
+    ]
+    by_threshold = [
+        Series("precision", _points(thresholds, precision)),
+        Series("recall", _points(thresholds, recall)),
+    ]
+    return [
+        Chart(f"ROC of {label!r}", roc, "true positive rate, of 1", "false positive rate"),
+        Chart(f"Precision and recall of {label!r}", by_threshold, "of 1", "threshold"),
+    ]
+
+
+def _points(xs: np.ndarray, ys: np.ndarray) -> list[list[float]]:
+    # The last precision and recall are beyond all thresholds.
+    points = thin(list(zip(xs.tolist(), ys[: len(xs)].tolist(), strict=True)))
+    return [point[:2] for point in points]

@@ -77,6 +77,7 @@ def _report_answers(
 def names_of(task: Any) -> dict[str, str]:
     """Returns what the scores of a task are called, where that depends on the task."""
     if task.kind == "classification" and (labels := task.task.labels):
-        positive = "1" if "1" in labels else labels[-1]
-        return {"f1": f"F1 of {positive!r}" if len(labels) == 2 else "macro F1"}
+        from bert.tasks.classification.examples import positive_label  # noqa: PLC0415
+
+        return {"f1": f"F1 of {positive_label(labels)!r}" if len(labels) == 2 else "macro F1"}
     return {"f1": "F1 of entities"} if task.kind == "tagging" else {}

@@ -159,10 +159,11 @@ def _calibrated(
     if not getattr(task, "calibrates", False):
         return predictions
     # Few runs calibrate, and of classifiers alone.
-    from bert.tasks.classification.calibration import calibrate  # noqa: PLC0415
+    from bert.tasks.classification.results import calibrate  # noqa: PLC0415
 
     dev = find_inputs(inputs, "dev")
-    temperature = calibrate(task.task, dev, predictions(dev, step)[0], task.temperature)
+    known = task.task, dev.examples, dev.arrays["label_ids"]
+    temperature = calibrate(*known, predictions(dev, step)[0], task.temperature)
     task = dataclasses.replace(task, temperature=temperature)
     if save:
         save(task)

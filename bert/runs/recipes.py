@@ -347,7 +347,7 @@ class FineTuning(Recipe):
         lengths, encoder, data = self.lengths, self.encoder, self.data
         # A run loads the task of its own kind alone.
         if isinstance(data, ClassificationData):
-            from bert.tasks.classification.open import open_classification  # noqa: PLC0415
+            from bert.tasks.classification.classifier import open_classification  # noqa: PLC0415
 
             return open_classification(context, data, lengths, encoder)
         if isinstance(data, SwagData):

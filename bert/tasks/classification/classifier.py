@@ -16,18 +16,20 @@ from bert.files.owned import claim
 from bert.log import logger
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import MessageError, Option, OptionError
-from bert.tasks.bilstm import bilstm_fields, stored_bilstm
-from bert.tasks.classification import calibration
+from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import (
     ClassificationTask,
     DataSet,
     InputExample,
+    open_data_set,
 )
 from bert.tasks.classification.inputs import make_features
+from bert.tasks.classification.options import CUSTOM, ClassificationData
+from bert.tasks.classification.own_files import CustomDataSet
 from bert.tasks.classification.teacher import ClassificationTeacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
-from bert.tasks.options import Teacher
+from bert.tasks.options import Encoder, Lengths, Teacher
 from bert.tasks.score_files import find_scored, write_scores
 from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
@@ -38,11 +40,13 @@ from bert.tasks.task import (
     Outputs,
     Part,
     Row,
+    TaskContext,
     collect,
     stored_field,
 )
 from bert.training.batches import Feature, encoder_features
 from bert.training.objective import Objective
+from bert.weights.variables import require_segments
 
 
 def stored_temperature(stored: Mapping[str, Any]) -> float:
@@ -224,7 +228,7 @@ class Classification:
 
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
         if self.calibrates and part == Part("dev"):
-            calibration.check_examples(examples)
+            classification_results.check_enough(examples)
         arrays = make_features(
             examples, self.task, self.tokenizer, self.max_seq_length, logs=part != QUERIES
         )
@@ -340,3 +344,51 @@ class Classification:
 
         lengths = self.max_seq_length, self.temperature
         export_classifier(folder, model, self.tokenizer, self.task, *lengths)
+
+
+def open_classification(
+    context: TaskContext, data: ClassificationData, lengths: Lengths, encoder: Encoder
+) -> Classification:
+    """Returns the task that the options name, checked against the model.
+
+    Raises:
+      ValueError: where options, files and model do not fit.
+    """
+    if data.calibrate and "dev" not in context.splits:
+        raise MessageError("%s needs %s.", *map(Option, ("calibrate", "do_eval")))
+    dev_split = context.find_split(data)
+    data_set = _open_data_set(context, data, dev_split)
+    if data_set.task.is_pair:
+        require_segments(context.config, "a pair of texts")
+    return Classification(
+        context.config,
+        context.tokenizer,
+        lengths.max_seq_length,
+        data_set.task,
+        data_set,
+        data.class_weights,
+        data_set.columns,
+        dev_split,
+        add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
+        temperature=1.0 if context.is_training else stored_temperature(context.stored),
+        calibrates=data.calibrate,
+    )
+
+
+def _open_data_set(
+    context: TaskContext, data: ClassificationData, dev_split: DevSplit | None
+) -> DataSet:
+    name = (data.task_name or (CUSTOM if data.files else "")).lower()
+    if name != CUSTOM:
+        data.check_known(name)
+        assert data.data_dir is not None
+        return open_data_set(name, data.data_dir, data.xnli_language)
+    labels = None
+    if not context.is_training:
+        known = context.stored.get("task", {})
+        if data.labels is None:
+            # The training file of the model may be gone.
+            labels = known.get("labels") or None
+        if data.metric is None and known.get("task_type") == data.task_type:
+            data = dataclasses.replace(data, metric=known.get("metric"))
+    return CustomDataSet(data, dev_split, labels)

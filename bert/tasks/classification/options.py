@@ -8,8 +8,7 @@ from bert.files.memory_files import save_rows
 from bert.files.rows import SEPARATORS, find_separator
 from bert.files.tables import is_number
 from bert.options import Message, MessageError, Option, OptionError, option
-from bert.tasks.classification.examples import METRICS
-from bert.tasks.classification.glue import TASK_NAMES
+from bert.tasks.classification.examples import METRICS, TASK_NAMES
 from bert.tasks.options import DataFiles
 
 # The name of a task that is not one of GLUE.

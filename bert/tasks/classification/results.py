@@ -3,6 +3,9 @@
 Scores are computed in double precision. A score that would divide by zero, such as the precision of
 a label that is never predicted, is 0; so are correlations where one side is constant. scikit-learn
 and SciPy would warn each time.
+
+Calibration divides logits by one number, a temperature, so that no answer changes, only how sure
+the model is of it. Source: Guo et al., On Calibration of Modern Neural Networks, 2017, section 4.2.
 """
 
 import itertools
@@ -12,14 +15,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from bert.files.row_writer import write_tsv
 from bert.files.visible import visible
-from bert.tasks.classification.examples import ClassificationTask, InputExample, Label
+from bert.log import logger
+from bert.options import OptionError
+from bert.tasks.classification.examples import (
+    ClassificationTask,
+    InputExample,
+    Label,
+    positive_label,
+)
+from bert.tasks.examples import find_labelled
 
 # The key of the decision in an answer, by the type of the task.
 KEYS = {"classification": "label", "multi_label": "labels", "regression": "score"}
+
+# Of fewer examples, the temperature is mostly chance.
+MIN_CALIBRATION = 50
+# The logarithms of the least and the greatest temperature.
+_BOUNDS = (-3.0, 3.0)
 
 
 def score(task: ClassificationTask, logits: np.ndarray, label_ids: np.ndarray) -> dict[str, Any]:
@@ -232,7 +249,7 @@ def score_choice(
         for label, row in zip(labels, rows, strict=True)
     }
     if len(labels) == 2:
-        f1 = per_class["1" if "1" in labels else labels[1]]["f1"]
+        f1 = per_class[positive_label(labels)]["f1"]
     else:
         f1 = float(metrics.f1_score(label_ids, predicted, average="macro", zero_division=0))
     losses = -np.take_along_axis(log_softmax(logits, axis=1), label_ids[:, None], axis=1)
@@ -338,3 +355,64 @@ def format_scores(labels: Sequence[str], scores: Mapping[str, Any]) -> str:
         for label, row in zip(labels, matrix, strict=True):
             lines.append(f"{label:{width}}" + "".join(f"{number:{cell}}" for number in row))
     return "\n".join(lines)
+
+
+def check_enough(examples: Sequence[InputExample]) -> None:
+    """Checks that enough examples of a dev set have a label."""
+    count = len(find_labelled(examples))
+    if count < MIN_CALIBRATION:
+        raise OptionError(
+            "calibrate",
+            f"have {MIN_CALIBRATION} examples with a label in the dev set",
+            f"{count}",
+            "Give a larger one, or leave it out.",
+        )
+
+
+def calibrate(
+    task: ClassificationTask,
+    examples: Sequence[InputExample],
+    label_ids: np.ndarray,
+    logits: np.ndarray,
+    earlier: float = 1.0,
+) -> float:
+    """Returns the temperature that fits a dev set.
+
+    Args:
+      task: The labels, and the type of the task.
+      examples: The dev set.
+      label_ids: Its labels, as `make_features` returns them.
+      logits: float [B, C], the predictions for it.
+      earlier: The temperature by which the logits are divided already.
+    """
+    known = find_labelled(examples)
+    label_ids = label_ids[known]
+    logits = np.asarray(logits, np.float64)[known] * earlier
+    temperature = fit_temperature(task.task_type, logits, label_ids)
+    before, after = (score(task, logits / each, label_ids)["loss"] for each in (1.0, temperature))
+    logger.info(
+        "A temperature of %.3f fits the %d examples of the dev set: their loss is %.4f instead of "
+        "%.4f.",
+        *(temperature, len(known), after, before),
+    )
+    return temperature
+
+
+def fit_temperature(task_type: str, logits: np.ndarray, label_ids: np.ndarray) -> float:
+    """Returns the temperature of the least loss.
+
+    Args:
+      task_type: "classification" or "multi_label".
+      logits: float64 [B, C].
+      label_ids: int [B, 1], or [B, C] of a multi-label task.
+    """
+
+    def loss(log_temperature: float) -> float:
+        scaled = logits / np.exp(log_temperature)
+        if task_type == "multi_label":
+            return float((np.logaddexp(0, scaled) - scaled * label_ids).mean())
+        right = np.take_along_axis(scaled, label_ids, axis=1)[:, 0]
+        return float((np.logaddexp.reduce(scaled, axis=1) - right).mean())
+
+    found = minimize_scalar(loss, bounds=_BOUNDS, method="bounded", options={"xatol": 1e-4})
+    return round(float(np.exp(found.x)), 4)
