@@ -17,7 +17,7 @@ from bert.commands.console import run_script
 from bert.commands.fine_tuning import FileSettings
 from bert.options import option
 from bert.runs.recipes import FineTuning, Search
-from bert.tasks.swag.options import SwagData
+from bert.tasks.options import SwagData
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

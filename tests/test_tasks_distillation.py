@@ -185,6 +185,10 @@ def test_a_student_has_the_initial_weights_of_a_run_without_a_teacher(world):
             r"`unlabeled_file` must hold texts\. '.*empty.txt' is empty",
         ),
         (
+            {"unlabeled_file": "lists.jsonl"},
+            r"lists.jsonl:2: must have text as 'text_a'\. Received \['a', 'b'\]",
+        ),
+        (
             {"unlabeled_file": "dev.tsv", "class_weights": "balanced"},
             "`class_weights='balanced'` counts",
         ),
@@ -194,6 +198,7 @@ def test_teachers_that_do_not_fit_are_refused(world, monkeypatch, changes, messa
     folder, make_settings = world
     monkeypatch.chdir(folder)
     (folder / "empty.txt").write_text("")
+    (folder / "lists.jsonl").write_text('{"text_a": "a"}\n{"text_a": ["a", "b"]}\n')
     words = (folder / "vocab.txt").read_text().split()
     (folder / "other_vocab.txt").write_text("\n".join([*words[:-2], words[-1], words[-2]]))
     given = {} if message.endswith("needs a `teacher`") else {"teacher": "teacher"}

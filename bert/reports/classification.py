@@ -37,7 +37,7 @@ from bert.reports.sections import (
 )
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import ClassificationTask, InputExample, positive_label
-from bert.tasks.examples import find_labelled
+from bert.tasks.split import find_labelled
 
 # Labels up to which a confusion matrix is readable; of more, the most frequent confusions.
 _MATRIX_LABELS = 25

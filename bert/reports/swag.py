@@ -15,7 +15,7 @@ from bert.reports.sections import (
     shorten,
     worst_first,
 )
-from bert.tasks.examples import find_labelled
+from bert.tasks.split import find_labelled
 from bert.tasks.swag import examples as swag_examples
 
 

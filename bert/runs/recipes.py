@@ -26,10 +26,10 @@ from bert.tasks.options import (
     Lengths,
     Prediction,
     Schedule,
+    SwagData,
     Teacher,
 )
 from bert.tasks.squad.options import DecodingOptions, SquadData, check_windows
-from bert.tasks.swag.options import SwagData
 from bert.tasks.tagging.options import FeatureOptions, TagOptions
 from bert.training.options import Compute, Output
 from bert.weights.options import ModelSource, VocabularySource

@@ -17,7 +17,7 @@ from bert.files.inputs import Columns, Input, read_inputs
 from bert.network.heads import Batch, Blend, Losses, Weights, layer_name
 from bert.network.inference import infer
 from bert.options import MessageError, Option, OptionError
-from bert.tasks.task import Inputs, Outputs, Task
+from bert.tasks.task import Inputs, Outputs, Task, read_row
 from bert.weights.tokenizers import options_of
 
 Tensor = Any
@@ -245,8 +245,10 @@ def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any])
       ValueError: where the file is empty, or a row cannot be read.
     """
     rows = list(read_inputs(path, None, Columns(fields=tuple(fields), known=columns)).rows)
-    if problem := next((each.problem for each in rows if each.row is None), None):
-        raise ValueError(problem)
+    for each in rows:
+        if each.row is None:
+            raise ValueError(each.problem)
+        read_row(each.row, f"{path}:{each.line}:", fields)
     if not rows:
         raise OptionError("unlabeled_file", "hold texts", remedy=f"{path!r} is empty.")
     return rows

@@ -12,10 +12,13 @@ import numpy as np
 
 import modeling
 import tokenization
+from bert.log import logger
+from bert.options import MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
-from bert.tasks.split import DevSplit, find_split
+from bert.tasks.split import DevSplit, find_labelled, find_split
 from bert.training.batches import Batches, Feature, Records, write_examples
 from bert.training.objective import Objective
+from bert.training.scores import save_results, save_scores
 
 Arrays = Mapping[str, np.ndarray]
 # Batches of row numbers with the model's outputs for these rows.
@@ -321,7 +324,7 @@ def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
     if not is_list(inputs):
         raise ValueError(f"`inputs` must be a list, a text or an object. Received {inputs!r:.200}.")
     return [
-        _read_row(value, f"Input {number}, counted from 0,", fields)
+        read_row(value, f"Input {number}, counted from 0,", fields)
         for number, value in enumerate(inputs)
     ]
 
@@ -332,7 +335,8 @@ def is_list(values: Any) -> bool:
     return not is_one and getattr(values, "ndim", 1) == 1
 
 
-def _read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
+def read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
+    """Returns an input as a row, as `read_rows` does; `place` names the input in errors."""
     if isinstance(value, str) and len(fields) == 1:
         value = (value,)
     if isinstance(value, tuple | list) and len(value) == len(fields):
@@ -412,3 +416,73 @@ def collect_padded(outputs: Outputs, shape: tuple[int, ...], name: str) -> np.nd
             padded = np.zeros((*shape, values.shape[-1]), np.float32)
         padded[numbers, : values.shape[1]] = values
     return padded
+
+
+def find_scored(inputs: Inputs) -> list[int]:
+    """Returns the places of the labelled examples, and warns where only some have a label."""
+    known = find_labelled(inputs.examples)
+    if 0 < len(known) < len(inputs.examples):
+        logger.warning(
+            "Scored are the %d of %d %s examples that have a label.",
+            *(len(known), len(inputs.examples), inputs.part.split),
+        )
+    return known
+
+
+def write_scores(
+    folder: str, step: int, part: Part, scores: Mapping[str, Any], names: Sequence[str]
+) -> None:
+    """Writes all scores to `<part>_results.json`, and the named ones to `<part>_results.txt`."""
+    kind = {"dev": "eval", "test": "test"}[part.split]
+    file_name = f"{kind}_results{part.suffix}"
+    # Faithful: the original's eval_results.txt has the loss under two names.
+    results = {f"{kind}_{name}": scores[name] for name in (*names, "loss")}
+    save_results(folder, step, {**results, "loss": scores["loss"]}, file_name)
+    save_scores(folder, step, scores, file_name)
+
+
+def bilstm_fields(*, add_bilstm: bool) -> dict[str, bool]:
+    """Returns the fields of `task.json` about the BiLSTM: none where there is no BiLSTM."""
+    return {"add_bilstm": True} if add_bilstm else {}
+
+
+def stored_bilstm(stored: Mapping[str, Any]) -> bool:
+    """Returns whether the model of a `task.json` has a BiLSTM."""
+    return bool(stored_field({"add_bilstm": False, **stored}, "add_bilstm", bool))
+
+
+def find_bilstm(context: TaskContext, *, add_bilstm: bool) -> bool:
+    """Returns whether the model has a BiLSTM: by the options, or as the model was trained.
+
+    Args:
+      context: The model, and the formats in which it is exported.
+      add_bilstm: Whether the options add one.
+
+    Raises:
+      ValueError: where the hidden size is odd, or an export cannot hold the LSTMs.
+    """
+    add_bilstm = add_bilstm or stored_bilstm(context.stored)
+    if add_bilstm or context.config.is_bilstm:
+        # tf2onnx cannot convert the loop over the tokens.
+        check_lstm_export(context.export_formats, ["saved_model"])
+    if add_bilstm and context.config.hidden_size % 2:
+        raise MessageError(
+            "%s needs an even `hidden_size`, half of it for each direction. Received %s.",
+            *(Option("add_bilstm"), context.config.hidden_size),
+        )
+    return add_bilstm
+
+
+def check_lstm_export(formats: Sequence[str], allowed: Collection[str]) -> None:
+    """Checks that a model with LSTMs is exported only in formats that can hold them.
+
+    Raises:
+      OptionError: for the first format that is not allowed.
+    """
+    if wrong := [name for name in formats if name not in allowed]:
+        raise OptionError(
+            "export_format",
+            f"be {' or '.join(allowed)} for a model with LSTMs, whose loop over the tokens "
+            f"{wrong[0]} cannot hold",
+            ",".join(formats),
+        )

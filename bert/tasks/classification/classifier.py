@@ -16,7 +16,6 @@ from bert.files.owned import claim
 from bert.log import logger
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import MessageError, Option, OptionError
-from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import (
     ClassificationTask,
@@ -30,7 +29,6 @@ from bert.tasks.classification.own_files import CustomDataSet
 from bert.tasks.classification.teacher import ClassificationTeacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
 from bert.tasks.options import Encoder, Lengths, Teacher
-from bert.tasks.score_files import find_scored, write_scores
 from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
     QUERIES,
@@ -41,8 +39,13 @@ from bert.tasks.task import (
     Part,
     Row,
     TaskContext,
+    bilstm_fields,
     collect,
+    find_bilstm,
+    find_scored,
+    stored_bilstm,
     stored_field,
+    write_scores,
 )
 from bert.training.batches import Feature, encoder_features
 from bert.training.objective import Objective
@@ -217,7 +220,7 @@ class Classification:
     def parse_unlabeled(self, rows: Sequence[Input]) -> list[InputExample]:
         """Returns the examples of rows without labels, named by their lines; skips blank rows."""
         read = {each.line: each.row for each in rows if each.row}
-        texts = {n: row for n, row in read.items() if "".join(map(str, row.values())).strip()}
+        texts = {n: row for n, row in read.items() if "".join(row.values()).strip()}
         if not texts:
             raise OptionError("unlabeled_file", "hold texts", remedy="All its lines are blank.")
         parsed = self.parse([*texts.values()])

@@ -28,7 +28,7 @@ from bert.tasks.classification.examples import (
     Label,
     positive_label,
 )
-from bert.tasks.examples import find_labelled
+from bert.tasks.split import find_labelled
 
 # The key of the decision in an answer, by the type of the task.
 KEYS = {"classification": "label", "multi_label": "labels", "regression": "score"}

@@ -17,7 +17,6 @@ from bert.files.processes import usable_cores
 from bert.log import logger
 from bert.network.heads import span_model, span_objective
 from bert.options import MessageError, Option, OptionError, take
-from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm
 from bert.tasks.options import Encoder, Lengths
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
@@ -34,6 +33,9 @@ from bert.tasks.task import (
     Part,
     Row,
     TaskContext,
+    bilstm_fields,
+    find_bilstm,
+    stored_bilstm,
     stored_field,
 )
 from bert.training.batches import LENGTH, Batches, Feature, Records, encoder_features

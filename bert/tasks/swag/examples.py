@@ -17,7 +17,7 @@ from bert.files.row_writer import write_tsv
 from bert.files.rows import Row, is_table, load_rows
 from bert.files.tables import open_table
 from bert.log import logger
-from bert.tasks.examples import warn_of_unknown
+from bert.tasks.split import warn_of_unknown
 
 _ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
 # The possible files of each split in a folder; the first one found is read.

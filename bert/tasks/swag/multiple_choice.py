@@ -14,12 +14,9 @@ from bert.files.paths import describe_folder, find_file
 from bert.log import logger
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option
-from bert.tasks.bilstm import bilstm_fields, find_bilstm, stored_bilstm
-from bert.tasks.options import Encoder, Lengths
-from bert.tasks.score_files import find_scored, write_scores
+from bert.tasks.options import Encoder, Lengths, SwagData
 from bert.tasks.split import DevSplit, find_given, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
-from bert.tasks.swag.options import SwagData
 from bert.tasks.task import (
     QUERIES,
     Arrays,
@@ -29,8 +26,13 @@ from bert.tasks.task import (
     Part,
     Row,
     TaskContext,
+    bilstm_fields,
     collect,
+    find_bilstm,
+    find_scored,
+    stored_bilstm,
     stored_field,
+    write_scores,
 )
 from bert.training.batches import Feature, encoder_features
 from bert.training.objective import Objective
@@ -174,7 +176,7 @@ class MultipleChoice:
         return collect(outputs)["logits"]
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
-        return np.exp(swag_examples.log_probabilities(arrays, outputs["logits"]))
+        return swag_examples.probabilities(arrays, outputs["logits"])
 
     def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
         return swag_examples.decode(inputs.examples, inputs.arrays, predictions)

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import modeling
 import tokenization
 from bert.options import MessageError, Option, OptionError
-from bert.tasks.bilstm import check_lstm_export, find_bilstm, stored_bilstm
 from bert.tasks.layers import check_layers
 from bert.tasks.options import Encoder, Lengths, Schedule
 from bert.tasks.tagging.feature_tagger import FeatureTagging
@@ -15,7 +14,7 @@ from bert.tasks.tagging.options import DEFAULTS, FeatureOptions, TaggingData, Ta
 from bert.tasks.tagging.sentences import TaggedFiles
 from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.tagging.tags import PLAIN, TagSet
-from bert.tasks.task import TaskContext, stored_field
+from bert.tasks.task import TaskContext, check_lstm_export, find_bilstm, stored_bilstm, stored_field
 
 Options = TypeVar("Options", TagOptions, FeatureOptions)
 

@@ -17,7 +17,6 @@ from bert.files.owned import claim
 from bert.log import logger
 from bert.network.heads import Batch, Blend, tagging_model, tagging_objective
 from bert.options import OptionError
-from bert.tasks.bilstm import bilstm_fields
 from bert.tasks.distillation import (
     IS_LABELED,
     TEACHER_LOGITS,
@@ -30,7 +29,6 @@ from bert.tasks.distillation import (
     without_layers,
 )
 from bert.tasks.options import Teacher as TeacherOptions
-from bert.tasks.score_files import write_scores
 from bert.tasks.split import split_fields
 from bert.tasks.tagging import sentences as tagging_sentences
 from bert.tasks.tagging import windows as tagging_windows
@@ -44,8 +42,10 @@ from bert.tasks.task import (
     Outputs,
     Part,
     Row,
+    bilstm_fields,
     collect_padded,
     read_rows,
+    write_scores,
 )
 from bert.training.batches import LENGTH, Feature, encoder_features
 from bert.training.objective import Objective
