@@ -47,8 +47,8 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     """
     path, folder = prepare(settings, texts)
     from bert.models.pretrained import total_score
+    from bert.network.lengths import split_by_size
     from bert.training.devices import log_gpus
-    from bert.training.lengths import split_by_size
 
     try_outputs([settings.output_file], "output_file")
     log_gpus()

@@ -84,7 +84,7 @@ def validate_flags_or_throw(
     """
     import_tensorflow()
     from bert.runs.finetuning import check_steps
-    from bert.training.validation import check_length
+    from bert.training.options import check_length
 
     settings = settings or common_flags.read_settings(Settings)
     casing, init_checkpoint = settings.do_lower_case, settings.init_checkpoint

@@ -8,7 +8,7 @@ import worker
 import modeling
 import optimization
 from bert.pretraining import heads as pretraining_heads
-from bert.training.objective import Objective
+from bert.training.loop import Objective
 from bert.training.trainer import Trainer
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}

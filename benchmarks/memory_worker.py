@@ -8,7 +8,7 @@ import worker
 import modeling
 import optimization
 from bert.network import heads
-from bert.training.objective import Objective
+from bert.training.loop import Objective
 from bert.training.trainer import Trainer
 
 VOCAB_SIZE = 30522

@@ -68,8 +68,8 @@ def measure(paths: list[str], shuffle_block: int) -> dict[str, float]:
     """Returns what one start took, by column."""
     import_tensorflow()
     from bert.files import fingerprints  # noqa: PLC0415
-    from bert.training.batches import Batches, Records  # noqa: PLC0415
-    from bert.training.blocks import BlockReader  # noqa: PLC0415
+    from bert.training.batches import Batches, BlockReader  # noqa: PLC0415
+    from bert.training.records import Records  # noqa: PLC0415
 
     before = memory("VmRSS")
     clock = [time.perf_counter()]

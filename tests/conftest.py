@@ -27,8 +27,9 @@ from helpers.waiting import LONGEST
 import modeling
 import run_pretraining
 from bert.pretraining import heads as pretraining_heads
-from bert.training.batches import Batches, Records
-from bert.training.pace import Pace, Place
+from bert.training.batches import Batches
+from bert.training.meeting import Pace, Place
+from bert.training.records import Records
 
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("project", deadline=None)

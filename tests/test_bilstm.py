@@ -11,7 +11,7 @@ from conftest import LENGTH, batches_in, change, spread, to_numpy
 import modeling
 import run_pretraining
 from bert.pretraining import objectives
-from bert.training.memory import estimate_memory
+from bert.training.devices import estimate_memory
 from bert.weights import huggingface_files
 from bert.weights.variables import count_parameters, encoder_shapes
 

@@ -18,7 +18,7 @@ from bert.pretraining.heads import pretraining_features
 from bert.pretraining.masked_batches import Masker
 from bert.pretraining.masking import FIRST, FOLLOWING
 from bert.pretraining.spaced_words import SpacedTokenizer
-from bert.training.batches import Records
+from bert.training.records import Records
 
 # Words of two characters, none of which is in another word.
 CHARACTERS = [chr(0x4E00 + number) for number in range(40)]

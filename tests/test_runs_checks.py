@@ -81,7 +81,7 @@ def test_a_folder_in_which_another_process_trains_is_shown(make_settings, tmp_pa
 
 
 def test_steps_are_not_tried_where_memory_is_short(make_settings, monkeypatch):
-    monkeypatch.setattr("bert.training.memory.free_memory", lambda: 1000)
+    monkeypatch.setattr("bert.training.devices.free_memory", lambda: 1000)
     lines = check(run_classifier, make_settings(do_train=True))
     assert mark_of(lines, "memory") == WARNED
     assert mark_of(lines, "time") == UNCHECKED

@@ -17,9 +17,9 @@ from bert.options import shaping_options
 from bert.runs import identity, tuning
 from bert.runs.resumption import plan_training
 from bert.tasks.task import ExampleFile
-from bert.training.batches import Feature, encoder_features
 from bert.training.evaluation import EarlyStopping
-from bert.training.objective import Objective
+from bert.training.loop import Objective
+from bert.training.records import Feature, encoder_features
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 

@@ -24,8 +24,8 @@ from bert.files.owned import LIST_FILE
 from bert.files.processes import usable_cores
 from bert.scale import launch
 from bert.scale.launch import Workers, find_cause, share_machine
-from bert.training.pace import SAVE_LIMIT
-from bert.training.rendezvous import LOST
+from bert.training.link import LOST
+from bert.training.meeting import SAVE_LIMIT
 
 # What a worker of these tests knows of itself; each start of it adds a line to a file of its own.
 WORKER = """

@@ -20,12 +20,8 @@ from hypothesis import strategies as st
 from bert.files import records as files_records
 from bert.files.paths import match_files
 from bert.pretraining.heads import pretraining_features
-from bert.training.batches import (
-    Batches,
-    Feature,
-    Records,
-    encoder_features,
-)
+from bert.training.batches import Batches
+from bert.training.records import Feature, Records, encoder_features
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.training.batches import Batches
-from bert.training.blocks import WINDOW_BLOCKS, BlockOrder, BlockReader
+from bert.training.batches import WINDOW_BLOCKS, Batches, BlockOrder, BlockReader
 
 
 class _Numbers:

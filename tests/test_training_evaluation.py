@@ -15,10 +15,9 @@ from bert.tasks.task import collect
 from bert.training import evaluation
 from bert.training.cluster import Cluster
 from bert.training.evaluation import EarlyStopping, Predictor, evaluate
-from bert.training.meeting import Meeting
-from bert.training.pace import NOWHERE, RESTS, Pace, Place
-from bert.training.rendezvous import LostWorkerError
-from bert.training.scores import save_results, save_scores
+from bert.training.link import LostWorkerError
+from bert.training.meeting import NOWHERE, RESTS, Meeting, Pace, Place
+from bert.training.progress import save_results, save_scores
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):

@@ -38,12 +38,11 @@ from bert.pretraining import heads as pretraining_heads
 from bert.runs import tuning
 from bert.tasks.options import Schedule
 from bert.training import trainer as trainer_module
-from bert.training.objective import Objective
+from bert.training.loop import Objective
+from bert.training.meeting import NOWHERE, READS, RESTS, TAKES, Place
 from bert.training.observers import train_and_save
 from bert.training.options import Compute
-from bert.training.pace import NOWHERE, READS, RESTS, TAKES, Place
-from bert.training.progress import ProgressLog
-from bert.training.train_log import TrainLog
+from bert.training.progress import ProgressLog, TrainLog
 from bert.training.trainer import LossScale, NonFiniteLossError, Trainer, initialize
 from bert.weights import checkpoint
 

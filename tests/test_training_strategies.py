@@ -29,7 +29,7 @@ from helpers.forks import Forked
 from helpers.waiting import LONGEST, wait_until
 
 import run_classifier
-from bert.training.rendezvous import LOST
+from bert.training.link import LOST
 
 STEPS = 6
 

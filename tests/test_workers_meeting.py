@@ -12,11 +12,10 @@ import pytest
 from conftest import ROOT, free_ports
 from helpers.waiting import wait_until
 
-from bert.training import link, meeting, rendezvous
+from bert.training import link, meeting
 from bert.training.cluster import Cluster
-from bert.training.meeting import Meeting
-from bert.training.pace import READS, TAKES, Pace
-from bert.training.rendezvous import LostWorkerError
+from bert.training.link import LostWorkerError
+from bert.training.meeting import READS, TAKES, Meeting, Pace
 
 
 class SymptomError(Exception):
@@ -224,8 +223,8 @@ def test_a_stranger_that_drips_does_not_hold_the_chief_past_its_limit(workers, s
 
 
 def test_a_worker_comes_through_a_crowd_that_says_nothing(workers, strangers, monkeypatch):
-    monkeypatch.setattr(rendezvous, "_MOST_GUESTS", 5)
-    monkeypatch.setattr(rendezvous, "_SECONDS_TO_GREET", 60.0)
+    monkeypatch.setattr(link, "_MOST_GUESTS", 5)
+    monkeypatch.setattr(link, "_SECONDS_TO_GREET", 60.0)
 
     def come(index):
         time.sleep(0.5 * index)
@@ -284,7 +283,7 @@ def test_worker_that_has_died_and_started_again_is_taken_while_others_are_awaite
 def test_worker_that_has_greeted_may_be_silent_for_longer_than_a_greeting_takes(
     workers, monkeypatch
 ):
-    monkeypatch.setattr(rendezvous, "_SECONDS_TO_GREET", 0.3)
+    monkeypatch.setattr(link, "_SECONDS_TO_GREET", 0.3)
 
     def work():
         with connect(workers[0]) as chief:

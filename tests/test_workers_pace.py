@@ -1,6 +1,6 @@
 import pytest
 
-from bert.training.pace import LIMIT, NOWHERE, READS, RESTS, TAKES, Late, Pace, Place, seconds_of
+from bert.training.meeting import LIMIT, NOWHERE, READS, RESTS, TAKES, Late, Pace, Place, seconds_of
 
 
 class Clock:

@@ -16,7 +16,7 @@ import tokenization
 from bert.export.tokenizer import GraphTokenizer
 from bert.files.durable import replace_folder
 from bert.files.outputs import check_saved_model
-from bert.training.lengths import round_up
+from bert.network.lengths import round_up
 
 Tensor = Any
 

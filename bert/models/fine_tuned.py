@@ -16,6 +16,7 @@ from bert.models.model import Inputs as ModelInputs
 from bert.models.options import Overrides
 from bert.models.vectors import Encoding, find_encoder
 from bert.network.inference import infer
+from bert.network.lengths import by_length
 from bert.tasks.task import (
     QUERIES,
     Arrays,
@@ -27,8 +28,7 @@ from bert.tasks.task import (
     read_rows,
     stored_field,
 )
-from bert.training.lengths import by_length
-from bert.training.validation import check_length
+from bert.training.options import check_length
 from bert.weights.folder import ModelFolder
 from bert.weights.huggingface_files import FINE_TUNED
 

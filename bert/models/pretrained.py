@@ -20,11 +20,11 @@ from bert.models.model import Between, Guess, Score
 from bert.models.model import Text as GivenText
 from bert.models.vectors import Encoding, as_pair, check_list
 from bert.network.inference import infer
+from bert.network.lengths import pad_sequences, sort_by_length
 from bert.options import OptionError
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.goals import PAIR_HEAD, find_untrained
-from bert.training.lengths import pad_sequences, sort_by_length
-from bert.training.validation import check_length
+from bert.training.options import check_length
 from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"

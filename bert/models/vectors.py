@@ -14,10 +14,10 @@ import numpy as np
 import modeling
 import tokenization
 from bert.models.model import Between, Model, Text
+from bert.network.lengths import pad_sequences, split_by_size
 from bert.options import OptionError
 from bert.tasks.layers import NO_ENCODER, parse_layers, width
 from bert.tasks.task import is_list
-from bert.training.lengths import pad_sequences, split_by_size
 from bert.weights.folder import ModelFolder
 from bert.weights.sentence_transformers import TextVectors
 from bert.weights.variables import require_segments

@@ -22,7 +22,7 @@ from bert.network.heads import (
 )
 from bert.original import graph, input_fn, model_fn
 from bert.original import processors as original_processors
-from bert.training.objective import Objective
+from bert.training.loop import Objective
 
 Tensor = Any
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert.files.paths import is_file
 from bert.log import logger
-from bert.training.batches import Feature, Records
+from bert.training.records import Feature, Records
 
 Tensor = Any
 InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import optimization
 from bert.original import graph
-from bert.training.objective import Objective
+from bert.training.loop import Objective
 from bert.training.trainer import NonFiniteLossError, Trainer
 from bert.weights.checkpoint import Stored
 

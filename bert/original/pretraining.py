@@ -18,8 +18,8 @@ import modeling
 from bert.original import graph, input_fn, model_fn
 from bert.original.processors import ENCODER_INPUTS
 from bert.pretraining import heads as pretraining_heads
-from bert.training.batches import Feature
-from bert.training.objective import Objective
+from bert.training.loop import Objective
+from bert.training.records import Feature
 
 Tensor = Any
 

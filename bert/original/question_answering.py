@@ -14,7 +14,7 @@ import modeling
 from bert.network.heads import OutputLayer, span_model, span_objective
 from bert.original import graph, input_fn, model_fn
 from bert.original.processors import ENCODER_INPUTS
-from bert.training.objective import Objective
+from bert.training.loop import Objective
 
 Tensor = Any
 

@@ -13,8 +13,8 @@ import modeling
 from bert.network.heads import cross_entropy
 from bert.network.pooling import num_pooled, pooled_positions
 from bert.options import Option
-from bert.training.batches import LENGTH, Feature, encoder_features
-from bert.training.objective import Objective
+from bert.training.loop import Objective
+from bert.training.records import LENGTH, Feature, encoder_features
 
 Tensor = Any
 

@@ -37,7 +37,8 @@ from bert.pretraining.options import (
     RecordFiles,
 )
 from bert.pretraining.record_description import RecordDescription
-from bert.training.batches import Batches, Feature, Records
+from bert.training.batches import Batches
+from bert.training.records import Feature, Records
 from bert.weights import tokenizers
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder

@@ -19,7 +19,8 @@ from bert.pretraining.masking import (
     words_of,
 )
 from bert.pretraining.spaced_words import place_in_words
-from bert.training.batches import LENGTH, Batches, Feature, Records
+from bert.training.batches import Batches
+from bert.training.records import LENGTH, Feature, Records
 
 Tensor = Any
 

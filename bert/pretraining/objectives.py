@@ -19,8 +19,9 @@ from bert.pretraining.masked_batches import (
     mask_specs,
     plain_features,
 )
-from bert.training.batches import Batches, Feature, Records
-from bert.training.objective import Batch, Objective
+from bert.training.batches import Batches
+from bert.training.loop import Batch, Objective
+from bert.training.records import Feature, Records
 
 Tensor = Any
 

@@ -20,11 +20,11 @@ from bert.files import owned
 from bert.files.durable import replace_folder, write_text
 from bert.files.paths import file_size, file_system
 from bert.log import logger
+from bert.network.lengths import by_length
 from bert.options import Message, Option, OptionError
 from bert.reports.sections import Section, Table
 from bert.tasks.task import Arrays, Inputs, Outputs, Part, Task, at_precision
 from bert.training.evaluation import Predictor
-from bert.training.lengths import by_length
 
 # The file with the result of the comparison, in the folder of an export.
 PARITY = "parity.json"

@@ -30,9 +30,10 @@ from bert.tasks.squad.options import SquadData
 from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
 from bert.training import strategies
 from bert.training.batches import Batches
-from bert.training.objective import Objective
-from bert.training.options import Compute, Output
-from bert.training.validation import (
+from bert.training.loop import Objective
+from bert.training.options import (
+    Compute,
+    Output,
     check_batch_size,
     check_frozen_layers,
     check_length,

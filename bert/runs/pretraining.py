@@ -29,9 +29,8 @@ from bert.runs.training import TrainingRun, count_tried_examples
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
-from bert.training.options import Compute, Output
+from bert.training.options import Compute, Output, check_length
 from bert.training.trainer import Trainer, initialize
-from bert.training.validation import check_length
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder

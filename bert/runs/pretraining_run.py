@@ -27,7 +27,7 @@ from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import evaluate
 from bert.training.loop import Observer
-from bert.training.scores import save_results, save_scores
+from bert.training.progress import save_results, save_scores
 from bert.weights import model_card
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import make_files

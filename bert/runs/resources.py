@@ -15,7 +15,7 @@ from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.runs import identity, precision
 from bert.runs.resumption import Training
-from bert.training import memory, strategies
+from bert.training import devices, strategies
 from bert.training.cluster import find_cluster
 from bert.training.options import AUTO, Compute, Output
 from bert.weights.folder import ModelFolder
@@ -165,7 +165,7 @@ def add_needs(
     """
 
     def log_memory(config: BertConfig, num_replicas: int) -> bool:
-        return memory.log_training_memory(
+        return devices.log_training_memory(
             compute,
             config,
             num_sequences=batch.num_sequences,
@@ -176,7 +176,7 @@ def add_needs(
 
     def log_disk(config: BertConfig, trainings: Sequence[Training]) -> None:
         num_train_steps = [training.num_train_steps for training in trainings]
-        memory.log_disk(output, config, num_train_steps, batch.num_weights_alone)
+        devices.log_disk(output, config, num_train_steps, batch.num_weights_alone)
 
     has_memory = parts("memory", log_memory, config, num_replicas)
     parts("disk", log_disk, config, trainings)

@@ -14,7 +14,7 @@ from bert.options import MessageError, Option, OptionError
 from bert.tasks import distillation
 from bert.tasks.distillation import Layers
 from bert.tasks.options import Teacher
-from bert.training.validation import check_length
+from bert.training.options import check_length
 from bert.weights.checkpoint import describe_weights
 
 TaskType = TypeVar("TaskType", bound=Any)

@@ -18,8 +18,7 @@ from bert.training.batches import Batches
 from bert.training.loop import Observer
 from bert.training.observers import train_and_save, user_observers
 from bert.training.options import Compute, Output
-from bert.training.progress import ProgressLog, steps_between_points
-from bert.training.train_log import TrainLog
+from bert.training.progress import ProgressLog, TrainLog, steps_between_points
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, provenance
 from bert.weights.variables import count_parameters

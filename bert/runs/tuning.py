@@ -19,8 +19,7 @@ from bert.tasks.options import Schedule
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
-from bert.training.loop import Observer
-from bert.training.objective import Objective
+from bert.training.loop import Objective, Observer
 from bert.training.options import Compute, Output
 from bert.training.trainer import Trainer
 from bert.weights import checkpoint, provenance, saving

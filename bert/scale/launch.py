@@ -25,9 +25,8 @@ from bert.files.visible import visible
 from bert.log import logger
 from bert.options import REQUIRED, Message, Option, option
 from bert.training.cluster import Cluster
-from bert.training.link import TOKEN
-from bert.training.pace import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
-from bert.training.rendezvous import LOST
+from bert.training.link import LOST, TOKEN
+from bert.training.meeting import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
 
 # More workers than any machine can use, and fewer than there are ports.
 _MOST_WORKERS = 1024

@@ -14,8 +14,8 @@ import tensorflow as tf
 import modeling
 import tokenization
 from bert.network.inference import infer
+from bert.network.lengths import pad_sequences, sort_by_length
 from bert.tasks.layers import combine
-from bert.training.lengths import pad_sequences, sort_by_length
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

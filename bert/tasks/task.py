@@ -16,9 +16,10 @@ from bert.log import logger
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
 from bert.tasks.split import DevSplit, find_labelled, find_split
-from bert.training.batches import Batches, Feature, Records, write_examples
-from bert.training.objective import Objective
-from bert.training.scores import save_results, save_scores
+from bert.training.batches import Batches
+from bert.training.loop import Objective
+from bert.training.progress import save_results, save_scores
+from bert.training.records import Feature, Records, write_examples
 
 Arrays = Mapping[str, np.ndarray]
 # Batches of row numbers with the model's outputs for these rows.

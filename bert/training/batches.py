@@ -1,207 +1,26 @@
-"""Records: their features, their files, and the order in which training reads them.
+"""The order in which training and evaluation read records, and the batches of it.
 
-A record is a serialized `tf.train.Example` in a TFRecord file (original: run_pretraining.py).
+Where a single random read is slow, as on disks and in object stores, training reads blocks of
+consecutive records: the blocks of an epoch are shuffled, and then the records of each window of
+some blocks.
 """
 
 import copy
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 
-from bert.files.machine import allow_open_files
-from bert.files.paths import is_remote
-from bert.files.processes import in_threads
-from bert.files.records import encode_examples, write_records
-from bert.log import logger
-from bert.options import Message, MessageError, Option
-from bert.training.blocks import BlockOrder, BlockReader
-from bert.training.lengths import round_up
-from bert.training.record_file import RecordFile
-
-# Files that may be open besides those of records.
-_OTHER_FILES = 256
-
-# The option that sets the length of sequences.
-LENGTH = Option("max_seq_length")
-
-
-@dataclasses.dataclass(frozen=True)
-class Feature:
-    """The length, type and range of a feature of every record.
-
-    Attributes:
-      length: The number of values.
-      length_source: The option or the text that sets the length, for messages.
-      limit: Exclusive upper bound of the values, which are integers from 0; None for floats, which
-        are finite.
-      limit_source: The option, message or text that sets the limit, for messages.
-      per_token: Whether the values belong to tokens, padding included, so that a batch may be
-        trimmed to its longest sequence.
-      rows: The number of equal rows that the values are split into, such as one for each choice;
-        0 for none.
-      is_weight: Whether the values are floats from 0.
-    """
-
-    length: int
-    length_source: Option | str
-    limit: int | None = None
-    limit_source: Option | Message | str = ""
-    per_token: bool = False
-    rows: int = 0
-    is_weight: bool = False
-
-    @property
-    def dtype(self) -> str:
-        return "float32" if self.limit is None else "int64"
-
-    @property
-    def range(self) -> Message:
-        """The range of the values, for messages."""
-        if self.limit is None:
-            return Message("finite" + " and at least 0" * self.is_weight)
-        return Message("at least 0 and less than %d, as %s says", self.limit, self.limit_source)
-
-    def allows(self, values: Any) -> Any:
-        """Returns which values, of a tensor or an array, are in the range."""
-        if self.limit is not None:
-            return (values >= 0) & (values < self.limit)
-        finite = tf.math.is_finite(values)
-        return finite & (values >= 0) if self.is_weight else finite
-
-
-def encoder_features(
-    *, max_seq_length: int, vocab_size: int, type_vocab_size: int, rows: int = 0
-) -> dict[str, Feature]:
-    """Returns the features that the encoder reads; `rows` sequences each, unless 0."""
-
-    def feature(limit: int, limit_source: Message | str) -> Feature:
-        length = max_seq_length * max(rows, 1)
-        return Feature(length, LENGTH, limit, limit_source, per_token=True, rows=rows)
-
-    def size(name: str) -> Message:
-        return Message("`%s` in %s", name, Option("bert_config_file"))
-
-    return {
-        "input_ids": feature(vocab_size, size("vocab_size")),
-        "input_mask": feature(2, "a mask"),
-        "segment_ids": feature(type_vocab_size, size("type_vocab_size")),
-    }
-
-
-def check_record(serialized: bytes, features: Mapping[str, Feature], place: str) -> None:
-    """Checks that a record has the features.
-
-    Raises:
-      ValueError: naming the record, the feature, its values and the option to look at.
-    """
-    try:
-        stored = tf.train.Example.FromString(serialized).features.feature
-    except DecodeError as error:
-        raise ValueError(
-            f"{place} must be a tf.train.Example. It is {len(serialized)} bytes of something else."
-        ) from error
-    for name, feature in features.items():
-        if name not in stored:
-            raise ValueError(f"{place} must have the feature `{name}`. It has {sorted(stored)}.")
-        kind = "float_list" if feature.limit is None else "int64_list"
-        values = getattr(stored[name], kind).value
-        if len(values) != feature.length:
-            raise MessageError(
-                "%s: `%s` must have %d values of %s, as %s says. It has %d; make the data and run "
-                "with the same options.",
-                *(place, name, feature.length, kind, feature.length_source, len(values)),
-            )
-        array = np.asarray(values)
-        wrong = array[~np.asarray(feature.allows(array))]
-        if len(wrong):
-            hint = "; was the data made for another model?" if feature.limit is not None else "."
-            raise MessageError(
-                "%s: `%s` must be %s. It has %s%s", place, name, feature.range, wrong[0], hint
-            )
-
-
-class Records:
-    """The records of some TFRecord files, with random access.
-
-    Args:
-      files: Paths that `tf.io.gfile` reads.
-
-    Raises:
-      ValueError: where a file is damaged, or there is no record at all.
-    """
-
-    def __init__(self, files: Sequence[str]) -> None:
-        # The files of evaluation stay open beside those of training.
-        allow_open_files(2 * len(files) + _OTHER_FILES)
-        self.files = []
-        for file in in_threads(RecordFile, files):
-            self.files.append(file)
-            logger.info("%s holds %d records.", file.path, len(file))
-        self._first = np.cumsum([0, *map(len, self.files)])
-        if not len(self):
-            raise ValueError(f"The input files must hold records. There are none in {[*files]}.")
-
-    def leave_indexes(self) -> None:
-        """Writes an index beside each file that has no valid one, for the next start."""
-        for file in self.files:
-            file.leave_index()
-
-    def __len__(self) -> int:
-        return int(self._first[-1])
-
-    def __getitem__(self, number: int) -> bytes:
-        return self.read([number])[0]
-
-    def read(self, numbers: Sequence[int] | np.ndarray) -> list[bytes]:
-        """Returns the records with these numbers; consecutive records are read at once.
-
-        Raises:
-          ValueError: where a record cannot be read or is damaged.
-        """
-        if not len(numbers):
-            return []
-        wanted, places = np.unique(numbers, return_inverse=True)
-        files = np.searchsorted(self._first, wanted, side="right") - 1
-        cuts = np.flatnonzero((np.diff(wanted) > 1) | (np.diff(files) > 0)) + 1
-        first = np.concatenate([[0], cuts])
-        inside = wanted - self._first[files]
-        ranges = zip(
-            [self.files[index] for index in files[first].tolist()],
-            inside[first].tolist(),
-            (inside[np.append(cuts, len(wanted)) - 1] + 1).tolist(),
-            strict=True,
-        )
-        # A remote file system takes most of the time until it begins to answer.
-        waits = any(is_remote(file.path) for file in self.files)
-        apply = in_threads if waits else map
-        read = apply(lambda part: part[0].read(*part[1:]), ranges)
-        records = list(itertools.chain.from_iterable(read))
-        return [records[place] for place in places.tolist()]
-
-    def place(self, number: int) -> str:
-        """Returns the place of a record for messages; records of a file count from 0."""
-        index = int(np.searchsorted(self._first, number, side="right")) - 1
-        return f"Record {number - self._first[index]} of {self.files[index].path!r}"
-
-    def check_first(self, features: Mapping[str, Feature]) -> None:
-        """Checks the first record of every file."""
-        self.check(self._first[:-1][np.diff(self._first) > 0], features)
-
-    def check(self, numbers: np.ndarray, features: Mapping[str, Feature]) -> None:
-        """Checks some records, as `check_record`."""
-        for number, record in zip(numbers.tolist(), self.read(numbers), strict=True):
-            check_record(record, features, self.place(number))
-
+from bert.network.lengths import round_up
+from bert.training.records import Feature, Records
 
 # Batches whose records are sorted by length together: enough for hardly any padding, and few enough
 # that batches differ between epochs.
 _POOL_BATCHES = 50
+# Blocks of a window, whose records are shuffled together.
+WINDOW_BLOCKS = 16
 
 
 # For functions that data sets map and AutoGraph need not convert.
@@ -227,7 +46,7 @@ class Batches:
     of each epoch is split into pools, each pool is sorted by length and split into batches, and the
     batches are shuffled. In evaluation, all records are sorted; see `numbers` for their order.
 
-    Given a block, training reads blocks of consecutive records, as `blocks` describes.
+    Given a block, training reads blocks of consecutive records, as this module describes.
 
     Args:
       records: The records.
@@ -436,12 +255,92 @@ class Batches:
         }
 
 
-def write_examples(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes one record per row of the arrays, [N, ...] each, to a TFRecord file."""
-    rows = {name: values.reshape(len(values), -1) for name, values in arrays.items()}
-    count = len(rows["input_ids"])
-    with write_records([path]) as (writer,):
-        for start in range(0, count, 1000):
-            part = {name: values[start : start + 1000] for name, values in rows.items()}
-            for record in encode_examples(part):
-                writer.write(record)
+class BlockOrder:
+    """Permutations of records, one for each epoch, that are functions of the seed alone.
+
+    The memory needed does not grow with the number of records.
+
+    Args:
+      count: The number of records.
+      block: Records of a block; the last one may have fewer.
+      seed: The seed of the permutations.
+    """
+
+    def __init__(self, count: int, block: int, seed: int) -> None:
+        self._count = count
+        self._block = block
+        self._seed = seed
+        self._windows = functools.lru_cache(maxsize=2)(self._deal)
+        self._numbers = functools.lru_cache(maxsize=2)(self._mix)
+
+    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """Returns the numbers of the records at these positions of an epoch, sorted.
+
+        Workers share the records of a step in this order, so each reads few blocks.
+        """
+        _, first = self._windows(epoch)
+        windows = np.searchsorted(first, places, side="right") - 1
+        parts = [
+            self._numbers(epoch, int(window))[places[windows == window] - first[window]]
+            for window in np.unique(windows)
+        ]
+        return np.sort(np.concatenate(parts))
+
+    def _deal(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the order of the blocks of an epoch, and the position of each window."""
+        # RandomState, because numpy promises that its stream never changes.
+        blocks = np.random.RandomState([self._seed, epoch]).permutation(
+            -(-self._count // self._block)
+        )
+        sizes = np.minimum(self._count - blocks * self._block, self._block)
+        return blocks, (np.cumsum(sizes) - sizes)[::WINDOW_BLOCKS]
+
+    def _mix(self, epoch: int, window: int) -> np.ndarray:
+        """Returns the numbers of the records of a window, in their order."""
+        blocks, _ = self._windows(epoch)
+        first = blocks[window * WINDOW_BLOCKS :][:WINDOW_BLOCKS] * self._block
+        numbers = (first[:, None] + np.arange(self._block)).ravel()
+        rng = np.random.RandomState([self._seed, epoch, window])
+        return rng.permutation(numbers[numbers < self._count])
+
+
+class BlockReader:
+    """Reads records by blocks, and caches the blocks that were used last.
+
+    Args:
+      read: Reads the records with some numbers, as `Records.read`.
+      count: The number of records.
+      block: Records of a block.
+    """
+
+    def __init__(
+        self, read: Callable[[Sequence[int]], list[bytes]], count: int, block: int
+    ) -> None:
+        self._read = read
+        self._count = count
+        self._block = block
+        self._cached: dict[int, list[bytes]] = {}
+
+    def __call__(self, numbers: np.ndarray) -> list[bytes]:
+        """Returns the records with these numbers."""
+        wanted, places = np.divmod(np.asarray(numbers, np.int64), self._block)
+        blocks = self._find(np.unique(wanted).tolist())
+        return [blocks[b][place] for b, place in zip(wanted.tolist(), places.tolist(), strict=True)]
+
+    def _find(self, wanted: Sequence[int]) -> dict[int, list[bytes]]:
+        """Returns blocks by their numbers; blocks that are not cached are read together."""
+        spans = [
+            range(block * self._block, min((block + 1) * self._block, self._count))
+            for block in wanted
+            if block not in self._cached
+        ]
+        records = iter(self._read([*itertools.chain.from_iterable(spans)]))
+        for span in spans:
+            self._cached[span.start // self._block] = list(itertools.islice(records, len(span)))
+        found = {block: self._cached.pop(block) for block in wanted}
+        # The order of the cache is that of the last use.
+        self._cached |= found
+        # The previous window may still be in use.
+        for block in list(self._cached)[: -2 * WINDOW_BLOCKS]:
+            del self._cached[block]
+        return found

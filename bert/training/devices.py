@@ -1,5 +1,6 @@
-"""The GPUs that are used, and the reason why an installed one may not be."""
+"""The GPUs that are used, and the memory and disk space that a training run needs."""
 
+import dataclasses
 import functools
 import os
 import re
@@ -9,8 +10,26 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from bert.files.machine import has_nvidia_gpu
+from bert.files.machine import free_disk, free_memory, gpu_memory, has_nvidia_gpu, size_text
 from bert.log import logger
+from bert.options import Message, Option
+from bert.training.options import Compute, Output
+from bert.weights.variables import count_parameters
+from modeling import BertConfig
+
+# Weights, gradients and the optimizer's two slots, all float32.
+_BYTES = 4
+_NUM_SLOTS = 2
+# Values that a layer stores for the backward pass: for each token and hidden unit, and for each
+# token, head and attended token. Peaks measured on a CPU were within 20 % of this.
+_STORED_VALUES = 28
+_STORED_SCORES = 3
+# The same of a layer of LSTMs, for each token and hidden unit.
+_LSTM_VALUES = 30
+# The share of these bytes that remains where activations have 16 bits.
+_HALF_PRECISION = 0.6
+# Logits over the vocabulary, their softmax and its gradient.
+_LOGITS = 3
 
 # The beginning of TensorFlow's lines: time, level, process and source line.
 _PREFIX = re.compile(r"^(?:[\d-]+ [\d:.]+: )?(?:[IWEF]\d+ )?(?:[\d:.]+\s+\d+ )?(?:\S+:\d+\] )?")
@@ -63,3 +82,173 @@ def gpu_messages(lines: Iterable[str]) -> list[str]:
     """Returns TensorFlow's messages about GPUs without duplicates and times."""
     messages = (_PREFIX.sub("", line).strip() for line in lines)
     return list(dict.fromkeys(filter(_ABOUT_GPUS.search, messages)))[:_LINES_SHOWN]
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryNeeds:
+    """The bytes that a model needs on a device.
+
+    Attributes:
+      weights: The bytes of the weights.
+      training: The bytes of gradients and the optimizer's slots.
+      batch: The bytes of the activations of a batch.
+    """
+
+    weights: int
+    training: int
+    batch: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.training + self.batch
+
+
+def estimate_memory(
+    config: BertConfig,
+    *,
+    num_sequences: int,
+    length: int,
+    precision: str = "float32",
+    is_training: bool = True,
+    num_predictions: int = 0,
+    gradient_checkpointing: bool = False,
+) -> MemoryNeeds:
+    """Returns the memory that a model needs on each device.
+
+    Args:
+      config: The shape of the model.
+      num_sequences: Sequences that go through the model at once: a replica's share of a batch,
+        divided by the steps of gradient accumulation; each choice of an example is a sequence.
+      length: Tokens per sequence.
+      precision: As the option `precision`.
+      is_training: Whether there are stored activations, gradients and slots.
+      num_predictions: Masked tokens per sequence.
+      gradient_checkpointing: Whether all layers but one store only their inputs.
+    """
+    weights = _BYTES * count_parameters(config)
+    scores = _STORED_SCORES * config.num_attention_heads * length
+    # The values of the feed-forward layer are in proportion to its width.
+    width = config.hidden_size * 20 + config.intermediate_size * (_STORED_VALUES - 20) // 4
+    layer = config.hidden_size * _LSTM_VALUES if config.is_bilstm else width + scores
+    stored = layer * (config.num_hidden_layers if is_training else 1)
+    if gradient_checkpointing:
+        stored = layer + config.hidden_size * config.num_hidden_layers
+    values = num_sequences * length * stored
+    logits = _LOGITS * num_sequences * num_predictions * config.vocab_size
+    share = 1.0 if precision == "float32" else _HALF_PRECISION
+    return MemoryNeeds(
+        weights,
+        (1 + _NUM_SLOTS) * weights if is_training else 0,
+        int(_BYTES * values * share) + _BYTES * logits,
+    )
+
+
+def log_training_memory(
+    compute: Compute,
+    config: BertConfig,
+    *,
+    num_sequences: int,
+    num_replicas: int,
+    length: int,
+    num_predictions: int = 0,
+) -> bool:
+    """Logs the memory that training needs on each device, and warns if it is more than is free.
+
+    Args:
+      compute: How the model computes.
+      config: The shape of the model.
+      num_sequences: Sequences of a batch; each choice of an example is a sequence.
+      num_replicas: Devices that share a batch; those of this machine share its memory.
+      length: Tokens per sequence.
+      num_predictions: Masked tokens per sequence.
+
+    Returns:
+      Whether there is enough memory, as far as is known.
+    """
+    needs = estimate_memory(
+        config,
+        num_sequences=-(-num_sequences // (num_replicas * compute.gradient_accumulation_steps)),
+        length=length,
+        precision=compute.precision,
+        num_predictions=num_predictions,
+        gradient_checkpointing=compute.gradient_checkpointing,
+    )
+    gpus = gpu_memory() if tf.config.list_physical_devices("GPU") else []
+    # TensorFlow reserves nearly all memory of a GPU at once, so its free memory means nothing.
+    free, place = (min(gpus), "on each GPU") if gpus else (free_memory(), "free")
+    logger.info(
+        "Memory: weights %s, gradients and optimizer %s, a batch about %s; about %s in all%s.",
+        *map(size_text, (needs.weights, needs.training, needs.batch, needs.total)),
+        f", of {size_text(free)} {place}" if free is not None else "",
+    )
+    if free is None or needs.total <= free:
+        return True
+    checkpointing = Message("Give %s, lower", Option("gradient_checkpointing"))
+    logger.warning(
+        "About %s of memory will be needed, and %s are %s: the run may be killed. %s %s or %s, or "
+        "raise %s.",
+        size_text(needs.total),
+        size_text(free),
+        place,
+        "Lower" if compute.gradient_checkpointing else checkpointing,
+        *map(Option, ("train_batch_size", "max_seq_length", "gradient_accumulation_steps")),
+    )
+    return False
+
+
+def log_disk(
+    output: Output,
+    config: BertConfig,
+    num_train_steps: Iterable[int | None],
+    num_weights_alone: int = 0,
+) -> None:
+    """Logs the space that checkpoints need and what is free, and warns if that is less.
+
+    Args:
+      output: What is saved where.
+      config: The shape of the model.
+      num_train_steps: The last step of each training run; None for an unknown number.
+      num_weights_alone: As `checkpoint_bytes`.
+    """
+    needed = sum(
+        checkpoint_bytes(output, config, steps, num_weights_alone) for steps in num_train_steps
+    )
+    free = free_disk(output.output_dir)
+    if free is None:
+        return
+    logger.info("Disk: checkpoints about %s, of %s free.", size_text(needed), size_text(free))
+    if needed > free:
+        logger.warning(
+            "The checkpoints to come take about %s, and %s are free in %s. Lower %s, or give "
+            "another %s.",
+            size_text(needed),
+            size_text(free),
+            output.output_dir,
+            Option("keep_checkpoint_max"),
+            Option("output_dir"),
+        )
+
+
+def checkpoint_bytes(
+    output: Output, config: BertConfig, num_train_steps: int | None, num_weights_alone: int = 0
+) -> int:
+    """Returns the bytes of all checkpoints that a training run has on disk at once.
+
+    These are the saved ones, the one that is written before an old one is removed, and those of
+    weights alone.
+
+    Args:
+      output: What is saved when.
+      config: The shape of the model.
+      num_train_steps: The last step; None for an unknown number.
+      num_weights_alone: Checkpoints without the optimizer's slots.
+    """
+    weights = _BYTES * count_parameters(config)
+    # One is saved before the first step, and one at the end. An unknown number of steps is assumed
+    # to fill all checkpoints that are kept.
+    steps = output.save_checkpoints_steps * (output.keep_checkpoint_max + 1)
+    steps = steps if num_train_steps is None else num_train_steps
+    written = 1 + -(-steps // output.save_checkpoints_steps)
+    saved = min(output.keep_checkpoint_max or written, written)
+    resumable = saved + (written > saved)
+    return weights * ((1 + _NUM_SLOTS) * resumable + num_weights_alone)

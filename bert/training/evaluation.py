@@ -18,9 +18,8 @@ from bert.files.progress import Progress
 from bert.files.weight_names import of_step
 from bert.log import logger
 from bert.network.inference import infer
-from bert.training.loop import Observer
+from bert.training.loop import Batch, Observer
 from bert.training.meeting import Meeting
-from bert.training.objective import Batch
 from bert.training.options import EVALUATIONS
 from bert.training.progress import open_summaries, write_summaries
 from bert.training.strategies import pace_of, together

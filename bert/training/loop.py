@@ -5,8 +5,27 @@ save and react to signals, and for the order in which they are called.
 """
 
 import contextlib
+import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+Tensor = Any
+Batch = Mapping[str, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """The objective of a training run, as a sum of parts.
+
+    Attributes:
+      weights: Returns for a batch what the sum of each part is divided by.
+      losses: Returns the share of a batch of each part, from the outputs of the model, the batch
+        and the weights of the whole step.
+    """
+
+    weights: Callable[[Batch], dict[str, Tensor]]
+    losses: Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 class Observer:
@@ -89,13 +108,10 @@ def _ending(observers: Sequence[Observer]) -> Iterator[None]:
     """Calls `at_end` of all observers, also of those after one that raises an exception."""
     with contextlib.ExitStack() as stack:
         for observer in reversed(observers):
-            stack.push(_make_exit(observer))
+            stack.push(functools.partial(_end, observer))
         yield
 
 
-def _make_exit(observer: Observer) -> Callable[..., None]:
-    def leave(kind: Any, error: BaseException | None, trace: Any) -> None:
-        del kind, trace
-        observer.at_end(error)
-
-    return leave
+def _end(observer: Observer, kind: Any, error: BaseException | None, trace: Any) -> None:
+    del kind, trace
+    observer.at_end(error)

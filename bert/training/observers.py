@@ -21,8 +21,8 @@ import tensorflow as tf
 from bert.files.signals import Stop, deferred_stop, stop_signal
 from bert.log import logger
 from bert.training.loop import Observer, train
+from bert.training.progress import TrainLog
 from bert.training.strategies import has_several_workers, is_chief
-from bert.training.train_log import TrainLog
 from bert.training.trainer import REMEDY, NonFiniteLossError, Trainer
 from bert.weights.checkpoint import Checkpoints, UnsoundError
 

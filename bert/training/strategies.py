@@ -14,11 +14,24 @@ from bert.log import logger
 from bert.options import MessageError, Option
 from bert.training.cluster import Cluster, find_cluster
 from bert.training.devices import log_gpus
-from bert.training.link import TOKEN, check_port, hide_from_other_machines
-from bert.training.meeting import Meeting
+from bert.training.link import (
+    LOST,
+    SECONDS_TO_COME,
+    TIMEOUT,
+    TOKEN,
+    check_port,
+    hide_from_other_machines,
+)
+from bert.training.meeting import (
+    LIMIT,
+    SECONDS_OF_A_STEP,
+    SECONDS_TO_END,
+    Meeting,
+    Pace,
+    Place,
+    seconds_of,
+)
 from bert.training.options import Compute
-from bert.training.pace import LIMIT, SECONDS_OF_A_STEP, SECONDS_TO_END, Pace, Place, seconds_of
-from bert.training.rendezvous import LOST, SECONDS_TO_COME, TIMEOUT
 
 
 def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strategy:

@@ -23,11 +23,10 @@ from bert.network.fusion import fused_chains
 from bert.network.rewriting import without_remapping
 from bert.options import Message, MessageError, Option
 from bert.training.clock import CLOCK_STATE, TrainingClock
-from bert.training.objective import Batch, Objective
-from bert.training.options import Compute
-from bert.training.pace import READS, RESTS, TAKES, Pace
+from bert.training.loop import Batch, Objective
+from bert.training.meeting import READS, RESTS, TAKES, Pace
+from bert.training.options import Compute, check_precision
 from bert.training.strategies import has_several_workers, pace_of, together
-from bert.training.validation import check_precision
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 

@@ -47,8 +47,8 @@ from bert.tasks.task import (
     stored_field,
     write_scores,
 )
-from bert.training.batches import Feature, encoder_features
-from bert.training.objective import Objective
+from bert.training.loop import Objective
+from bert.training.records import Feature, encoder_features
 from bert.weights.variables import require_segments
 
 

@@ -8,7 +8,7 @@ from bert.network.heads import Blend
 from bert.options import OptionError
 from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.distillation import IS_LABELED, TEACHER_LOGITS, Teacher, blend
-from bert.training.batches import Feature
+from bert.training.records import Feature
 
 
 class ClassificationTeacher(Teacher):

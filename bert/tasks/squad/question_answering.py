@@ -38,9 +38,10 @@ from bert.tasks.task import (
     stored_bilstm,
     stored_field,
 )
-from bert.training.batches import LENGTH, Batches, Feature, Records, encoder_features
-from bert.training.objective import Objective
-from bert.training.scores import save_scores
+from bert.training.batches import Batches
+from bert.training.loop import Objective
+from bert.training.progress import save_scores
+from bert.training.records import LENGTH, Feature, Records, encoder_features
 from bert.weights.variables import require_segments
 
 # Faithful: the examples are shuffled with this seed, whatever the seed of the run.

@@ -47,8 +47,8 @@ from bert.tasks.task import (
     read_rows,
     write_scores,
 )
-from bert.training.batches import LENGTH, Feature, encoder_features
-from bert.training.objective import Objective
+from bert.training.loop import Objective
+from bert.training.records import LENGTH, Feature, encoder_features
 
 # The scores in `eval_results.txt` and `test_results.txt`, if they exist.
 _SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1")

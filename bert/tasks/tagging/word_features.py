@@ -24,9 +24,10 @@ from bert.files.paths import is_remote
 from bert.files.progress import Progress
 from bert.files.records import encode_examples
 from bert.log import logger
+from bert.network.lengths import round_up, sort_by_length, split_by_size
 from bert.tasks.tagging.windows import NO_WORD
-from bert.training.batches import Batches, Records, as_it_is, read_ahead
-from bert.training.lengths import round_up, sort_by_length, split_by_size
+from bert.training.batches import Batches, as_it_is, read_ahead
+from bert.training.records import Records
 
 Arrays = Mapping[str, np.ndarray]
 

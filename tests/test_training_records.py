@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.files.records import read_description
-from bert.training.record_file import RecordFile
+from bert.training.records import RecordFile
 
 RECORDS = [bytes([number]) * (number * 7 % 50) for number in range(20)]
 SIZES = [len(record) + 16 for record in RECORDS]

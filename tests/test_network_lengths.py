@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.training.lengths import (
+from bert.network.lengths import (
     by_length,
     group_by_length,
     pad_sequences,
