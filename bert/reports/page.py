@@ -42,7 +42,7 @@ class Page:
     """
 
     title: str
-    sections: Sequence[Section]
+    sections: Sequence[Section] = ()
     figures: Sequence[Figure] = ()
     facts: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
     subtitle: str = ""
@@ -53,22 +53,24 @@ class Page:
         return f"{self.title} ({self.subtitle})" if self.subtitle else self.title
 
 
-def write_page(path: str, page: Page) -> None:
-    """Writes a page; the file appears when it is complete."""
+def write_page(path: str, page: Page, script: str = "page.js", **content: Any) -> None:
+    """Writes a page; the file appears when it is complete.
+
+    Args:
+      path: The file.
+      page: What the page shows.
+      script: The file beside this module that draws the page.
+      **content: More that the script reads, by name.
+    """
     with replace_files([path]) as (file,):
         # A lone surrogate becomes the escape that JSON has for it.
-        file.write(format_page(page).encode(errors="backslashreplace"))
+        file.write(format_page(page, script, **content).encode(errors="backslashreplace"))
 
 
-def format_page(page: Page) -> str:
-    """Returns a page as HTML."""
-    return draw_page("page.js", page.name, to_json(page))
-
-
-def draw_page(script: str, title: str, content: Any) -> str:
-    """Returns a page as HTML; `script` is the file beside this module that draws the content."""
-    code = read_part("base.js") + read_part(script)
-    return fill_page(read_part("page.html"), read_part("page.css"), code, title, content)
+def format_page(page: Page, script: str = "page.js", **content: Any) -> str:
+    """Returns a page as HTML; arguments as for `write_page`."""
+    code, shown = read_part("base.js") + read_part(script), {**to_json(page), **to_json(content)}
+    return fill_page(read_part("page.html"), read_part("page.css"), code, page.name, shown)
 
 
 def fill_page(template: str, style: str, script: str, title: str, content: Any) -> str:

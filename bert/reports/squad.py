@@ -9,11 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert.files.durable import replace_files
 from bert.log import logger
 from bert.reports.figures import make_figures
-from bert.reports.page import draw_page
-from bert.reports.sections import to_json
+from bert.reports.page import Page, write_page
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import scores as squad_scores
@@ -66,15 +64,9 @@ def write_report(
     for row, example in zip(rows, examples, strict=True):
         row["context"] = numbers[example.context]
     title, subtitle = heading
-    content = {
-        **{"title": title, "subtitle": subtitle, "note": _NOTE, "facts": {}},
-        "figures": to_json(make_figures(scores or {}, "f1")),
-        **{"contexts": list(numbers), "questions": to_json(rows), "total": total},
-    }
-    page = draw_page("squad.js", f"{title} ({subtitle})" if subtitle else title, content)
-    with replace_files([path]) as (file,):
-        # A lone surrogate becomes the escape that JSON has for it.
-        file.write(page.encode(errors="backslashreplace"))
+    page = Page(title, figures=make_figures(scores or {}, "f1"), subtitle=subtitle)
+    shown = {"note": _NOTE, "contexts": list(numbers), "questions": rows, "total": total}
+    write_page(path, page, "squad.js", **shown)
 
 
 def _row(
