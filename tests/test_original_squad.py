@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import run_squad
 import tokenization
-from bert.tasks.squad import window_table
+from bert.tasks.squad import windows as squad_windows
 
 DocSpan = collections.namedtuple("DocSpan", ["start", "length"])
 
@@ -74,7 +74,7 @@ def test_an_answer_is_found_within_its_words():
 
 @given(st.integers(1, 40), st.integers(2, 12), st.integers(1, 12))
 def test_one_span_alone_shows_a_token_best_as_in_the_table(num_tokens, room, stride):
-    starts = window_table.slide(np.array([num_tokens]), np.array([room]), stride)[0].tolist()
+    starts = squad_windows.slide(np.array([num_tokens]), np.array([room]), stride)[0].tolist()
     spans = [DocSpan(start, min(room, num_tokens - start)) for start in starts]
     for position in range(num_tokens):
         best = [

@@ -15,10 +15,9 @@ import tokenization
 from bert.files.records import encode_example, write_records
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
-from bert.tasks.squad import window_table
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.options import DecodingOptions
-from bert.tasks.squad.window_table import WindowTable
+from bert.tasks.squad.windows import WindowTable
 
 
 @dataclasses.dataclass
@@ -73,7 +72,7 @@ def input_features(
                 "is_impossible": bool(rows["is_impossible"][index, 0]),
             }
         yield InputFeatures(
-            unique_id=window_table.FIRST_UNIQUE_ID + window,
+            unique_id=squad_windows.FIRST_UNIQUE_ID + window,
             example_index=example,
             doc_span_index=index,
             tokens=tokenizer.convert_ids_to_tokens(ids[: first + length + 1]),
@@ -270,7 +269,7 @@ class DocSpan(NamedTuple):
 def check_is_max_context(doc_spans: Sequence[DocSpan], cur_span_index: int, position: int) -> bool:
     """Returns whether no other span has more context of the token at `position`."""
     scores = [
-        float(window_table.context_scores(np.array(position - span.start), span.length))
+        float(squad_windows.context_scores(np.array(position - span.start), span.length))
         if 0 <= position - span.start < span.length
         else -np.inf
         for span in doc_spans

@@ -21,7 +21,7 @@ from bert.files.progress import Progress
 from bert.log import logger
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.questions import SquadExample
-from bert.tasks.squad.window_table import WindowTable
+from bert.tasks.squad.windows import WindowTable
 
 # Departs: the original crashes if no span can be the answer. These odds choose "no answer"; the
 # original's search for the lowest null score starts from this value.

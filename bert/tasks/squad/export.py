@@ -179,7 +179,7 @@ class _Answerer(saved_model.ExportedModel):
         return _Paragraphs(texts, words.values, starts.values, ids, pieces.values.value_rowids())
 
     def _windows(self, questions: tf.RaggedTensor, paragraphs: tf.RaggedTensor) -> _Windows:
-        """Returns the windows, which start where `window_table.slide` puts them.
+        """Returns the windows, which start where `windows.slide` puts them.
 
         Args:
           questions: int32 [B, (tokens)].

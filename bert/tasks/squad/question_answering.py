@@ -23,7 +23,7 @@ from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.options import DecodingOptions, SquadData
 from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
-from bert.tasks.squad.window_table import WindowTable
+from bert.tasks.squad.windows import WindowTable
 from bert.tasks.task import (
     QUERIES,
     Arrays,
