@@ -29,20 +29,19 @@ from bert.log import logger
 from bert.options import take
 from bert.original import instances as original_instances
 from bert.pretraining import streaming
-from bert.pretraining.corpus import kinds_of, read_corpus
-from bert.pretraining.draws import Draws, check_vocabulary
+from bert.pretraining.corpus import describe_corpus, read_corpus
+from bert.pretraining.draws import Drawn, Draws, check_vocabulary, truncate
 from bert.pretraining.instances import (
     BATCH,
-    Drawn,
+    InstanceCounts,
     InstanceTable,
     TrainingInstance,
+    describe_instances,
     features_of,
     write_instances,
 )
 from bert.pretraining.masking import create_masked_lm_predictions
-from bert.pretraining.new_records import NewRecords
-from bert.pretraining.pairs import finish_pair, truncate
-from bert.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
+from bert.pretraining.records import NewRecords
 from bert.scale import record_pipeline
 from bert.scale.options import BeamOptions
 
@@ -140,8 +139,8 @@ def _draw_instances(
         for use in range(num_uses):
             index = use % len(corpus.documents)
             for plan in draws.plans(corpus.documents[index], index, len(corpus.documents), rng):
-                pair = finish_pair(plan, corpus.documents[plan.b_document], draws.budget, rng)
-                yield draws.mask(pair, kinds_of(corpus.kinds, pair), len(tokenizer.vocab), rng)
+                pair = draws.finish(plan, corpus.documents[plan.b_document], rng)
+                yield draws.mask(pair, corpus.kinds, len(tokenizer.vocab), rng)
             progress(use)
 
     instances = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
@@ -170,8 +169,7 @@ def create_instances_from_document(  # noqa: PLR0913, PLR0917
     bounds = _find_bounds(all_documents[document_index])
     instances = []
     for plan in draws.plans(bounds, document_index, len(all_documents), rng):
-        other_bounds = _find_bounds(all_documents[plan.b_document])
-        pair = finish_pair(plan, other_bounds, draws.budget, rng)
+        pair = draws.finish(plan, _find_bounds(all_documents[plan.b_document]), rng)
         other = list(chain.from_iterable(all_documents[pair.b_document]))
         tokens, segment_ids = tokenization.pack(
             document[pair.a_start : pair.a_stop],

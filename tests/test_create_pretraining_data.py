@@ -23,8 +23,8 @@ from bert.files.paths import index_path
 from bert.files.records import Index, decode_index, encode_index
 from bert.pretraining import corpus as corpora
 from bert.pretraining import masking
-from bert.pretraining.instances import BATCH, Drawn, InstanceTable
-from bert.pretraining.pairs import Pair
+from bert.pretraining.draws import Drawn, Pair
+from bert.pretraining.instances import BATCH, InstanceTable
 
 VOCAB = str(GOLDEN / "vocab.txt")
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"

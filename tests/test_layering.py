@@ -40,24 +40,24 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 757,
-    "bert.commands": 3114,
+    "bert.commands": 3115,
     "bert.export": 1459,
     "bert.files": 4866,
     "bert.inspection": 509,
     "bert.models": 3315,
     "bert.network": 1029,
-    "bert.original": 2439,
-    "bert.pretraining": 4792,
-    "bert.reports": 1631,
-    "bert.runs": 4127,
+    "bert.original": 2438,
+    "bert.pretraining": 4660,
+    "bert.reports": 1625,
+    "bert.runs": 4129,
     "bert.scale": 2797,
     "bert.serving": 1795,
-    "bert.tasks": 10004,
+    "bert.tasks": 9995,
     "bert.text": 957,
     "bert.training": 3936,
     "bert.weights": 3701,
     "convert_checkpoint": 69,
-    "create_pretraining_data": 268,
+    "create_pretraining_data": 266,
     "create_vocab": 61,
     "create_word_vectors": 75,
     "extend_vocab": 47,
@@ -180,13 +180,13 @@ WITHOUT_TENSORFLOW = (
     *(f"bert.tasks.classification.{name}" for name in ("examples", "own_files", "results")),
     *(
         f"bert.pretraining.{name}"
-        for name in ("instances", "statistics", "streaming", "vocabulary")
+        for name in ("corpus", "instances", "records", "streaming", "vocabulary")
     ),
     *(f"bert.tasks.squad.{name}" for name in ("answers", "questions", "scores")),
     "bert.tasks.layers",
     *(f"bert.training.{name}" for name in ("cluster", "link", "meeting", "options")),
     *("bert.scale.launch", "bert.scale.record_pipeline"),
-    *("bert.tasks.squad.window_table", "bert.tasks.squad.windows", "bert.tasks.swag.examples"),
+    *("bert.tasks.squad.windows", "bert.tasks.swag.examples"),
     *(f"bert.tasks.tagging.{name}" for name in ("sentences", "tags", "windows")),
 )
 

@@ -16,9 +16,9 @@ import create_pretraining_data
 import run_pretraining
 from bert.commands.checks import start
 from bert.files.paths import index_path
-from bert.pretraining import inputs, objectives, record_description
-from bert.pretraining.masked_batches import MaskedBatches, Masker
+from bert.pretraining import inputs, objectives, records
 from bert.pretraining.masking import Masking
+from bert.pretraining.objectives import MaskedBatches, Masker
 from bert.training import strategies
 from bert.weights import checkpoint
 
@@ -298,7 +298,7 @@ def test_a_run_that_is_refused_leaves_how_to_mask_for_the_right_records(make, tr
 def test_files_read_together_are_masked_alike(make, changes, message):
     one, same = make(**PLAIN), make("same", **PLAIN, random_seed=3, mask_ratios="80.0,1e1,10")
     other = make("other", **{**PLAIN, **changes})
-    made = record_description.read([one, same, other])
+    made = records.read_descriptions([one, same, other])
     masking = made.masking([one, same])
     expected = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 3, "random_seed": 12345}
     assert masking == make_masking(**expected)

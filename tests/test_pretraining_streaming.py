@@ -18,8 +18,8 @@ import tokenization
 from bert.files import fingerprints
 from bert.files.paths import index_path
 from bert.files.records import decode_index
-from bert.pretraining import corpus, streaming
-from bert.pretraining.spill import SEED, SeedFiles
+from bert.pretraining import corpus, options, streaming
+from bert.pretraining.streaming import SEED, SeedFiles
 
 make = streamed_records.make
 
@@ -42,7 +42,7 @@ def test_records_are_the_same_for_three_processes(make, whole):
     ("module", "name", "value"),
     [
         # Each file of instances holds but a few of them.
-        (streaming, "_BYTES_PER_PROCESS", 1000),
+        (options, "BYTES_PER_PROCESS", 1000),
         # Some documents at once, a use of one alone, and a use piece by piece.
         (streaming, "_INSTANCES", 500),
         (streaming, "_INSTANCES", 30),
@@ -56,7 +56,7 @@ def test_records_do_not_depend_on_how_much_is_done_at_once(
     make, whole, monkeypatch, module, name, value
 ):
     monkeypatch.setattr(module, name, value)
-    assert make(memory_gb=1e-5 if name == "_BYTES_PER_PROCESS" else None) == whole
+    assert make(memory_gb=1e-5 if name == "BYTES_PER_PROCESS" else None) == whole
 
 
 def test_shards_joined_are_the_same_however_many_there_are(make, whole, tmp_path):

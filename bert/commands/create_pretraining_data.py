@@ -13,8 +13,9 @@ from bert.files.texts import find_texts
 from bert.log import logger
 from bert.options import REQUIRED, Option, check_bounds, option, take
 from bert.pretraining.draws import Draws
-from bert.pretraining.new_records import NewRecords, open_tokenizer
-from bert.pretraining.streaming import Processing, log_disk, log_memory
+from bert.pretraining.options import Processing
+from bert.pretraining.records import NewRecords, open_tokenizer
+from bert.pretraining.streaming import log_disk
 from bert.scale.beam import check_beam
 from bert.scale.options import BeamOptions
 from bert.weights.options import LOWERS, VocabularySource
@@ -142,5 +143,5 @@ def _check_memory(settings: Settings, records: NewRecords) -> int | None:
     if settings.runner is not None:
         logger.info("Memory: what the workers of %s need.", settings.runner)
     else:
-        log_memory(records, memory)
+        records.log_memory(memory)
     return memory

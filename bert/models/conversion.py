@@ -26,8 +26,8 @@ from bert.models.kinds import (
 from bert.models.options import FORMATS, ConversionOutput, ConversionSource, Overrides
 from bert.network.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.options import Message, MessageError, Option, OptionError
-from bert.pretraining.goals import find_untrained
 from bert.pretraining.heads import pretraining_model
+from bert.pretraining.options import find_untrained
 from bert.weights import (
     checkpoint,
     huggingface_files,

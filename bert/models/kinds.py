@@ -13,7 +13,7 @@ from bert.files.weight_names import TASK_FILE
 from bert.log import logger
 from bert.models.options import OVERRIDES, Overrides
 from bert.options import Message, MessageError, Option, OptionError, joined
-from bert.pretraining.goals import find_untrained
+from bert.pretraining.options import find_untrained
 from bert.tasks.task import Task
 from bert.weights import huggingface_files, huggingface_weights
 from bert.weights.folder import ModelFolder

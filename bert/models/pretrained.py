@@ -23,7 +23,7 @@ from bert.network.inference import infer
 from bert.network.lengths import pad_sequences, sort_by_length
 from bert.options import OptionError
 from bert.pretraining import heads as pretraining_heads
-from bert.pretraining.goals import PAIR_HEAD, find_untrained
+from bert.pretraining.options import PAIR_HEAD, find_untrained
 from bert.training.options import check_length
 from bert.weights.folder import ModelFolder
 

@@ -12,12 +12,15 @@ from bert.files.fingerprints import WatchedFiles
 from bert.files.paths import LineChunk, read_chunks
 from bert.files.processes import Workers
 from bert.files.progress import Progress
-from bert.pretraining import masking
-from bert.pretraining.pairs import Pair
-from bert.pretraining.spaced_words import find_kinds
+from bert.log import logger
+from bert.options import Option
+from bert.pretraining.draws import Draws
+from bert.pretraining.masking import FOLLOWING, PIECES, SPACES, find_kinds
 from bert.text import bulk
 
-_SPECIAL = bytes([masking.SPECIAL])
+# The share of tokens that continue a word below which masking whole words has hardly an effect.
+_FEW_FOLLOWING = 0.01
+
 
 # The kinds of lines: a sentence, if it has a token; the end of a document; the beginning of a file.
 _SENTENCE, _BLANK, _FILE = range(3)
@@ -40,13 +43,6 @@ class Corpus:
     ids: np.ndarray
     kinds: bytes
     documents: list[list[int]]
-
-
-def kinds_of(kinds: bytes, pair: Pair) -> bytes:
-    """Returns the kinds of `[CLS] a [SEP] b [SEP]`, or of `[CLS] a [SEP]` if there is no `b`."""
-    a, b = kinds[pair.a_start : pair.a_stop], kinds[pair.b_start : pair.b_stop]
-    first = _SPECIAL + a + _SPECIAL
-    return first + b + _SPECIAL if b else first
 
 
 @dataclasses.dataclass
@@ -231,7 +227,7 @@ class Documents:
         counts.num_single += int((np.diff(firsts, prepend=self._first) == 1).sum())
         counts.num_damaged += lines.num_damaged
         counts.num_unknown += int(np.isin(lines.ids, self._unknown).sum())
-        counts.num_following += int((self._kinds[lines.ids] == masking.FOLLOWING).sum())
+        counts.num_following += int((self._kinds[lines.ids] == FOLLOWING).sum())
         counts.num_documents += len(firsts)
         counts.num_sentences += len(ends)
         counts.num_tokens += len(lines.ids)
@@ -262,3 +258,79 @@ class Documents:
 def ids_dtype(numbers: Any) -> np.dtype:
     """Returns the smallest type that holds some ids."""
     return np.dtype(np.uint16 if max(numbers) < 1 << 16 else np.uint32)
+
+
+def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
+    """Logs statistics of the input, and warns of what is unusual."""
+    logger.info(
+        "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
+        "sentence, %.2f %% of the tokens [UNK].",
+        f"{counts.num_documents:,}",
+        f"{counts.num_sentences:,}",
+        f"{counts.num_tokens:,}",
+        counts.num_sentences / counts.num_documents,
+        counts.num_tokens / counts.num_sentences,
+        100 * counts.num_unknown / counts.num_tokens,
+    )
+    if draws.next_sentence:
+        _warn_of_documents(counts)
+        _warn_of_lines(counts, draws.max_seq_length)
+    if draws.do_whole_word_mask and draws.words == PIECES:
+        _warn_of_words(counts)
+    if counts.num_unknown > 0.02 * counts.num_tokens:
+        logger.warning(
+            "%.1f %% of the tokens are [UNK]. Are %s and %s the right ones for this text?",
+            100 * counts.num_unknown / counts.num_tokens,
+            *map(Option, ("vocab_file", "do_lower_case")),
+        )
+    if counts.num_damaged:
+        logger.warning(
+            "%d lines are not UTF-8. What cannot be read was left out.", counts.num_damaged
+        )
+    if counts.num_joined:
+        logger.warning(
+            "%d input files begin within a document, for the file before does not end with a blank "
+            "line.",
+            counts.num_joined,
+        )
+
+
+def _warn_of_lines(counts: CorpusCounts, max_seq_length: int) -> None:
+    """Warns where lines are longer than sequences, before the records are drawn."""
+    if counts.num_tokens > max_seq_length * counts.num_sentences:
+        logger.warning(
+            "A line has %.0f tokens on average, more than a sequence of %s holds: most of the "
+            "text will be cut off. Each line should be a sentence; split_sentences.py makes them. "
+            "Or give %s.",
+            counts.num_tokens / counts.num_sentences,
+            *(Option("max_seq_length", max_seq_length), Option("next_sentence", False)),
+        )
+
+
+def _warn_of_words(counts: CorpusCounts) -> None:
+    """Warns where hardly any word has several pieces to mask together."""
+    if counts.num_following < _FEW_FOLLOWING * counts.num_tokens:
+        logger.warning(
+            "%s does almost nothing: %.2g %% of the tokens begin with ## and continue a word. "
+            "Chinese is split into characters, each of them a word: have a segmenter put spaces "
+            "between its words, and give %s.",
+            *(Option("do_whole_word_mask"), 100 * counts.num_following / counts.num_tokens),
+            Option("words", SPACES),
+        )
+
+
+def _warn_of_documents(counts: CorpusCounts) -> None:
+    """Warns of documents without other sentences, or other documents, to be paired with."""
+    if counts.num_documents == 1:
+        logger.warning(
+            "There is one document only, so that a 'random' next segment is from the same one. Put "
+            "a blank line between documents."
+        )
+    elif counts.num_single > counts.num_documents / 2:
+        logger.warning(
+            "%d of %d documents are a single sentence, whose next segment is always random. A "
+            "blank line ends a document: is there one after every sentence? If each text is one "
+            "sentence, give %s, and train with %s.",
+            *(counts.num_single, counts.num_documents),
+            *(Option("next_sentence", False), Option("objective", "masked_lm")),
+        )

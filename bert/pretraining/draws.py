@@ -1,34 +1,77 @@
-"""Draws pairs of segments and masks for pre-training instances.
+"""Draws pairs of segments and their masks for pre-training instances (paper, 3.1 and A.2).
 
-The original draws everything from one generator in its order (create_pretraining_data.py). Several
-processes or machines seed a generator for each use of a document and for each instance
-(`Draws.seeds`, `Draws.pair`), so that the instances of a document are the same wherever and in
-whichever order they are drawn.
+An instance without next-sentence prediction has one segment; the second is empty. There is one
+sampler of pairs and one of masks, with two sources of random numbers: the original draws everything
+from one generator in its order (create_pretraining_data.py). Several processes or machines seed a
+generator for each use of a document and for each instance (`Draws.seeds`, `Draws.pair`), so that
+the instances of a document are the same wherever and in whichever order they are drawn.
 """
 
 import dataclasses
 import random
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-import tokenization
 from bert.options import Message, Option, OptionError, check_bounds, option
-from bert.pretraining.corpus import kinds_of
-from bert.pretraining.instances import Drawn, InstanceTable
-from bert.pretraining.masking import PIECES, KeyedRandom, Masking, generator
-from bert.pretraining.pairs import (
-    SHORTEST_TARGET,
-    Pair,
-    Plan,
-    draw_plans,
-    draw_single_segments,
-    finish_pair,
-)
-from bert.pretraining.spaced_words import find_kinds
+from bert.pretraining.masking import PIECES, SPECIAL, KeyedRandom, Masking, below, generator
 
+# The shortest target length of short sequences, in tokens.
+_SHORTEST_TARGET = 2
 _KEY_BITS = 64
+_SPECIAL = bytes([SPECIAL])
+
+
+class Pair(NamedTuple):
+    """Two segments that fit into a sequence, as ranges of tokens of their documents.
+
+    Attributes:
+      a_start: Where `a` begins.
+      a_stop: Where `a` ends.
+      b_start: Where `b` begins, in its document.
+      b_stop: Where `b` ends; where it begins, if there is no `b`.
+      is_random_next: Whether `b` is random text, rather than what follows `a`.
+      num_truncated: The number of tokens cut off to fit.
+      b_document: The number of the document of `b`.
+    """
+
+    a_start: int
+    a_stop: int
+    b_start: int
+    b_stop: int
+    is_random_next: bool
+    num_truncated: int
+    b_document: int
+
+    def kinds(self, kinds: bytes) -> bytes:
+        """Returns the kinds of `[CLS] a [SEP] b [SEP]`, or of `[CLS] a [SEP]` if there is no `b`.
+
+        Args:
+          kinds: The kinds of the tokens of the document.
+        """
+        a, b = kinds[self.a_start : self.a_stop], kinds[self.b_start : self.b_stop]
+        first = _SPECIAL + a + _SPECIAL
+        return first + b + _SPECIAL if b else first
+
+
+class Plan(NamedTuple):
+    """The part of a pair that the document of `a` determines.
+
+    Attributes:
+      a_start: Where `a` begins, before anything is cut off.
+      a_stop: Where `a` ends.
+      stop: Where the text after `a` ends, if it is to be `b`; otherwise where `a` ends.
+      target: The number of tokens that both segments should have together.
+      is_random_next: Whether `b` is random text, rather than what follows `a`.
+      b_document: The number of the document of `b`.
+    """
+
+    a_start: int
+    a_stop: int
+    stop: int
+    target: int
+    is_random_next: bool
+    b_document: int
 
 
 class Seed(NamedTuple):
@@ -42,6 +85,20 @@ class Seed(NamedTuple):
 
     key: int
     plan: Plan
+
+
+class Drawn(NamedTuple):
+    """An instance as it is drawn from a corpus.
+
+    Attributes:
+      pair: Its segments.
+      positions: The masked positions.
+      words: The replacement of each masked token, as `Masking.draw` returns it.
+    """
+
+    pair: Pair
+    positions: Sequence[int]
+    words: Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +177,7 @@ class Draws(Masking):
         if self.next_sentence:
             # Each instance uses up at least one sentence.
             return num_sentences
-        shortest = SHORTEST_TARGET if self.short_seq_prob else self.budget
+        shortest = _SHORTEST_TARGET if self.short_seq_prob else self.budget
         # The first instance of a document may have one token, and the last need not be full.
         return num_documents + (num_tokens + num_documents * (shortest - 2)) // shortest
 
@@ -129,29 +186,58 @@ class Draws(Masking):
     ) -> Iterator[Plan]:
         """Yields the plans of the instances of one use of a document.
 
+        A plan is drawn when it is requested, so that its pair can be finished before the next draw.
+        Some sequences are short, so that the short inputs of fine-tuning are not new to the model.
+
         Args:
           bounds: Where the sentences of the document begin, and where the last ends.
           document: The number of the document.
           num_documents: The number of documents from which second segments are drawn.
           rng: The source of random numbers.
         """
-        options = (self.budget, self.short_seq_prob, rng)
+        target = self.budget
+        if rng.random() < self.short_seq_prob:
+            target = _SHORTEST_TARGET + below(self.budget + 1 - _SHORTEST_TARGET, rng)
         if self.next_sentence:
-            return draw_plans(bounds, document, num_documents, *options)
-        return draw_single_segments(bounds, document, *options)
+            return _draw_pairs(bounds, document, num_documents, target, rng)
+        return _draw_single_segments(bounds, document, target, rng)
+
+    def finish(self, plan: Plan, other: Sequence[int], rng: random.Random) -> Pair:
+        """Returns the pair of a plan.
+
+        Args:
+          plan: The part of the pair that the document of `a` determines.
+          other: Where the sentences of `b_document` begin, and where the last ends. Only the length
+            and a slice are read, and nothing where `b` follows `a`.
+          rng: The source of random numbers.
+        """
+        a_start, a_stop, b_start, b_stop = plan.a_start, plan.a_stop, plan.a_stop, plan.stop
+        if plan.is_random_next:
+            first = below(len(other) - 1, rng)
+            target = plan.target - (a_stop - a_start)
+            # No more bounds are needed, for a sentence has at least one token.
+            near = other[first : first + max(target, 1) + 1]
+            b_start, b_stop = near[0], near[_end_of_chunk(near, 0, target)]
+        excess = a_stop - a_start + b_stop - b_start - self.budget
+        if excess > 0:
+            a_start, a_stop, b_start, b_stop = truncate(
+                a_start, a_stop, b_start, b_stop, excess, rng
+            )
+        is_random_next, b_document = plan.is_random_next, plan.b_document
+        return Pair(a_start, a_stop, b_start, b_stop, is_random_next, max(excess, 0), b_document)
 
     def mask(self, pair: Pair, kinds: bytes, num_words: int, rng: random.Random) -> Drawn:
         """Returns an instance with its masks, if these are not left to training.
 
         Args:
           pair: The segments of the instance.
-          kinds: The kind of each token.
+          kinds: The kinds of the tokens of the documents.
           num_words: The number of words of the vocabulary.
           rng: The source of random numbers.
         """
         if self.mask_at_training:
             return Drawn(pair, (), ())
-        return Drawn(pair, *self.draw(kinds, num_words, rng))
+        return Drawn(pair, *self.draw(pair.kinds(kinds), num_words, rng))
 
     def seeds(
         self, bounds: Sequence[int], document: int, num_documents: int, uses: Sequence[int]
@@ -174,10 +260,95 @@ class Draws(Masking):
 
         Args:
           seed: The instance.
-          other: As for `finish_pair`.
+          other: As for `finish`.
         """
         rng = KeyedRandom(seed.key)
-        return finish_pair(seed.plan, other, self.budget, rng), rng
+        return self.finish(seed.plan, other, rng), rng
+
+
+def _draw_pairs(
+    bounds: Sequence[int], document: int, num_documents: int, target: int, rng: random.Random
+) -> Iterator[Plan]:
+    """Yields the plans of the pairs of one use of a document, as `Draws.plans`.
+
+    Args:
+      bounds: Where the sentences of the document begin, and where the last ends.
+      document: The number of the document.
+      num_documents: The number of documents from which second segments are drawn.
+      target: The number of tokens that both segments should have together.
+      rng: The source of random numbers.
+    """
+    start = 0
+    while start < len(bounds) - 1:
+        end = _end_of_chunk(bounds, start, target)
+        middle = start + 1 if end - start == 1 else start + 1 + below(end - start - 1, rng)
+        is_random_next = end - start == 1 or rng.random() < 0.5
+        b_document = document
+        if is_random_next:
+            b_document = _other_document(num_documents, document, rng)
+        yield Plan(bounds[start], bounds[middle], bounds[end], target, is_random_next, b_document)
+        # Sentences that were replaced by random ones are used again.
+        start = middle if is_random_next else end
+
+
+def _draw_single_segments(
+    bounds: Sequence[int], document: int, target: int, rng: random.Random
+) -> Iterator[Plan]:
+    """Yields the consecutive segments of one use of a document, without pairs, as `Draws.plans`.
+
+    No token is left out, and a sentence is split wherever a sequence is full. A document that does
+    not fit into one sequence is first split at a random token, so that each use has other segments.
+    """
+    start, end = bounds[0], bounds[-1]
+    stop = end
+    if end - start > target:
+        stop = start + 1 + below(target, rng)
+    while start < end:
+        yield Plan(start, stop, stop, target, False, document)
+        start, stop = stop, min(stop + target, end)
+
+
+def _end_of_chunk(bounds: Sequence[int], start: int, target: int) -> int:
+    """Returns the sentence at which those from `start` on reach the target length, or the end."""
+    return min(bisect_left(bounds, bounds[start] + target, start + 1), len(bounds) - 1)
+
+
+def _other_document(num_documents: int, document_index: int, rng: random.Random) -> int:
+    """Returns a random document.
+
+    Faithful: after ten draws of the document itself, it is taken. A corpus of one document has
+    nothing else.
+    """
+    for _ in range(10):
+        other = below(num_documents, rng)
+        if other != document_index:
+            break
+    return other
+
+
+def truncate(
+    a_start: int, a_stop: int, b_start: int, b_stop: int, excess: int, rng: random.Random
+) -> tuple[int, int, int, int]:
+    """Returns both segments with `excess` tokens cut off.
+
+    Each token is cut from the longer one, `b` where they are equal, at either end by chance.
+    """
+    draw = rng.random
+    longer = a_stop - a_start - (b_stop - b_start)
+    for _ in range(excess):
+        if longer > 0:
+            longer -= 1
+            if draw() < 0.5:
+                a_start += 1
+            else:
+                a_stop -= 1
+        else:
+            longer += 1
+            if draw() < 0.5:
+                b_start += 1
+            else:
+                b_stop -= 1
+    return a_start, a_stop, b_start, b_stop
 
 
 def check_vocabulary(vocab: Mapping[str, int]) -> None:
@@ -192,55 +363,6 @@ def check_vocabulary(vocab: Mapping[str, int]) -> None:
             "The vocabulary must hold '[CLS]', '[SEP]' and '[MASK]'. Received one without "
             f"{missing}."
         )
-
-
-class Builder:
-    """Makes a table of instances from the ids of their segments.
-
-    Args:
-      draws: How masks are drawn.
-      tokenizer: The tokenizer of the ids.
-    """
-
-    def __init__(self, draws: Draws, tokenizer: tokenization.FullTokenizer) -> None:
-        self._draws = draws
-        self._tokenizer = tokenizer
-        self._kinds = find_kinds(tokenizer)
-        self.begin()
-
-    def begin(self) -> None:
-        """Drops all instances that were added."""
-        self._parts: list[np.ndarray] = []
-        self._pairs: list[tuple[Pair, random.Random]] = []
-        self._size = 0
-
-    def add(self, pair: Pair, a: np.ndarray, b: np.ndarray, rng: random.Random) -> None:
-        """Adds an instance.
-
-        Args:
-          pair: A pair of `Draws.pair`.
-          a: The ids of its first segment.
-          b: The ids of its second segment.
-          rng: The generator of `Draws.pair`.
-        """
-        start, middle = self._size, self._size + len(a)
-        self._size = stop = middle + len(b)
-        self._pairs.append((Pair(start, middle, middle, stop, *pair[4:]), rng))
-        self._parts += (a, b)
-
-    def build(self) -> InstanceTable:
-        """Returns the added instances in their order, with masks, and starts over."""
-        draws, tokenizer = self._draws, self._tokenizer
-        table = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
-        if self._pairs:
-            ids = np.concatenate(self._parts)
-            kinds, num_words = self._kinds[ids].tobytes(), len(tokenizer.vocab)
-            drawn = [
-                draws.mask(pair, kinds_of(kinds, pair), num_words, rng) for pair, rng in self._pairs
-            ]
-            table.extend(ids, drawn)
-        self.begin()
-        return table
 
 
 def part_of(keys: Any, num_parts: int) -> Any:

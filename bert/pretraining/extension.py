@@ -16,7 +16,7 @@ from bert.files.rows import text_lines
 from bert.files.weight_names import WEIGHTS
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.pretraining.goals import find_untrained
+from bert.pretraining.options import find_untrained
 from bert.text.tokenizer_json import vocab_text
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder

@@ -23,11 +23,9 @@ from bert.files.processes import in_threads
 from bert.files.records import has_feature, read_description
 from bert.log import logger
 from bert.options import Message, Option, OptionError
-from bert.pretraining import record_description
 from bert.pretraining.heads import pretraining_features
-from bert.pretraining.masked_batches import MASKS, Masker, plain_features
 from bert.pretraining.masking import Masking
-from bert.pretraining.objectives import OBJECTIVES
+from bert.pretraining.objectives import MASKS, OBJECTIVES, Masker, plain_features
 from bert.pretraining.options import (
     LENGTHS,
     SHORTEST_BUDGET,
@@ -36,7 +34,7 @@ from bert.pretraining.options import (
     PretrainingSchedule,
     RecordFiles,
 )
-from bert.pretraining.record_description import RecordDescription
+from bert.pretraining.records import NOUN, RecordDescription, read_descriptions
 from bert.training.batches import Batches
 from bert.training.records import Feature, Records
 from bert.weights import tokenizers
@@ -102,7 +100,7 @@ def find_description(files: RecordFiles, objective: str) -> RecordDescription:
     paths = _match_records(files.input_file, "input_file")
     if files.eval_input_file:
         paths += _match_records(files.eval_input_file, "eval_input_file")
-    made = record_description.read(paths)
+    made = read_descriptions(paths)
     made.check_goal(OBJECTIVES[objective])
     complete_files(files, made)
     return made
@@ -223,7 +221,7 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
             Option("vocab_file"),
         )
         return
-    folder.check_given(made.vocab, record_description.NOUN, made.path)
+    folder.check_given(made.vocab, NOUN, made.path)
     if folder.stored_casing not in (None, made.do_lower_case):
         logger.warning(
             "The records in %r were made with %s, but the model in %r is %s.",

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -13,10 +13,33 @@ import tokenization
 from bert.files.progress import Progress
 from bert.files.records import encode_examples, write_records
 from bert.log import logger
+from bert.options import Message, Option
 from bert.pretraining.corpus import ids_dtype
-from bert.pretraining.masking import GOES_ON, put_masks, words_of
-from bert.pretraining.pairs import Pair
-from bert.pretraining.spaced_words import find_kinds, offset_of
+from bert.pretraining.draws import Drawn, Draws, Pair
+from bert.pretraining.masking import (
+    GOES_ON,
+    SPACES,
+    find_kinds,
+    generator,
+    offset_of,
+    put_masks,
+    words_of,
+)
+
+# The most instances of a table for which masks are drawn to estimate their number.
+_SAMPLE = 256
+
+# Possible causes of too few masked tokens.
+_TOO_FEW = Message(
+    "%s should be about %s times that.", Option("max_predictions_per_seq"), Option("max_seq_length")
+)
+_TOO_LONG = Message(
+    "With %s, everything between two spaces is a word, and words of more tokens than %s, or than "
+    "that share of a sequence, are never masked. Is the text segmented, with spaces between its "
+    "words? For text that is not, leave %s out.",
+    *(Option("words", SPACES), Option("max_predictions_per_seq"), Option("words")),
+)
+
 
 # Instances whose records are encoded together.
 BATCH = 1024
@@ -43,20 +66,6 @@ class TrainingInstance:
     masked_lm_labels: Sequence[str]
     is_random_next: bool
     num_truncated: int = 0
-
-
-class Drawn(NamedTuple):
-    """An instance as it is drawn from a corpus.
-
-    Attributes:
-      pair: Its segments.
-      positions: The masked positions.
-      words: The replacement of each masked token, as `Masking.draw` returns it.
-    """
-
-    pair: Pair
-    positions: Sequence[int]
-    words: Sequence[int]
 
 
 class InstanceTable(Sequence[TrainingInstance]):
@@ -200,6 +209,53 @@ class InstanceTable(Sequence[TrainingInstance]):
         )
 
 
+class Builder:
+    """Makes a table of instances from the ids of their segments.
+
+    Args:
+      draws: How masks are drawn.
+      tokenizer: The tokenizer of the ids.
+    """
+
+    def __init__(self, draws: Draws, tokenizer: tokenization.FullTokenizer) -> None:
+        self._draws = draws
+        self._tokenizer = tokenizer
+        self._kinds = find_kinds(tokenizer)
+        self.begin()
+
+    def begin(self) -> None:
+        """Drops all instances that were added."""
+        self._parts: list[np.ndarray] = []
+        self._pairs: list[tuple[Pair, random.Random]] = []
+        self._size = 0
+
+    def add(self, pair: Pair, a: np.ndarray, b: np.ndarray, rng: random.Random) -> None:
+        """Adds an instance.
+
+        Args:
+          pair: A pair of `Draws.pair`.
+          a: The ids of its first segment.
+          b: The ids of its second segment.
+          rng: The generator of `Draws.pair`.
+        """
+        start, middle = self._size, self._size + len(a)
+        self._size = stop = middle + len(b)
+        self._pairs.append((Pair(start, middle, middle, stop, *pair[4:]), rng))
+        self._parts += (a, b)
+
+    def build(self) -> InstanceTable:
+        """Returns the added instances in their order, with masks, and starts over."""
+        draws, tokenizer = self._draws, self._tokenizer
+        table = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
+        if self._pairs:
+            ids = np.concatenate(self._parts)
+            kinds, num_words = self._kinds[ids].tobytes(), len(tokenizer.vocab)
+            drawn = [draws.mask(pair, kinds, num_words, rng) for pair, rng in self._pairs]
+            table.extend(ids, drawn)
+        self.begin()
+        return table
+
+
 def features_of(
     instances: Sequence[TrainingInstance],
     vocab: Mapping[str, int],
@@ -291,3 +347,94 @@ def _describe_second(instance: TrainingInstance) -> str:
     if not any(instance.segment_ids):
         return ""
     return f", the second part {'random' if instance.is_random_next else 'the next'}"
+
+
+@dataclasses.dataclass(frozen=True)
+class InstanceCounts:
+    """Counts of instances, which add up over several parts.
+
+    Attributes:
+      num_instances: The number of instances.
+      num_random: Instances with a random next segment.
+      num_tokens: Tokens without [CLS] and [SEP].
+      num_masked: Masked tokens; an estimate where masks are left to training.
+      num_truncated: Instances that were truncated.
+      num_lost: Tokens that were cut off.
+    """
+
+    num_instances: int = 0
+    num_random: int = 0
+    num_tokens: int = 0
+    num_masked: int = 0
+    num_truncated: int = 0
+    num_lost: int = 0
+
+    @classmethod
+    def of(cls, instances: InstanceTable, draws: Draws) -> "InstanceCounts":
+        """Returns the counts of a table of instances."""
+        counts = instances.counts()
+        sums = counts.sum(axis=0).tolist()
+        if draws.mask_at_training:
+            sums[InstanceTable.NUM_MASKED] = _estimate_masks(instances, draws)
+        return cls(
+            num_instances=len(counts),
+            num_random=sums[InstanceTable.IS_RANDOM_NEXT],
+            num_tokens=sums[InstanceTable.LENGTH] - draws.num_special * len(counts),
+            num_masked=sums[InstanceTable.NUM_MASKED],
+            num_truncated=int(np.count_nonzero(counts[:, InstanceTable.NUM_TRUNCATED])),
+            num_lost=sums[InstanceTable.NUM_TRUNCATED],
+        )
+
+    def __add__(self, other: "InstanceCounts") -> "InstanceCounts":
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return InstanceCounts(*(one + another for one, another in pairs))
+
+
+def _estimate_masks(instances: InstanceTable, draws: Draws) -> int:
+    """Estimates how many tokens training masks in each pass, by masks for some instances."""
+    step = -(-len(instances) // _SAMPLE) or 1
+    sample = instances.kinds(step)
+    # The words that replace them make no difference.
+    masks = [
+        len(draws.draw(kinds, 1, generator(draws.random_seed, number))[0])
+        for number, kinds in enumerate(sample)
+    ]
+    return round(sum(masks) * len(instances) / max(len(sample), 1))
+
+
+def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
+    """Logs statistics of the output, and warns of what is unusual."""
+    num_instances, num_tokens = counts.num_instances, counts.num_tokens
+    logger.info(
+        "Made %s instances of %.1f tokens: %s, %s; %.1f %% of the instances truncated, by %.1f %% "
+        "of all tokens.",
+        f"{num_instances:,}",
+        num_tokens / num_instances + draws.num_special,
+        f"{100 * counts.num_random / num_instances:.1f} % with a random next segment"
+        if draws.next_sentence
+        else "of one segment each",
+        "no token masked before training"
+        if draws.mask_at_training
+        else f"{100 * counts.num_masked / num_tokens:.1f} % of the tokens masked, {draws.ratios}",
+        100 * counts.num_truncated / num_instances,
+        100 * counts.num_lost / (counts.num_lost + num_tokens),
+    )
+    if counts.num_random > 0.75 * num_instances:
+        logger.warning(
+            "%.1f %% of the next segments are random, where about half should be. Documents need "
+            "several sentences, a line each.",
+            100 * counts.num_random / num_instances,
+        )
+    if counts.num_masked < 0.8 * draws.masked_lm_prob * num_tokens:
+        logger.warning(
+            "%.1f %% of the tokens %s masked, where %s is %.1f %%. %s",
+            100 * counts.num_masked / num_tokens,
+            "will be" if draws.mask_at_training else "are",
+            *(Option("masked_lm_prob"), 100 * draws.masked_lm_prob),
+            _TOO_LONG if draws.words == SPACES else _TOO_FEW,
+        )
+    if counts.num_lost > 0.5 * (counts.num_lost + num_tokens):
+        logger.warning(
+            "%.1f %% of the tokens were cut off. Are the lines longer than sentences?",
+            100 * counts.num_lost / (counts.num_lost + num_tokens),
+        )

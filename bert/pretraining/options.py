@@ -1,11 +1,90 @@
-"""Options of pre-training: its records, its objective, its schedule and its evaluation."""
+"""Options of pre-training and of the making of its records, and its objectives."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bert.files.durations import read_duration
-from bert.options import REQUIRED, Message, MessageError, Option, option
-from bert.pretraining.goals import BERT, GOALS
+from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
+from bert.weights import provenance
+
+# The memory of a process for itself and its current work.
+BYTES_PER_PROCESS = 250_000_000
+# The default for all processes.
+_MEMORY = 4_000_000_000
+
+
+PAIR_HEAD = "cls/seq_relationship/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """An objective for records of create_pretraining_data.py.
+
+    Attributes:
+      name: The value of the option `objective`.
+      has_next_sentence: Whether next-sentence prediction is an objective.
+      is_decoder: Whether a token attends to earlier tokens only.
+      encoder_type: The encoder of the model, one of `modeling.ENCODER_TYPES`.
+    """
+
+    name: str
+    has_next_sentence: bool = False
+    is_decoder: bool = False
+    encoder_type: str = "transformer"
+
+    @property
+    def directions(self) -> tuple[int, ...]:
+        """The neighbors that every token predicts: the next (1), the previous (-1) token, or both.
+
+        Empty where masked tokens are predicted instead.
+        """
+        if self.encoder_type == "bilstm":
+            return (1, -1)
+        return (1,) if self.is_decoder else ()
+
+    @property
+    def tokens(self) -> str:
+        """The prefix of the names of metrics of predicted tokens."""
+        return "language_model" if self.directions else "masked_lm"
+
+    @property
+    def accuracy(self) -> str:
+        """The name of the accuracy of predicted tokens."""
+        return f"{self.tokens}_accuracy"
+
+    @property
+    def token_loss(self) -> str:
+        """The name of the mean loss of predicted tokens."""
+        return f"{self.tokens}_loss"
+
+
+BERT = Goal("masked_lm_nsp", has_next_sentence=True)
+GOALS: Mapping[str, Goal] = {
+    goal.name: goal
+    for goal in (
+        BERT,
+        Goal("masked_lm"),
+        Goal("left_to_right", is_decoder=True),
+        Goal("bilstm_lm", encoder_type="bilstm"),
+    )
+}
+
+
+def find_learned(folder: str) -> str:
+    """Returns the objective of the model in a folder; BERT's where the folder records none."""
+    return provenance.read(folder).get("made_of", {}).get("--objective", BERT.name)
+
+
+def find_untrained(folder: str, names: Iterable[str]) -> set[str]:
+    """Returns the names of a folder's tensors that its training run has not trained.
+
+    These are of the next-sentence head. A copy of the model must not have them, since it does not
+    record the objective.
+    """
+    if find_learned(folder) == BERT.name:
+        return set()
+    return {name for name in names if name.startswith(PAIR_HEAD)}
+
 
 # The original's defaults.
 LENGTHS: Mapping[str, int] = {"max_seq_length": 128, "max_predictions_per_seq": 20}
@@ -143,3 +222,73 @@ def count_predictions(objective: str, records: RecordFiles) -> int:
     if directions:
         return len(directions) * (records.max_seq_length - 1)
     return records.max_predictions_per_seq
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Processing:
+    """Where text and records are, and which processes work on them."""
+
+    GROUP = "devices"
+
+    streaming: bool = option(
+        False,
+        Message(
+            "Keep the text and the records on disk instead of in memory, for any amount of them. "
+            "The records are other draws of the same kind than without this flag. They are the "
+            "same for any %s and %s and, joined, for any %s.",
+            *map(Option, ("num_workers", "memory_gb", "num_shards")),
+        ),
+    )
+    num_workers: int = option(
+        1,
+        Message(
+            "Number of processes; without %s, they share only the tokenization. The records are "
+            "the same for any number.",
+            Option("streaming"),
+        ),
+        low=1,
+    )
+    memory_gb: float | None = option(
+        None,
+        Message(
+            "With %s, maximum memory of all processes together, in GB. Default: 4, or what %s "
+            "need.",
+            *map(Option, ("streaming", "num_workers")),
+        ),
+        low=0.0,
+    )
+
+    def find_memory(self, runner: str | None) -> int | None:
+        """Returns the bytes that all processes may take; None where there is no limit.
+
+        Args:
+          runner: The runner of Beam, whose options limit its memory; None for no pipeline.
+
+        Raises:
+          OptionError: where it is too little, or the options exclude each other.
+        """
+        given, num_workers = self.memory_gb, self.num_workers
+        if runner is not None and (given is not None or num_workers > 1):
+            raise MessageError(
+                "%s and %s must not go with %s, which has options of its own for that. Received %s "
+                "and %s. Leave them out, and see %s.",
+                *map(Option, ("memory_gb", "num_workers", "runner")),
+                *(given, num_workers, Option("beam_options")),
+            )
+        if not self.streaming and given is not None:
+            raise MessageError(
+                "%s must go with %s: without it, the text and the records are held in memory. "
+                "Received %s. Give %s too, or leave it out.",
+                *map(Option, ("memory_gb", "streaming")),
+                *(given, Option("streaming")),
+            )
+        if not self.streaming or runner is not None:
+            return None
+        needed = BYTES_PER_PROCESS * (num_workers + 1)
+        if given is None:
+            return max(_MEMORY, needed)
+        if given * 1e9 < needed:
+            must = f"be at least {needed / 1e9:g} for {num_workers} processes"
+            remedy = Message("Give more, or lower %s.", Option("num_workers"))
+            raise OptionError("memory_gb", must, given, remedy)
+        return int(given * 1e9)

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from bert.log import logger
 from bert.options import Option
-from bert.pretraining.goals import GOALS, Goal
-from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule
+from bert.pretraining.options import GOALS, Goal, PretrainingEvaluation, PretrainingSchedule
 from bert.training.batches import Batches
 from tokenization import load_vocab
 

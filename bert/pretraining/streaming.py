@@ -10,35 +10,44 @@ import dataclasses
 import functools
 import io
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 import tokenization
 from bert.files.durable import replace_files
-from bert.files.machine import free_disk, free_memory, size_text
+from bert.files.machine import free_disk, size_text
 from bert.files.owned import scratch_folder
-from bert.files.paths import file_size, index_path, is_gzip
+from bert.files.paths import index_path, open_file
 from bert.files.process import collector_off
 from bert.files.processes import Workers
 from bert.files.progress import Progress
 from bert.files.records import RecordWriter, encode_examples
 from bert.log import logger
-from bert.options import Message, MessageError, Option, OptionError, option
+from bert.options import Option
+from bert.pretraining import options
 from bert.pretraining.corpus import (
     CorpusCounts,
     Documents,
+    Found,
+    describe_corpus,
     ids_dtype,
     tokenize_files,
 )
-from bert.pretraining.draws import Builder, Draws, Seed, part_of
-from bert.pretraining.instances import MOST_SHOWN, InstanceTable, TrainingInstance, show
-from bert.pretraining.new_records import NewRecords
-from bert.pretraining.pairs import Plan
-from bert.pretraining.spill import FILES, SEED, SeedFiles, Spill
-from bert.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
+from bert.pretraining.draws import Draws, Plan, Seed, part_of
+from bert.pretraining.instances import (
+    MOST_SHOWN,
+    Builder,
+    InstanceCounts,
+    TrainingInstance,
+    describe_instances,
+    show,
+)
+from bert.pretraining.records import NewRecords
 
 # Documents whose work is estimated together.
 _DOCUMENTS = 1 << 15
@@ -47,88 +56,169 @@ _INSTANCES = 1 << 18
 # Tokens of the instances that are finished together.
 _TOKENS = 1 << 18
 
-# The memory of a process for itself and its current work.
-_BYTES_PER_PROCESS = 250_000_000
-# The default for all processes.
-_MEMORY = 4_000_000_000
-# For English text: its bytes per byte of gzip, the bytes on disk of its ids and bounds of sentences
-# per byte, and its bytes per token of a sequence, padding included.
-_PACKED, _SPILLED, _TEXT_PER_TOKEN = 2.7, 0.7, 2.5
-# Where text and records are in memory: the bytes of a process, and those per byte of text. With
-# 4 and 8 MB, used once to ten times, the process took 0.91 to 1.16 times this estimate.
-_HELD_ALONE, _HELD_PER_TEXT = 50_000_000, 1.7
+# The bytes on disk of ids and bounds of sentences, per byte of English text.
+_SPILLED = 0.7
 # A sorted file of instances, a copy and the order are in memory for a moment.
 _COPIES = 2.5
 
+# An instance before the document of its second segment is read. Positions are numbers of tokens
+# among all tokens.
+SEED = np.dtype(
+    [
+        ("key", np.uint64),
+        ("a_start", np.int64),
+        ("a_size", np.uint32),
+        # The number of tokens of the text that follows.
+        ("size", np.uint32),
+        ("target", np.uint32),
+        ("is_random_next", np.bool_),
+        ("b_document", np.int64),
+    ]
+)
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Processing:
-    """Where text and records are, and which processes work on them."""
+# The names of all files that this module writes.
+FILES = re.compile(r"ids|ends|firsts|seeds-\d+")
 
-    GROUP = "devices"
 
-    streaming: bool = option(
-        False,
-        Message(
-            "Keep the text and the records on disk instead of in memory, for any amount of them. "
-            "The records are other draws of the same kind than without this flag. They are the "
-            "same for any %s and %s and, joined, for any %s.",
-            *map(Option, ("num_workers", "memory_gb", "num_shards")),
-        ),
-    )
-    num_workers: int = option(
-        1,
-        Message(
-            "Number of processes; without %s, they share only the tokenization. The records are "
-            "the same for any number.",
-            Option("streaming"),
-        ),
-        low=1,
-    )
-    memory_gb: float | None = option(
-        None,
-        Message(
-            "With %s, maximum memory of all processes together, in GB. Default: 4, or what %s "
-            "need.",
-            *map(Option, ("streaming", "num_workers")),
-        ),
-        low=0.0,
-    )
+class Spill:
+    """Documents in files of a folder: written once, then read at any position by any process.
 
-    def find_memory(self, runner: str | None) -> int | None:
-        """Returns the bytes that all processes may take; None where there is no limit.
+    As in `corpus.Documents`, the bounds of a document are the end of the sentence before it and the
+    ends of its own sentences.
 
-        Args:
-          runner: The runner of Beam, whose options limit its memory; None for no pipeline.
+    Args:
+      folder: The local folder of the files.
+      dtype: The type of the ids.
+    """
 
-        Raises:
-          OptionError: where it is too little, or the options exclude each other.
-        """
-        given, num_workers = self.memory_gb, self.num_workers
-        if runner is not None and (given is not None or num_workers > 1):
-            raise MessageError(
-                "%s and %s must not go with %s, which has options of its own for that. Received %s "
-                "and %s. Leave them out, and see %s.",
-                *map(Option, ("memory_gb", "num_workers", "runner")),
-                *(given, num_workers, Option("beam_options")),
-            )
-        if not self.streaming and given is not None:
-            raise MessageError(
-                "%s must go with %s: without it, the text and the records are held in memory. "
-                "Received %s. Give %s too, or leave it out.",
-                *map(Option, ("memory_gb", "streaming")),
-                *(given, Option("streaming")),
-            )
-        if not self.streaming or runner is not None:
-            return None
-        needed = _least_memory(num_workers)
-        if given is None:
-            return max(_MEMORY, needed)
-        if given * 1e9 < needed:
-            must = f"be at least {needed / 1e9:g} for {num_workers} processes"
-            remedy = Message("Give more, or lower %s.", Option("num_workers"))
-            raise OptionError("memory_gb", must, given, remedy)
-        return int(given * 1e9)
+    def __init__(self, folder: str, dtype: np.dtype) -> None:
+        self._folder = folder
+        self._dtypes = {"ids": dtype, "ends": np.dtype(np.int64), "firsts": np.dtype(np.int64)}
+        self._sizes = {name: dtype.itemsize for name, dtype in self._dtypes.items()}
+        self._files: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Each process opens the files itself.
+        return {**vars(self), "_files": {}}
+
+    def __enter__(self) -> "Spill":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files; reading opens them again."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _place(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _write(self, name: str, values: Any) -> None:
+        if name not in self._files:
+            self._files[name] = open_file(self._place(name), "wb")
+        self._files[name].write(np.asarray(values, self._dtypes[name]).tobytes())
+
+    def begin(self) -> None:
+        """Starts writing."""
+        self._write("ends", [0])
+
+    def add(self, ids: np.ndarray, found: Found) -> None:
+        """Writes the documents of some lines."""
+        self._write("ids", ids)
+        self._write("ends", found.ends)
+        self._write("firsts", found.firsts)
+
+    def finish(self, num_sentences: int) -> None:
+        """Ends writing."""
+        self._write("firsts", [num_sentences])
+        self.close()
+
+    def _read(self, name: str, start: int, stop: int) -> bytes:
+        file = self._files.get(name)
+        if file is None:
+            # Without a buffer, for reads are seldom of adjacent bytes.
+            file = self._files[name] = io.FileIO(self._place(name))
+        size = self._sizes[name]
+        file.seek(start * size)
+        count = (stop - start) * size
+        content = file.read(count)
+        # A system reads 2 GiB at once, and no more.
+        while len(content) < count and (more := file.read(count - len(content))):
+            content += more
+        return content
+
+    def ids(self, start: int, stop: int) -> np.ndarray:
+        """Returns the ids of tokens."""
+        return np.frombuffer(self._read("ids", start, stop), self._dtypes["ids"])
+
+    def bounds(self, first: int, stop: int) -> Sequence[int]:
+        """Returns where sentences `first` to `stop` - 1 begin, and where the last of them ends."""
+        return memoryview(self._read("ends", first, stop + 1)).cast("q")
+
+    def firsts(self, start: int, stop: int) -> np.ndarray:
+        """Returns the first sentence of each document, and the one after the last document."""
+        return np.frombuffer(self._read("firsts", start, stop + 1), np.int64)
+
+    def document(self, number: int) -> "SpilledBounds":
+        """Returns the bounds of a document, which are read on access."""
+        first, stop = memoryview(self._read("firsts", number, number + 2)).cast("q")
+        return SpilledBounds(self, first, stop)
+
+
+class SpilledBounds(Sequence[int]):
+    """Where the sentences of a document begin, and where the last ends."""
+
+    def __init__(self, spill: Spill, first: int, stop: int) -> None:
+        self._spill = spill
+        self._first, self._stop = first, stop
+
+    def __len__(self) -> int:
+        return self._stop + 1 - self._first
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            start, stop, _ = index.indices(len(self))
+            return self._spill.bounds(self._first + start, self._first + stop - 1)
+        index = range(len(self))[index]
+        return self[index : index + 1][0]
+
+
+class SeedFiles:
+    """Drawn instances on disk, a file for each range of the keys.
+
+    Args:
+      folder: The local folder of the files.
+      num_files: The number of files; one at a time must fit into memory.
+    """
+
+    def __init__(self, folder: str, num_files: int) -> None:
+        self._paths = [Path(folder, f"seeds-{number}") for number in range(num_files)]
+
+    def add(self, seeds: np.ndarray) -> None:
+        """Adds instances to their files."""
+        numbers = part_of(seeds["key"], len(self._paths)).astype(np.int64)
+        order = np.argsort(numbers, kind="stable")
+        bounds = np.searchsorted(numbers[order], np.arange(len(self._paths) + 1))
+        ordered = seeds[order]
+        for path, (start, stop) in zip(self._paths, pairwise(bounds.tolist()), strict=True):
+            if start < stop:
+                with path.open("ab") as file:
+                    file.write(ordered[start:stop].tobytes())
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """Yields the instances of each file in the order of the keys; removes read files."""
+        for path in self._paths:
+            if path.exists():
+                seeds = np.fromfile(path, SEED)
+                yield seeds[np.argsort(seeds["key"], kind="stable")]
+                path.unlink()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,49 +254,13 @@ class Piece(NamedTuple):
     shown: list[TrainingInstance]
 
 
-def _least_memory(num_workers: int) -> int:
-    return _BYTES_PER_PROCESS * (num_workers + 1)
-
-
-def log_memory(records: NewRecords, memory: int | None) -> None:
-    """Logs how much memory the work takes, and warns where less is free.
-
-    Args:
-      records: The records to make.
-      memory: The limit of all processes; None to hold text and records in memory.
-    """
-    if memory is not None:
-        logger.info("Memory: at most %s.", size_text(memory))
-        return
-    text, num_instances = _estimate(records)
-    table = InstanceTable(records.tokenizer, records.draws.max_seq_length, records.draws.most_masks)
-    needed = _HELD_ALONE + _HELD_PER_TEXT * text + table.bytes_per_instance * num_instances
-    free = free_memory()
-    beside = "" if free is None else f", of {size_text(free)} free"
-    logger.info("Memory: about %s to hold all text and records%s.", size_text(needed), beside)
-    if free is not None and needed > free:
-        logger.warning(
-            "Text and records will take about %s of memory, and %s are free: the run may be "
-            "killed. Give %s, which keeps them on disk, or lower %s.",
-            *map(size_text, (needed, free)),
-            *map(Option, ("streaming", "dupe_factor")),
-        )
-
-
-def _estimate(records: NewRecords) -> tuple[float, float]:
-    """Returns about how many bytes of text there are, and how many instances they give."""
-    files, draws = records.input_files, records.draws
-    text = sum(file_size(path) * (_PACKED if is_gzip(path) else 1) for path in files)
-    return text, text * draws.dupe_factor / (_TEXT_PER_TOKEN * draws.max_seq_length)
-
-
 def log_disk(records: NewRecords) -> None:
     """Logs about how much is written, and warns where there is too little room for it."""
     draws, output_file = records.draws, records.output_files[0]
     free = free_disk(os.path.dirname(output_file))
     if free is None:
         return
-    text, num_instances = _estimate(records)
+    text, num_instances = records.estimate()
     size = num_instances * (200 + 4 * draws.max_seq_length + 7 * draws.most_masks)
     temporary = _SPILLED * text + num_instances * SEED.itemsize
     logger.info(
@@ -245,7 +299,7 @@ def make_records(records: NewRecords, *, num_workers: int, memory: int) -> Insta
         describe_corpus(counts, draws)
         job = Job(spill, tokenizer, draws, counts.num_documents)
         with Workers(num_workers, job) as workers:
-            left = memory - _least_memory(num_workers) + _BYTES_PER_PROCESS
+            left = memory - options.BYTES_PER_PROCESS * num_workers
             seeds = SeedFiles(folder, int(_COPIES * _most_bytes(counts, draws) // left) + 1)
             num_instances = _draw(job, workers, seeds)
             pieces = workers.map(_finish, _pieces(seeds, draws, len(output_files)))

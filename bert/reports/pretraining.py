@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert.pretraining.goals import BERT, Goal
+from bert.pretraining.options import BERT, Goal
 from bert.reports.sections import (
     Bar,
     Block,
@@ -36,9 +36,9 @@ _ALONE_NOTE = (
 # By the directions of a goal.
 _NOTES = {
     (): _NOTE,
-    (1,): _ALONE_NOTE.format(seeing="behind those before it"),
+    (1,): _ALONE_NOTE.format(seeing="from those before it"),
     (1, -1): _ALONE_NOTE.format(
-        seeing="behind those before it (forward), or before those behind it (backward)"
+        seeing="from those before it (forward), or from those after it (backward)"
     ),
 }
 # What a text is called, by the direction that it is read in where there are both.

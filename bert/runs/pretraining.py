@@ -16,11 +16,14 @@ from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.pretraining import inputs
-from bert.pretraining.goals import find_learned
-from bert.pretraining.masked_batches import MaskedBatches
-from bert.pretraining.objectives import OBJECTIVES
-from bert.pretraining.options import PretrainingSchedule, RecordFiles, count_predictions
-from bert.pretraining.record_description import RecordDescription
+from bert.pretraining.objectives import OBJECTIVES, MaskedBatches
+from bert.pretraining.options import (
+    PretrainingSchedule,
+    RecordFiles,
+    count_predictions,
+    find_learned,
+)
+from bert.pretraining.records import RecordDescription
 from bert.runs import identity, resources
 from bert.runs.plans import FolderState, Plan
 from bert.runs.recipes import PreTraining, PreTrainingSteps

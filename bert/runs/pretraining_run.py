@@ -11,10 +11,9 @@ from bert.files.outputs import make_folder
 from bert.files.progress import clock as time_of
 from bert.log import logger
 from bert.pretraining import outcome
-from bert.pretraining.goals import GOALS
 from bert.pretraining.objectives import OBJECTIVES
-from bert.pretraining.options import PretrainingSchedule
-from bert.pretraining.record_description import RecordDescription
+from bert.pretraining.options import GOALS, PretrainingSchedule
+from bert.pretraining.records import RecordDescription
 from bert.reports.figures import make_figures
 from bert.reports.pretraining import make_sections
 from bert.reports.run import title_of, write_report

@@ -36,13 +36,13 @@ from bert.pretraining.corpus import (
     CorpusCounts,
     Documents,
     TokenizedLines,
+    describe_corpus,
     ids_dtype,
     tokenize_lines,
 )
-from bert.pretraining.draws import Builder, Draws, Seed, part_of
-from bert.pretraining.new_records import NewRecords
-from bert.pretraining.pairs import Plan
-from bert.pretraining.statistics import InstanceCounts, describe_corpus, describe_instances
+from bert.pretraining.draws import Draws, Plan, Seed, part_of
+from bert.pretraining.instances import Builder, InstanceCounts, describe_instances
+from bert.pretraining.records import NewRecords
 from bert.scale.beam import NAMESPACE, check_shared, run_pipeline
 from bert.scale.options import BeamOptions
 

@@ -1,4 +1,4 @@
-"""Descriptions of pre-training records, stored in the index beside each file of records.
+"""Records of pre-training: those to be made, and the descriptions in the index beside each file.
 
 A model that is trained on the records has their vocabulary, casing and lengths.
 """
@@ -7,20 +7,34 @@ import dataclasses
 import functools
 import io
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenization
 from bert.files import fingerprints
-from bert.files.paths import index_path
+from bert.files.fingerprints import WatchedFiles
+from bert.files.machine import free_memory, size_text
+from bert.files.outputs import check_outputs
+from bert.files.paths import file_size, index_path, is_gzip, read_file
 from bert.files.processes import in_threads
 from bert.files.records import has_feature, read_description
+from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.pretraining.draws import Draws
-from bert.pretraining.goals import Goal
-from bert.pretraining.masking import Masking
-from bert.pretraining.options import LENGTHS
+from bert.pretraining.draws import Draws, check_vocabulary
+from bert.pretraining.instances import InstanceTable
+from bert.pretraining.masking import SPACES, Masking, SpacedTokenizer
+from bert.pretraining.options import LENGTHS, Goal
+from bert.text import tokenizer_json
+from bert.text.casing import warn_of_casing
 from bert.text.vocabulary import check_size
+from bert.weights.tokenizers import options_of, read_splitting_options, splitting_options
+
+# For English text: its bytes per byte of gzip, and per token of a sequence, padding included.
+_PACKED, _TEXT_PER_TOKEN = 2.7, 2.5
+# Where text and records are in memory: the bytes of a process, and those per byte of text. With
+# 4 and 8 MB, used once to ten times, the process took 0.91 to 1.16 times this estimate.
+_HELD_ALONE, _HELD_PER_TEXT = 50_000_000, 1.7
 
 # The subject of messages.
 NOUN = "The vocabulary of the records"
@@ -53,36 +67,12 @@ _NEEDED = (
 _SHARED = (_VOCABULARY, "vocab_size", _CASING, _CUTTING, *LENGTHS)
 
 
-def describe(
-    values: Mapping[str, Any],
-    vocabulary: bytes,
-    vocab_size: int,
-    cutting: Mapping[str, bool],
-    *,
-    text: str,
-    num_files: int,
-) -> dict[str, Any]:
-    """Returns the description of records for their index.
-
-    Args:
-      values: The options by name; `do_lower_case` and the lengths are among them.
-      vocabulary: The text of the `vocab.txt`.
-      vocab_size: The number of its tokens.
-      cutting: The tokenizer options of `tokenizers.splitting_options`.
-      text: A digest of the text.
-      num_files: The number of files to which the records are dealt.
-    """
-    tokenizer = {_CUTTING: dict(cutting)} if cutting else {}
-    vocabulary_values = {"vocab_size": vocab_size, _VOCABULARY: vocabulary.decode()}
-    return {**values, **tokenizer, **vocabulary_values, _TEXT: text, "num_files": num_files}
-
-
 @dataclasses.dataclass(frozen=True)
 class RecordDescription:
     """The description of the records of some files, as far as it is known.
 
     Attributes:
-      values: The result of `describe`; {} where there is no index.
+      values: The result of `NewRecords.description`; {} where there is no index.
       path: The file whose index has the values, for messages.
       late: How files without masks are masked as they are read, by path.
       single: The files whose records have one segment, and so no next sentence.
@@ -220,7 +210,7 @@ def _describe_difference(there: Mapping[str, Any], made_with: Mapping[str, Any])
     return fingerprints.describe_differences(there, made_with, words, ", not ")
 
 
-def read(paths: Sequence[str]) -> RecordDescription:
+def read_descriptions(paths: Sequence[str]) -> RecordDescription:
     """Returns the description of the records of files that are read together.
 
     A file without an index is assumed to have the same description as the others.
@@ -308,3 +298,118 @@ def _check_alike(one: RecordDescription, other: RecordDescription) -> None:
 def _differences(one: Mapping[str, int], other: Mapping[str, int]) -> str:
     count = len(one.items() ^ other.items())
     return f"of {len(one):,} and {len(other):,} tokens that differ in {count:,} entries"
+
+
+def open_tokenizer(
+    vocab_file: str, *, do_lower_case: bool, words: str
+) -> tokenization.FullTokenizer:
+    """Returns the tokenizer of a text, with the options of the model of the vocabulary.
+
+    Args:
+      vocab_file: The vocabulary.
+      do_lower_case: Whether texts are lowercased.
+      words: What counts as a word, as `Masking.words`.
+
+    Raises:
+      ValueError: where the vocabulary lacks a token that instances need.
+    """
+    kind = SpacedTokenizer if words == SPACES else tokenization.FullTokenizer
+    cutting = read_splitting_options(vocab_file, do_lower_case)
+    if cutting:
+        folder = os.path.dirname(vocab_file)
+        logger.info("Tokenizer options of the model in %r: %s.", folder, cutting)
+    tokenizer = kind(vocab_file, do_lower_case, **cutting)
+    warn_of_casing(tokenizer.vocab, vocab_file, do_lower_case)
+    check_vocabulary(tokenizer.vocab)
+    return tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NewRecords:
+    """Records that are to be made.
+
+    Attributes:
+      draws: How their instances are drawn.
+      input_files: The text.
+      vocab_file: The vocabulary of the tokenizer.
+      do_lower_case: Whether the text is lowercased.
+      tokenizer: Tokenizes the text.
+      output_files: The files of the records, to which these are dealt.
+      streaming: Whether the draws are those of streaming, rather than the original's.
+    """
+
+    draws: Draws
+    input_files: WatchedFiles
+    vocab_file: str
+    do_lower_case: bool
+    tokenizer: tokenization.FullTokenizer
+    output_files: list[str]
+    streaming: bool = False
+
+    @functools.cached_property
+    def description(self) -> dict[str, Any]:
+        """Everything on which the records depend, for the index beside each file of records."""
+        vocab = self.tokenizer.vocab
+        vocabulary = read_file(self.vocab_file)
+        if tokenizer_json.is_tokenizer(self.vocab_file):
+            vocabulary = tokenizer_json.vocab_text(vocab)
+        cutting = splitting_options(options_of(self.tokenizer), self.do_lower_case)
+        return {
+            **dataclasses.asdict(self.draws),
+            _CASING: self.do_lower_case,
+            "streaming": self.streaming,
+            **({_CUTTING: cutting} if cutting else {}),
+            "vocab_size": max(vocab.values()) + 1,
+            _VOCABULARY: vocabulary.decode(),
+            _TEXT: self.input_files.digest,
+            "num_files": len(self.output_files),
+        }
+
+    def estimate(self) -> tuple[float, float]:
+        """Returns about how many bytes of text there are, and how many instances they give."""
+        files = self.input_files
+        text = sum(file_size(path) * (_PACKED if is_gzip(path) else 1) for path in files)
+        size = _TEXT_PER_TOKEN * self.draws.max_seq_length
+        return text, text * self.draws.dupe_factor / size
+
+    def log_memory(self, memory: int | None) -> None:
+        """Logs how much memory the work takes, and warns where less is free.
+
+        Args:
+          memory: The limit of all processes; None to hold text and records in memory.
+        """
+        if memory is not None:
+            logger.info("Memory: at most %s.", size_text(memory))
+            return
+        text, num_instances = self.estimate()
+        table = InstanceTable(self.tokenizer, self.draws.max_seq_length, self.draws.most_masks)
+        needed = _HELD_ALONE + _HELD_PER_TEXT * text + table.bytes_per_instance * num_instances
+        free = free_memory()
+        beside = "" if free is None else f", of {size_text(free)} free"
+        logger.info("Memory: about %s to hold all text and records%s.", size_text(needed), beside)
+        if free is not None and needed > free:
+            logger.warning(
+                "Text and records will take about %s of memory, and %s are free: the run may be "
+                "killed. Give %s, which keeps them on disk, or lower %s.",
+                *map(size_text, (needed, free)),
+                *map(Option, ("streaming", "dupe_factor")),
+            )
+
+    def check_outputs(self, *, overwrite: bool) -> None:
+        """Checks that the files can be written.
+
+        Departs: the original replaces whatever is there. Here, a run replaces its own records;
+        others stay.
+
+        Args:
+          overwrite: Whether other files may be replaced.
+
+        Raises:
+          ValueError: where a file can't be written or holds other records.
+        """
+        check_outputs(
+            self.output_files,
+            [*self.input_files, self.vocab_file],
+            "output_file",
+            lambda path: overwrite or holds_same_records(path, self.description),
+        )

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 import create_pretraining_data as data
 import tokenization
-from bert.pretraining import masked_batches, record_description
+from bert.pretraining import objectives, records
 from bert.pretraining.corpus import read_corpus
 from bert.pretraining.heads import pretraining_features
-from bert.pretraining.masked_batches import Masker
-from bert.pretraining.masking import FIRST, FOLLOWING
-from bert.pretraining.spaced_words import SpacedTokenizer
+from bert.pretraining.masking import FIRST, FOLLOWING, SpacedTokenizer
+from bert.pretraining.objectives import Masker
 from bert.training.records import Records
 
 # Words of two characters, none of which is in another word.
@@ -136,7 +135,7 @@ def test_records_have_the_ids_of_the_text_as_it_is(make, how):
 
 def test_words_between_spaces_are_masked_together_in_training(make):
     path = make(mask_at_training=True)
-    made = record_description.read([path])
+    made = records.read_descriptions([path])
     assert "whole words between spaces" in made.summary()
     features = pretraining_features(
         max_seq_length=32, max_predictions_per_seq=7, vocab_size=len(VOCAB), type_vocab_size=2
@@ -144,8 +143,8 @@ def test_words_between_spaces_are_masked_together_in_training(make):
     masking = made.masking([path])
     assert masking is not None
     masker = Masker(masking, made.vocab)
-    features = masked_batches.plain_features(features)
-    batches = masked_batches.MaskedBatches(Records([path]), features, 16, 5, masker=masker)
+    features = objectives.plain_features(features)
+    batches = objectives.MaskedBatches(Records([path]), features, 16, 5, masker=masker)
     stored = [record["input_ids"] for record in read_records(path)]
     pairs = []
     for step, batch in enumerate(batches.iterate(0, 8)):

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 import create_pretraining_data as data
 import run_pretraining
 import tokenization
-from bert.pretraining import streaming
+from bert.pretraining import options, streaming
 from bert.pretraining.draws import Draws
-from bert.pretraining.pairs import draw_single_segments
-from bert.pretraining.spill import SEED
+from bert.pretraining.streaming import SEED
 
 VOCAB = str(GOLDEN / "vocab.txt")
 SINGLE = {"next_sentence": False, "max_seq_length": 24, "max_predictions_per_seq": 4}
@@ -33,7 +32,8 @@ SINGLE = {"next_sentence": False, "max_seq_length": 24, "max_predictions_per_seq
 )
 def test_segments_follow_each_other_and_leave_nothing_out(lengths, budget, short, start, seed):
     bounds = [start + sum(lengths[:number]) for number in range(len(lengths) + 1)]
-    plans = [*draw_single_segments(bounds, 7, budget, short, random.Random(seed))]
+    draws = Draws(next_sentence=False, max_seq_length=budget + 2, short_seq_prob=short)
+    plans = [*draws.plans(bounds, 7, 9, random.Random(seed))]
     assert [plan.a_start for plan in plans] == [start, *(plan.a_stop for plan in plans[:-1])]
     assert plans[-1].a_stop == bounds[-1]
     assert all(plan.stop == plan.a_stop > plan.a_start for plan in plans)
@@ -47,10 +47,9 @@ def test_segments_follow_each_other_and_leave_nothing_out(lengths, budget, short
 
 
 def test_each_use_of_a_document_is_cut_elsewhere():
-    firsts = {
-        next(draw_single_segments([0, 100], 0, 10, 0.0, random.Random(seed))).a_stop
-        for seed in range(200)
-    }
+    draws = Draws(next_sentence=False, max_seq_length=12, short_seq_prob=0.0)
+    plans = [draws.plans([0, 100], 0, 1, random.Random(seed)) for seed in range(200)]
+    firsts = {next(each).a_stop for each in plans}
     assert firsts == set(range(1, 11))
 
 
@@ -104,7 +103,7 @@ def test_long_lines_do_not_take_more_memory(make, tmp_path, monkeypatch, short_s
     (tmp_path / "text.txt").write_text("\n\n".join(["the cat " * 2000] * 2))
     whole = make(**SINGLE, short_seq_prob=short_seq_prob)
     monkeypatch.setattr(streaming, "SeedFiles", Watched)
-    monkeypatch.setattr(streaming, "_BYTES_PER_PROCESS", 100_000)
+    monkeypatch.setattr(options, "BYTES_PER_PROCESS", 100_000)
     monkeypatch.setattr(streaming, "_INSTANCES", 50)
     Watched.added.clear()
     Watched.read.clear()

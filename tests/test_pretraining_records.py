@@ -12,7 +12,7 @@ import fill_mask
 from bert.files import owned
 from bert.files import records as files_records
 from bert.files.paths import index_path
-from bert.pretraining import record_description
+from bert.pretraining import records
 from bert.weights.folder import ModelFolder
 
 make, train = record_indexes.make, record_indexes.train
@@ -50,7 +50,7 @@ def test_a_folder_of_pre_training_needs_no_flag_for_its_files(make, train, tmp_p
 def test_the_vocabulary_is_kept_byte_for_byte(make, tmp_path):
     content = "\ufeff" + "\r\n".join(WORDS)
     (tmp_path / "odd.txt").write_bytes(content.encode())
-    made = record_description.read([make(vocab_file=str(tmp_path / "odd.txt"))])
+    made = records.read_descriptions([make(vocab_file=str(tmp_path / "odd.txt"))])
     assert made.vocabulary == content.encode()
     assert list(made.vocab) == WORDS
 
@@ -59,7 +59,7 @@ def test_the_vocabulary_of_a_tokenizer_json_is_kept_as_that_of_its_tokens(make, 
     model = {"type": "WordPiece", "vocab": {word: number for number, word in enumerate(WORDS)}}
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps({"added_tokens": [], "model": model}, indent=2))
-    made = record_description.read([make("json", vocab_file=str(path))])
+    made = records.read_descriptions([make("json", vocab_file=str(path))])
     assert made.vocabulary == (tmp_path / "vocab.txt").read_bytes()
     assert Path(tmp_path / "json.tfrecord").read_bytes() == Path(make("txt")).read_bytes()
 
@@ -75,7 +75,7 @@ def test_a_given_length_must_be_that_of_the_records(make, train, tmp_path):
 def test_records_without_an_index_are_taken_as_the_original_took_them(make, train, tmp_path):
     path = make(max_seq_length=16)
     os.remove(index_path(path))
-    assert record_description.read([path]).values == {}
+    assert records.read_descriptions([path]).values == {}
     with pytest.raises(ValueError, match=r"`max_seq_length` must be at most 16.*Received 128"):
         train(path)
     train(path, max_seq_length=16, max_predictions_per_seq=3)
@@ -86,7 +86,7 @@ def test_records_without_an_index_are_taken_as_the_original_took_them(make, trai
 def test_an_index_of_another_file_says_nothing(make, tmp_path):
     one, other = make("one"), make("other", dupe_factor=3)
     Path(one).write_bytes(Path(other).read_bytes())
-    assert record_description.read([one]).values == {}
+    assert records.read_descriptions([one]).values == {}
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_an_index_of_another_file_says_nothing(make, tmp_path):
 )
 def test_records_that_are_read_together_must_be_made_alike(make, changes, message):
     one, same = make("one"), make("same", random_seed=4, words=WORDS)
-    assert record_description.read([one, same]).path == one
+    assert records.read_descriptions([one, same]).path == one
     with pytest.raises(ValueError, match=rf"one\.tfrecord' and '.*other\.tfrecord'.*{message}"):
-        record_description.read([one, same, make("other", **changes)])
+        records.read_descriptions([one, same, make("other", **changes)])
 
 
 def test_what_is_evaluated_on_must_be_made_like_what_is_trained_on(make, train):
@@ -152,7 +152,7 @@ def test_an_index_of_earlier_versions_gives_the_lengths_it_knows(make):
     Path(index_path(path)).write_bytes(
         files_records.encode_index(files_records.Index(index.ends, values))
     )
-    made = record_description.read([path])
+    made = records.read_descriptions([path])
     assert (made.vocabulary, made.length("max_seq_length", None)) == (None, 12)
 
 
