@@ -771,6 +771,8 @@ FINE_TUNING = {
         save_checkpoints_steps=1,
         keep_checkpoint_max=0,
     ),
+    "max_train_samples": Case(10, TRAIN_RECORDS),
+    "max_eval_samples": Case(3, EVAL_RECORDS, do_eval=True),
     "num_runs": Case(2, names, do_eval=True),
     "freeze_layers": Case(1, weights),
     "layerwise_lr_decay": Case(0.5, weights),
@@ -921,6 +923,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "task_name": Case("cola", error, fails=True),
         "xnli_language": Case("en", error, fails=True, task_name="xnli"),
         "class_weights": Case("balanced", weights),
+        "label_smoothing_factor": Case(0.5, weights),
         # A dev set of ten examples is too small for it.
         "calibrate": Case(True, error, fails=True, do_eval=True),
         "teacher": Case(teacher, weights),
@@ -1022,6 +1025,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "input_format": Case("tsv", content("out")),
         "columns": Case("other", content("out"), input_file=file_in("table.tsv")),
         "separator": Case(";", error, fails=True, input_file=file_in("table.tsv")),
+        "min_probability": Case(1.0, content("out")),
         "batch_size": Case(1, work),
         "shard": Case("2/2", content("out")),
         # With Beam, the answers are the same: tests/beam.

@@ -194,6 +194,38 @@ def test_the_answers_of_a_killed_run_are_gone_on_with(settings, tmp_path):
     assert not list(tmp_path.glob("*.unfinished"))
 
 
+def test_improbable_answers_are_empty_and_others_as_without_the_option(settings, tmp_path, log):
+    lines = as_json(TEXTS)
+    predict.run(settings(lines))
+    plain = read(tmp_path / "answers.jsonl")
+    chances = [max(answer["probabilities"].values()) for answer in plain]
+    middle = float(np.median(chances))
+    made = settings(lines, min_probability=middle, overwrite=True)
+    predict.run(made)
+    expected = [
+        {**answer, "label": answer["label"] if chance >= middle else None}
+        for answer, chance in zip(plain, chances, strict=True)
+    ]
+    assert read(tmp_path / "answers.jsonl") == expected
+    count = sum(chance >= middle for chance in chances)
+    assert 0 < count < len(TEXTS)
+    assert f"{count} of the {len(TEXTS)} answers computed now" in log.text
+    predict.run(dataclasses.replace(made, output_file=str(tmp_path / "answers.csv")))
+    with open(tmp_path / "answers.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == [answer["label"] or "" for answer in expected]
+    # The column of the probability is there all the same.
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], chances, rtol=1e-6)
+
+
+def test_answers_without_a_probability_of_their_own_are_not_left_empty(settings, model_dir):
+    stored = json.loads((model_dir / "task.json").read_text())
+    task = {**stored["task"], "task_type": "multi_label"}
+    (model_dir / "task.json").write_text(json.dumps({**stored, "task": task}))
+    with pytest.raises(ValueError, match=r"`min_probability` must be 0 .* labels, probabilities"):
+        predict.run(settings(as_json(TEXTS), min_probability=0.5))
+
+
 def test_where_nothing_can_be_answered_it_is_an_error(settings):
     with pytest.raises(ValueError, match=r"must hold inputs of the task\. .*:1: must be one JSON"):
         predict.run(settings(["?", "??"], on_error="skip"))

@@ -336,6 +336,16 @@ def test_class_weights_make_a_weighted_mean():
     assert equal == pytest.approx(losses.mean(), rel=1e-5)
 
 
+def test_smoothed_labels_are_shares_of_all_labels():
+    logits, batch = make_batch("classification")
+    weights, losses = classification_objective("classification", label_smoothing=0.3)
+    label_ids = batch["label_ids"][:-2, 0]
+    shares = 0.7 * np.eye(4)[label_ids] + 0.3 / 4
+    expected = -(shares * tf.nn.log_softmax(logits[:-2])).numpy().sum(axis=1).mean()
+    loss = losses({"logits": tf.constant(logits)}, batch, weights(batch))["loss"]
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
 @each_task
 def test_gradient_is_that_of_the_loss(task_type):
     logits, batch = make_batch(task_type)

@@ -56,7 +56,7 @@ _WINDOWS = (
 )
 _NONE_FETCHED = "Data sets are files or folders here; none is fetched."
 _LABELS = "Labels and their kind are read from the training set."
-_ALL = "All examples are used; give a shorter file for fewer."
+_ALL = "All examples are used here; give a shorter file for fewer."
 _ONE_FOLDER = _same("output_dir=", remark="The folder names the run.")
 _NOT_UPLOADED = "Nothing is uploaded; --output_dir is the model."
 _CACHED = "Models of the hub are fetched as huggingface_hub is configured, such as by HF_TOKEN."
@@ -123,7 +123,7 @@ TRANSFORMERS: Mapping[str, Other] = {
     "optim": Other(remark=_ADAM),
     "lr_scheduler_type": Other(remark=_SCHEDULE),
     "adafactor": Other(remark=_ADAM),
-    "label_smoothing_factor": Other(remark="Labels are not smoothed; no flag changes that."),
+    "label_smoothing_factor": Other(remark="Only run_classifier.py smooths labels."),
     "dataloader_num_workers": Other(remark=_READ_AHEAD),
     "dataloader_pin_memory": Other(remark=_READ_AHEAD),
     "greater_is_better": Other(remark="The metric says by itself which score is better."),

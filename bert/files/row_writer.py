@@ -276,7 +276,9 @@ def _flatten(answer: Mapping[str, Any], names: Names) -> dict[str, Any]:
     """Returns the values of an answer in a table; None for missing ones."""
     values = dict(answer)
     if "probabilities" in values and "label" in values:
-        values["probability"] = values["probabilities"][values["label"]]
+        # The label is the likeliest one, or empty where that is too unlikely.
+        chances = values["probabilities"]
+        values["probability"] = max(chances.values() if isinstance(chances, dict) else chances)
     known = names.answers
     assert values.keys() <= known.keys(), f"Answers were to have {[*known]}, not {[*values]}."
     return {name: values.get(name) for name in known}

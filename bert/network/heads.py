@@ -271,6 +271,7 @@ def classification_objective(
     task_type: str,
     class_weights: Sequence[float] | None = None,
     blend: Blend | None = None,
+    label_smoothing: float = 0.0,
 ) -> tuple[Weights, Losses]:
     """Returns what a classifier minimizes: the functions of a `bert.training.Objective`.
 
@@ -281,6 +282,8 @@ def classification_objective(
         "classification" only.
       blend: From the loss of each example, float32 [B], the logits and the batch to what counts in
         its place.
+      label_smoothing: The weight of the mean cross entropy of all labels in the loss of an example,
+        for "classification": the labels are then 1 - e + e/C for the right one and e/C for others.
     """
     if task_type not in _TASK_TYPES:
         raise ValueError(f"`task_type` must be one of {list(_TASK_TYPES)}. Received {task_type!r}.")
@@ -303,6 +306,9 @@ def classification_objective(
         outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         each = _example_losses(task_type, outputs["logits"], batch["label_ids"])
+        if label_smoothing:
+            uniform = -ops.mean(ops.log_softmax(outputs["logits"]), axis=-1)
+            each = (1.0 - label_smoothing) * each + label_smoothing * uniform
         if blend:
             each = blend(each, outputs["logits"], batch)
         return {"loss": ops.sum(each * example_weights(batch)) / weights["loss"]}

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert.export.formats import ExportOptions, check_exports, read_exports
 from bert.files import fingerprints, owned
+from bert.log import logger
 from bert.options import MessageError, Option, joined
 from bert.parts import FAILED, Parts, recorded_messages
 from bert.runs import identity, resources, tuning
@@ -236,7 +237,8 @@ def plan(
         *(config, tokenizer, files),
         shows=_describe_task,
     )
-    data = _make_all_inputs(parts, task, steps, strategy, limit)
+    most = {"train": schedule.max_train_samples, "dev": shared.evaluation.max_eval_samples}
+    data = _make_all_inputs(parts, task, steps, strategy, most, limit)
     # Output folder.
     _check_folder(parts, steps, outputs, model.init_checkpoint, shared.export, source, task)
     trainings: Any = [None] * len(runs)
@@ -347,16 +349,35 @@ def _describe_task(task: Task) -> str:
 
 
 def _make_all_inputs(
-    parts: Parts, task: Any, steps: Steps, strategy: Any, limit: int | None
+    parts: Parts,
+    task: Any,
+    steps: Steps,
+    strategy: Any,
+    most: Mapping[str, int | None],
+    limit: int | None,
 ) -> Any:
-    """Adds each set of the data; returns the inputs of all parts, or `FAILED`."""
+    """Adds each set of the data; returns the inputs of all parts, or `FAILED`.
+
+    Args:
+      parts: Records what is found.
+      task: The task, or `FAILED`.
+      steps: The steps of the run.
+      strategy: The devices, or `FAILED`.
+      most: By split, the number of examples that the run uses at most.
+      limit: The number of examples of each part that are looked at; None for all.
+    """
     splits = [split for split, is_used in steps.splits.items() if is_used]
     examples: Any = None
+
+    def read(task: Task, splits: Sequence[str]) -> dict[Part, Sequence[Any]]:
+        found = task.read(splits).items()
+        return {part: _first(task, part, values, most.get(part.split)) for part, values in found}
+
     if limit is None and splits:
-        examples = parts("examples", lambda task: task.read(splits), task, shows=_count)
+        examples = parts("examples", read, task, splits, shows=_count)
 
     def make(task: Task, split: str, examples: Any) -> list[PlannedInputs]:
-        found = task.read([split]) if examples is None else examples
+        found = read(task, [split]) if examples is None else examples
         with strategy.scope() if strategy is not FAILED else contextlib.nullcontext():
             return [
                 PlannedInputs(task.make_inputs(part, values[:limit]), len(values))
@@ -368,6 +389,19 @@ def _make_all_inputs(
         parts(f"{split} set", make, task, split, examples, shows=_describe_made) for split in splits
     ]
     return FAILED if FAILED in data else [planned for found in data for planned in found]
+
+
+def _first(task: Any, part: Part, examples: Sequence[Any], most: int | None) -> Sequence[Any]:
+    """Returns the first examples of a part, with all that only a teacher labels, which are last."""
+    teacher = getattr(task, "teacher", None)
+    num_unlabeled = len(teacher.unlabeled) if teacher and part.split == "train" else 0
+    count = len(examples) - num_unlabeled
+    if most is None or most >= count:
+        if most is not None:
+            logger.info("The %s set has %d examples: all are used.", part.name, count)
+        return examples
+    logger.info("Of the %d examples of the %s set, the first %d are used.", count, part.name, most)
+    return [*examples[:most], *examples[count:]]
 
 
 def _count(examples: Mapping[Part, Sequence[Any]]) -> str:

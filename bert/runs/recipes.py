@@ -147,6 +147,7 @@ _ORDERS = {
         *("vocab_file", "do_lower_case", "max_seq_length", "do_predict", "do_export"),
         *("export_format", "export_precision", "max_score_loss", "train_batch_size"),
         *("predict_batch_size", "num_train_epochs", "warmup_proportion"),
+        *("max_train_samples", "max_eval_samples"),
         *("early_stopping_patience", "num_runs", "freeze_layers", "layerwise_lr_decay"),
         *("add_bilstm", "pad_to_max_length", "overwrite_output_dir", "do_eval"),
         *("eval_batch_size", "data_dir", "train_file", "dev_file", "test_file", "dev_fraction"),

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from bert.files.inputs import Columns, Input, Inputs, read_inputs
 from bert.files.paths import read_lines
 from bert.files.row_writer import JsonLines, Table
 from bert.models.open import find_answering, open_answering
+from bert.options import OptionError
 from bert.scale.batches import Work
 from bert.scale.options import Answering
 
@@ -21,11 +22,44 @@ if TYPE_CHECKING:
 Form = JsonLines | Table
 
 
+# The answer of a row whose probability is too small, and what belongs to it.
+_EMPTY = {"label": None, "ending": None, "answer": "", "start": None, "end": None}
+
+
 class Answer(NamedTuple):
-    """A line to write, and the reason if it is not an answer."""
+    """A line to write, the reason if it is not an answer, and whether the answer is empty."""
 
     text: bytes
     problem: str = ""
+    is_empty: bool = False
+
+
+def check_probability(min_probability: float, model: "Model") -> None:
+    """Checks that the answers of a model have a probability, if one is required.
+
+    Raises:
+      OptionError: for other models.
+    """
+    # The graph of an export that is not run does not say what it answers.
+    names = {*model.task.answer_names}
+    if (
+        min_probability
+        and names
+        and not ("probability" in names or {"label", "probabilities"} <= names)
+    ):
+        raise OptionError(
+            "min_probability",
+            "be 0 for a model whose answers have no probability of their own",
+            min_probability,
+            f"This one answers with {', '.join(model.task.answer_names)}.",
+        )
+
+
+def _probability(answer: Mapping[str, Any]) -> float:
+    chances = answer.get("probabilities")
+    if chances is None:
+        return float(answer["probability"])
+    return float(max(chances.values() if isinstance(chances, Mapping) else chances))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +70,13 @@ class Answerer:
       model: The model that answers.
       path: The file of the inputs, for messages.
       form: How answers are written.
+      min_probability: The probability below which an answer is empty.
     """
 
     model: Any
     path: str
     form: Form
+    min_probability: float = 0.0
 
     def __call__(self, inputs: Sequence[Input]) -> Iterator[Answer]:
         """Yields what to write for each input."""
@@ -82,10 +118,13 @@ class Answerer:
             # The number of a single input in a message of the model says nothing about the file.
             reason = str(error).removeprefix("Input 0, counted from 0").lstrip(",: ")
             return [self._refuse(inputs[0], f"{self.path}:{inputs[0].line}: {reason}")]
-        return [
-            Answer(self.form.answer(query, answer))
-            for query, answer in zip(inputs, answers, strict=True)
-        ]
+        return [self._write(query, answer) for query, answer in zip(inputs, answers, strict=True)]
+
+    def _write(self, query: Input, answer: Mapping[str, Any]) -> Answer:
+        is_empty = self.min_probability > 0 and _probability(answer) < self.min_probability
+        if is_empty:
+            answer = {name: _EMPTY.get(name, value) for name, value in answer.items()}
+        return Answer(self.form.answer(query, answer), "", is_empty)
 
 
 def read(given: Answering, model: "Model") -> Inputs:
@@ -123,17 +162,18 @@ class AnswerWork(Work):
         return read(self.options, self.model()).rows
 
     def write(self, file: BinaryIO, start: int, inputs: Sequence[Input]) -> None:
-        """Writes the line of each input, and its problem."""
+        """Writes each `Answer`."""
         del start
-        answers = Answerer(self.model(), self.options.input_file, self.form)
+        options = self.options
+        answers = Answerer(self.model(), options.input_file, self.form, options.min_probability)
         for at in range(0, len(inputs), self.size):
-            for text, problem in answers(inputs[at : at + self.size]):
-                file.write(json.dumps([text.decode(), problem]).encode() + b"\n")
+            for text, *others in answers(inputs[at : at + self.size]):
+                file.write(json.dumps([text.decode(), *others]).encode() + b"\n")
 
 
 def read_back(paths: Sequence[str]) -> Iterator[Answer]:
     """Yields the answers of files that `AnswerWork` has written."""
     for path in paths:
         for line, _ in read_lines(path):
-            text, problem = json.loads(line)
-            yield Answer(text.encode(), problem)
+            text, *others = json.loads(line)
+            yield Answer(text.encode(), *others)

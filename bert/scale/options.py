@@ -94,6 +94,16 @@ class Answering(QueriedModel):
         f"Column separator of a CSV file: {SEPARATORS}. Default: as in the training files, or "
         "else comma.",
     )
+    min_probability: float = option(
+        0.0,
+        "Leave the answer empty where its probability is less: the label of a classifier, the "
+        "ending of a chooser, or the answer to a question. Probabilities are written all the "
+        "same. Numbers, tags and any number of labels have no such answer, nor have questions to "
+        "an exported model.",
+        low=0.0,
+        high=1.0,
+        group="output",
+    )
     batch_size: int = option(32, "Sequences per batch.", low=1, group="devices")
 
 

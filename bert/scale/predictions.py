@@ -26,7 +26,15 @@ from bert.files.row_writer import (
 )
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.scale.answers import Answer, Answerer, AnswerWork, Form, read, read_back
+from bert.scale.answers import (
+    Answer,
+    Answerer,
+    AnswerWork,
+    Form,
+    check_probability,
+    read,
+    read_back,
+)
 from bert.scale.batches import check_machines, computed_files, folder_of, key_of
 from bert.scale.options import Answering, AnswerOutput, BeamOptions
 from bert.scale.parts import Part, described
@@ -89,6 +97,7 @@ def check_output(
 
 def check_first(given: Answering, model: "Model", on_error: str) -> None:
     """Checks the header of the file, if it has one, and the first input."""
+    check_probability(given.min_probability, model)
     first = next(read(given, model).rows, None)
     if first is None:
         raise _empty_input(given)
@@ -120,6 +129,23 @@ def _empty_input(given: Answering) -> OptionError:
     return OptionError("input_file", "hold inputs", remedy=f"{given.input_file!r} is empty.")
 
 
+@dataclasses.dataclass
+class _Tally:
+    """The answers of a file.
+
+    Attributes:
+      num_answers: The number of lines, those of earlier runs included.
+      num_computed: The number of answers that this run has computed.
+      num_empty: How many of these are too improbable to be given.
+      problems: Why inputs have no answer.
+    """
+
+    num_answers: int = 0
+    num_computed: int = 0
+    num_empty: int = 0
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+
 @dataclasses.dataclass(frozen=True)
 class AnswerFile:
     """Writes the answers of a model to the inputs of a file.
@@ -148,18 +174,20 @@ class AnswerFile:
         Raises:
           ValueError: where a flag or an input is not what it must be.
         """
+        check_probability(self.given.min_probability, self.model)
         span = self._find_span()
         inputs = self._read()
         if span is not None:
             inputs.rows.only(span)
         rows, form = self._open_form(inputs, span)
-        answers = Answerer(self.model, self.given.input_file, form)
+        given = self.given
+        answers = Answerer(self.model, given.input_file, form, given.min_probability)
         if beam.runner:
-            num_answers, problems = self._write_by_machines(answers, beam)
+            tally = self._write_by_machines(answers, beam)
         else:
-            num_answers, problems = self._write_here(rows, answers, span)
-        self._report(num_answers, problems)
-        return num_answers
+            tally = self._write_here(rows, answers, span)
+        self._report(tally)
+        return tally.num_answers
 
     def _read(self) -> Inputs:
         return read(self.given, self.model)
@@ -190,10 +218,8 @@ class AnswerFile:
             raise _empty_input(self.given)
         return num_inputs
 
-    def _write_here(
-        self, rows: Iterator[Input], answers: Answerer, span: range | None
-    ) -> tuple[int, list[str]]:
-        """Writes what this process answers; returns the number of answers, and the problems."""
+    def _write_here(self, rows: Iterator[Input], answers: Answerer, span: range | None) -> "_Tally":
+        """Writes what this process answers."""
         path = self.output.output_file
         part = None if path == "-" else self.part
         form, options = _ending(path).removeprefix(".") or "jsonl", {**self.options}
@@ -202,22 +228,22 @@ class AnswerFile:
             options["on_error"] = self.output.on_error
         files = [self.given.input_file], self.model_files
         with described(path, part, options, form, *files), self._open(answers.form) as output:
-            num_answers, problems = self._write_rows(output, rows, answers, span)
-            if not num_answers and span is None:
+            tally = self._write_rows(output, rows, answers, span)
+            if not tally.num_answers and span is None:
                 raise _empty_input(self.given)
-        return num_answers, problems
+        return tally
 
     def _write_rows(
         self, output: Any, rows: Iterator[Input], answers: Answerer, span: range | None
-    ) -> tuple[int, list[str]]:
-        num_answers = num_rewritten = 0
-        problems: list[str] = []
+    ) -> "_Tally":
+        tally = _Tally()
+        num_rewritten = 0
         form, size = answers.form, self._chunk_size
         header = form.header if self.part is None or self.part.is_first else b""
         if isinstance(output, ResumableFile):
-            belongs = functools.partial(self._is_answered, answers, problems)
+            belongs = functools.partial(self._is_answered, answers, tally.problems)
             rows = output.skip_answered(rows, belongs, header, form.records, size)
-            num_answers, num_rewritten = output.count, output.num_rewritten
+            tally.num_answers, num_rewritten = output.count, output.num_rewritten
         else:
             output.write(header)
         total = 1 if span is None else len(span)
@@ -225,13 +251,12 @@ class AnswerFile:
         while chunk := list(itertools.islice(rows, size)):
             # The chunk in which an earlier run ended is computed again, for the same rounding.
             for answer in itertools.islice(answers(chunk), num_rewritten, None):
-                self._put(output, answer, problems)
-                num_answers += 1
+                self._put(output, answer, tally)
             num_rewritten = 0
             output.flush()
             if progress:
-                progress(chunk[-1].done if span is None else num_answers)
-        return num_answers, problems
+                progress(chunk[-1].done if span is None else tally.num_answers)
+        return tally
 
     def _is_answered(
         self, answers: Answerer, problems: list[str], line: bytes, query: Input
@@ -246,15 +271,18 @@ class AnswerFile:
         problems += [saved.problem] * bool(saved.problem)
         return True
 
-    def _put(self, output: Any, answer: Answer, problems: list[str]) -> None:
+    def _put(self, output: Any, answer: Answer, tally: "_Tally") -> None:
         if answer.problem and self.output.on_error == "stop":
             output.flush()
             raise _unanswered(answer.problem)
         output.write(answer.text)
-        problems += [answer.problem] * bool(answer.problem)
+        tally.num_answers += 1
+        tally.num_computed += not answer.problem
+        tally.num_empty += answer.is_empty
+        tally.problems += [answer.problem] * bool(answer.problem)
 
-    def _write_by_machines(self, answers: Answerer, beam: BeamOptions) -> tuple[int, list[str]]:
-        """Writes what a pipeline answers; returns the number of answers, and the problems."""
+    def _write_by_machines(self, answers: Answerer, beam: BeamOptions) -> "_Tally":
+        """Writes what a pipeline answers."""
         num_inputs = self._count_inputs()
         form = answers.form
         # The complete content counts, since finished files are not compared with their inputs.
@@ -263,7 +291,7 @@ class AnswerFile:
         size = self._chunk_size
         starts = range(0, num_inputs, size)
         work = AnswerWork.plan(folder, self.given, starts, num_inputs, form, size)
-        problems: list[str] = []
+        tally = _Tally()
         # Opened only when all files are complete.
         with (
             computed_files(beam, work) as paths,
@@ -272,8 +300,8 @@ class AnswerFile:
         ):
             lines.write(form.header)
             for answer in read_back(paths):
-                self._put(lines, answer, problems)
-        return num_inputs, problems
+                self._put(lines, answer, tally)
+        return tally
 
     @contextlib.contextmanager
     def _open(self, form: Form) -> Iterator[Any]:
@@ -328,7 +356,8 @@ class AnswerFile:
                 break
         return names_of(first), itertools.chain(first, inputs.rows)
 
-    def _report(self, num_answers: int, problems: Sequence[str]) -> None:
+    def _report(self, tally: "_Tally") -> None:
+        num_answers, problems = tally.num_answers, tally.problems
         for problem in problems[:_PROBLEMS_SHOWN]:
             logger.warning("No answer: %s", problem)
         if problems:
@@ -336,6 +365,14 @@ class AnswerFile:
         if len(problems) == num_answers and self.part is None:
             raise OptionError("input_file", "hold inputs of the task", remedy=problems[0])
         logger.info("Answered %d inputs.", num_answers - len(problems))
+        if self.given.min_probability and tally.num_computed:
+            num_sure = tally.num_computed - tally.num_empty
+            logger.info(
+                "%d of the %d answers computed now (%.1f %%) have a probability of at least %s; "
+                "the others are empty.",
+                *(num_sure, tally.num_computed, 100 * num_sure / tally.num_computed),
+                Option("min_probability", self.given.min_probability),
+            )
 
 
 @contextlib.contextmanager

@@ -70,6 +70,14 @@ class Schedule:
         high=1.0,
         shapes_training=True,
     )
+    max_train_samples: int | None = option(
+        None,
+        "Train on the first examples of the training set alone, at most so many, as they are read "
+        "(SQuAD's: after their fixed shuffling). Texts without labels are not counted.",
+        low=1,
+        shapes_training=True,
+        group="data",
+    )
     freeze_layers: int | None = option(
         None,
         "Freeze the embeddings and this many of the lowest layers. Default: train everything.",
@@ -106,6 +114,12 @@ class Prediction:
     GROUP = "training"
 
     predict_batch_size: int = option(8, "Examples per prediction step.", low=1)
+    max_eval_samples: int | None = option(
+        None,
+        "Evaluate on the first examples of the dev set alone, at most so many.",
+        low=1,
+        group="data",
+    )
     early_stopping_patience: int = option(
         0,
         Message(

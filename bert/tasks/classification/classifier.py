@@ -77,6 +77,7 @@ class Classification:
       add_bilstm: Whether there is a BiLSTM between the encoder and the head.
       temperature: The number by which logits are divided; 1 without a calibration.
       calibrates: Whether the run fits the temperature to the dev set.
+      label_smoothing: The share of the loss in which all labels count alike.
     """
 
     config: modeling.BertConfig
@@ -91,6 +92,7 @@ class Classification:
     add_bilstm: bool = False
     temperature: float = 1.0
     calibrates: bool = False
+    label_smoothing: float = 0.0
 
     kind = "classification"
 
@@ -98,6 +100,11 @@ class Classification:
         if self.calibrates and self.task.task_type == "regression":
             must = "be given for a task of labels: a number has no probability"
             raise OptionError("calibrate", must, remedy=f"Task {self.task.name!r} is regression.")
+        if self.label_smoothing and self.task.task_type != "classification":
+            raise MessageError(
+                "%s needs a task of one label per example. Received task %r, which is %s.",
+                *(Option("label_smoothing_factor"), self.task.name, self.task.task_type),
+            )
         if self.class_weights != "balanced":
             return
         balanced = Option("class_weights", "balanced")
@@ -283,7 +290,7 @@ class Classification:
             label_ids = inputs.arrays["label_ids"]
             weights = classification_results.balanced_weights(self.task, label_ids)
         blend = self.teacher.blend(self.task.task_type) if self.teacher else None
-        parts = classification_objective(self.task.task_type, weights, blend)
+        parts = classification_objective(self.task.task_type, weights, blend, self.label_smoothing)
         layers = self.teacher.layers if self.teacher else None
         return Objective(*(layers.objective(*parts) if layers else parts))
 
@@ -375,6 +382,7 @@ def open_classification(
         add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
         temperature=1.0 if context.is_training else stored_temperature(context.stored),
         calibrates=data.calibrate,
+        label_smoothing=data.label_smoothing_factor,
     )
 
 

@@ -41,6 +41,15 @@ class ClassificationData(DataFiles):
         shapes_training=True,
         group="training",
     )
+    label_smoothing_factor: float = option(
+        0.0,
+        "Train on labels of 1 - e + e/C for the right one of C and e/C for the others, with this "
+        "e. For tasks of one label per example; the loss of evaluations has none.",
+        low=0.0,
+        high=1.0,
+        shapes_training=True,
+        group="training",
+    )
     metric: str | None = option(
         None,
         "Score of a custom task that says which weights, runs and combinations of values are the "
