@@ -34,14 +34,14 @@ def make_model(
     """Returns a model with the variables of an architecture; Keras' load_weights fits it.
 
     Args:
-      architecture: One of `bert.weights.huggingface_files.ARCHITECTURES`.
+      architecture: One of `bert.weights.options.ARCHITECTURES`.
       config: The shape of the encoder.
       num_labels: Outputs of a classifier or tagger.
     """
     import_tensorflow()
-    from bert.models import conversion
+    from bert.models import keras_models
 
-    return conversion.make_model(architecture, config, num_labels)
+    return keras_models.make_model(architecture, config, num_labels)
 
 
 def run(settings: Settings) -> "Report":

@@ -57,7 +57,7 @@ def run(settings: Settings) -> WordVectors:
         split = tokenization.split_at_spaces if settings.words == SPACES else split_words
         vectors = skip_gram.learn(source, take(skip_gram.Options, settings), split)
     else:
-        from bert.models.lookup import make_table
+        from bert.models.neighbours import make_table
 
         vectors = make_table(source, settings.vector_size)
     with replace_files([settings.output_file]) as (file,):

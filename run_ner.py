@@ -111,7 +111,7 @@ def _with_word_vectors(settings: Settings, folder: str) -> Settings:
         )
     import_tensorflow()
     from bert.files.word_vectors import read_word_vectors
-    from bert.weights.word_vectors import save_as_model
+    from bert.models.neighbours import save_as_model
 
     # Messages tell of its name.
     model = os.path.join(folder, os.path.basename(settings.word_vectors))

@@ -13,8 +13,8 @@ import pytest
 import convert_checkpoint
 import modeling
 import tokenization
-from bert.models import kinds
-from bert.weights import checkpoint, huggingface_files, tokenizers
+from bert.models import fine_tuned
+from bert.weights import checkpoint, tokenizers
 from bert.weights.folder import ModelFolder
 
 ROOT = Path(__file__).parents[1]
@@ -214,7 +214,7 @@ def converted(tmp_path_factory):
 
 
 def task_of(architecture):
-    names = {name: kind for kind, name in kinds.FINE_TUNED.items()}
+    names = {name: kind for kind, name in fine_tuned.FINE_TUNED.items()}
     return {"kind": names.get(architecture, ""), "do_lower_case": True}
 
 
@@ -262,7 +262,7 @@ def test_texts_have_the_same_ids(tmp_path, do_lower_case):
     """With the files that are written here, and with those that transformers makes of them."""
     vocab = (ROOT / "sample/vocab.txt").read_bytes()
     (tmp_path / "vocab.txt").write_bytes(vocab)
-    values = huggingface_files.tokenizer_config(do_lower_case, 64)
+    values = tokenizers.tokenizer_config(do_lower_case, 64)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
     outputs = tmp_path / "ids.json"
     job = {"kind": "tokenize", "folder": str(tmp_path), "texts": TEXTS, "outputs": str(outputs)}
@@ -308,7 +308,7 @@ def test_random_texts_have_the_same_ids_in_every_way(tmp_path):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
-        values = huggingface_files.tokenizer_config(lower, 64)
+        values = tokenizers.tokenizer_config(lower, 64)
         values |= {"strip_accents": strips, "tokenize_chinese_chars": chinese}
         (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
         # Of several that are the same once they are cleaned, `tokenizers` takes any.

@@ -12,7 +12,7 @@ import modeling
 import run_pretraining
 from bert.pretraining import objectives
 from bert.training.devices import estimate_memory
-from bert.weights import huggingface_files
+from bert.weights import model_files
 from bert.weights.variables import count_parameters, encoder_shapes
 
 BILSTM_LM = objectives.OBJECTIVES["bilstm_lm"]
@@ -162,7 +162,7 @@ def test_the_configuration_says_it_and_nothing_of_a_transformer(still_config, co
     with pytest.raises(ValueError, match=r"`.*objective` must be bilstm_lm for .*'masked_lm'"):
         objectives.OBJECTIVES["masked_lm"].fit(config)
     with pytest.raises(ValueError, match="`encoder_type` must be 'transformer' for transformers"):
-        huggingface_files.from_bert(config.to_dict(), "BertModel")
+        model_files.make_huggingface_config(config.to_dict(), "BertModel")
     with pytest.raises(ValueError, match="`attention_probs` must be requested of"):
         modeling.BertModel(config)(rows(3), attention_probs=True)
     with pytest.raises(ValueError, match="`attention_probs` must be requested of"):

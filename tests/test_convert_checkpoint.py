@@ -20,7 +20,7 @@ from bert.models import conversion
 from bert.models.open import load
 from bert.network.heads import classifier_model, tagging_model
 from bert.weights import checkpoint, huggingface_weights, saving
-from bert.weights.huggingface_files import ARCHITECTURES
+from bert.weights.options import ARCHITECTURES
 from bert.weights.variables import all_variables
 
 # The index of a real release, and its configuration; its weights are not there.

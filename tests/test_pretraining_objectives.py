@@ -16,7 +16,7 @@ import extract_features
 import modeling
 import run_pretraining
 from bert.pretraining import objectives
-from bert.weights import huggingface_files
+from bert.weights import model_files
 
 MASKED_LM = objectives.OBJECTIVES["masked_lm"]
 LEFT_TO_RIGHT = objectives.OBJECTIVES["left_to_right"]
@@ -101,7 +101,7 @@ def test_configurations_of_berts_say_nothing_of_decoders(still_config):
     with pytest.raises(ValueError, match=r"`.*objective` must be left_to_right for .*'masked_lm'"):
         MASKED_LM.fit(decoder)
     with pytest.raises(ValueError, match="`is_decoder` must be false for transformers"):
-        huggingface_files.from_bert(decoder.to_dict(), "BertForPreTraining")
+        model_files.make_huggingface_config(decoder.to_dict(), "BertForPreTraining")
 
 
 def masked(ids, lengths):

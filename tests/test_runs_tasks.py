@@ -15,7 +15,7 @@ import run_ner
 import run_squad
 import run_swag
 import tokenization
-from bert.models import kinds
+from bert.models import fine_tuned
 from bert.models.open import load
 from bert.tasks.task import at_precision, collect, collect_padded, stored_field
 from bert.training.evaluation import Predictor
@@ -76,7 +76,7 @@ def test_a_task_is_opened_from_its_json(tmp_path, kind):
     write_task(kind, tmp_path)
     task = open_task(kind, make_settings(kind, tmp_path))
     stored = json.loads(json.dumps(task.stored()))
-    again = kinds.open_task(stored, task.config, task.tokenizer)
+    again = fine_tuned.open_task(stored, task.config, task.tokenizer)
     assert again.kind == stored["kind"] == kind
     assert json.loads(json.dumps(again.stored())) == stored
     assert (again.fields, again.metric) == (task.fields, task.metric)

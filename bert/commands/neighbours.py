@@ -12,7 +12,7 @@ from bert.files.process import import_tensorflow
 from bert.files.rows import describe_files
 from bert.files.visible import visible
 from bert.files.word_vectors import WordVectors
-from bert.models.search import Search
+from bert.models.options import Search
 from bert.options import option, take
 from bert.weights.options import ConfigSource, ModelSource, VocabularySource
 

@@ -63,7 +63,7 @@ def prepare(settings: Settings, step: Any = call) -> tuple[Settings, Any]:
 
 def load_model(settings: Settings, folder: "ModelFolder | Export", *, runs: bool = True) -> "Model":
     """Returns the model of a folder; without `runs`, the graph of an export is not run."""
-    from bert.models.frozen_weights import assume_frozen_weights
+    from bert.models.model import assume_frozen_weights
     from bert.models.open import open_answering
 
     assume_frozen_weights(settings.precision)

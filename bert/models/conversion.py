@@ -3,19 +3,19 @@
 import dataclasses
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
-import modeling
 from bert.files.durable import rename, sync, sync_tree
 from bert.files.json_text import to_json
 from bert.files.outputs import check_folder, make_folder
 from bert.files.paths import find_file, is_remote, read_file
 from bert.log import logger
-from bert.models.kinds import (
+from bert.models import keras_models
+from bert.models.fine_tuned import (
     check_no_overrides,
     find_architecture,
     labels_of,
@@ -23,51 +23,30 @@ from bert.models.kinds import (
     num_labels,
     override_answers,
 )
+from bert.models.keras_models import make_model
 from bert.models.options import FORMATS, ConversionOutput, ConversionSource, Overrides
-from bert.network.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.options import Message, MessageError, Option, OptionError
-from bert.pretraining.heads import pretraining_model
 from bert.pretraining.options import find_untrained
 from bert.weights import (
     checkpoint,
-    huggingface_files,
     huggingface_weights,
-    keras_weights,
     model_card,
     saving,
     sentence_transformers,
     tokenizers,
 )
-from bert.weights.comparison import find_difference
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import CONFIG_FILE, make_files
+from bert.weights.model_files import (
+    CONFIG_FILE,
+    check_known_to_transformers,
+    make_files,
+    make_huggingface_config,
+)
 
 # The library that reads the weights of a format.
 _LIBRARIES = {"tf": "tensorflow", "huggingface": "transformers", "keras": "keras"}
 # How far outputs of the same weights may be apart. They are computed by the same code.
 TOLERANCE = 1e-6
-
-
-def make_model(architecture: str, config: modeling.BertConfig, num_outputs: int = 2) -> keras.Model:
-    """Returns a model with the variables of an architecture; Keras' load_weights fits it.
-
-    Args:
-      architecture: One of `bert.weights.huggingface_files.ARCHITECTURES`.
-      config: The shape of the encoder.
-      num_outputs: The outputs of a classifier or tagger.
-    """
-    if architecture == "BertModel":
-        inputs = modeling.encoder_inputs()
-        encoded = modeling.BertModel(config)(inputs)
-        names = ("sequence_output", "pooled_output")
-        return keras.Model(inputs, {name: encoded[name] for name in names})
-    makers: dict[str, Callable[[], keras.Model]] = {
-        "BertForSequenceClassification": lambda: classifier_model(config, num_outputs),
-        "BertForTokenClassification": lambda: tagging_model(config, num_outputs),
-        "BertForQuestionAnswering": lambda: span_model(config),
-        "BertForMultipleChoice": lambda: choice_model(config),
-    }
-    return makers.get(architecture, lambda: pretraining_model(config))()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +97,7 @@ class Conversion:
 
     Attributes:
       source: The folder of the model.
-      architecture: One of `bert.weights.huggingface_files.ARCHITECTURES`.
+      architecture: One of `bert.weights.options.ARCHITECTURES`.
       output: The options of the output.
       folder: The folder to write to.
       name: The name of the weights there.
@@ -225,7 +204,7 @@ def verify(
     for variable in other.weights:
         if variable.path in missing:
             variable.assign(values[variable.path])
-    difference = find_difference(model, other, source.config)
+    difference = keras_models.find_difference(model, other, source.config)
     if not difference <= TOLERANCE:
         raise ArithmeticError(
             f"The result must compute what {source.stored.prefix!r} does. On the same input, "
@@ -245,13 +224,13 @@ def open_source(source: ConversionSource, form: str, *, fetches: bool = True) ->
     Raises:
       ValueError: where its parts are missing or do not fit.
     """
-    if file := keras_weights.find(source.input):
-        folder = keras_weights.open_folder(file, make_model, source.architecture, **source.files)
+    if file := keras_models.find(source.input):
+        folder = keras_models.open_folder(file, source.architecture, **source.files)
     else:
         folder = ModelFolder.open(source.input, "input", fetches=fetches, **source.files)
     folder.stored.check_fit(folder.config)
     if form == "huggingface":
-        huggingface_files.check_known(folder.config.to_dict())
+        check_known_to_transformers(folder.config.to_dict())
     if form != "tf" and folder.task.get("add_bilstm"):
         raise OptionError(
             "format",
@@ -333,7 +312,7 @@ def _make_files(
     if output.format == "huggingface":
         del files[CONFIG_FILE]
         values = _huggingface_config(folder, architecture)
-        files[huggingface_files.CONFIG_FILE] = to_json(values)
+        files[tokenizers.HUGGINGFACE_CONFIG_FILE] = to_json(values)
     if not os.path.lexists(os.path.join(output.output, model_card.CARD_FILE)):
         # A card that is there already may be a user's.
         card = model_card.make(folder.path, library=_LIBRARIES[output.format], files=files)
@@ -373,7 +352,7 @@ def _tokenizer_options(folder: ModelFolder) -> dict[str, Any]:
 
 def _huggingface_config(folder: ModelFolder, architecture: str) -> dict[str, Any]:
     has_labels = folder.labels or "output_weights" in folder.stored.shapes
-    return huggingface_files.from_bert(
+    return make_huggingface_config(
         folder.config.to_dict(),
         architecture,
         labels=labels_of(folder) if has_labels else None,

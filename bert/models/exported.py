@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.export.operations import read_graph
-from bert.models.frozen_weights import assume_frozen_weights
-from bert.models.model import Between, Inputs, Model, as_list
+from bert.models.model import Between, Inputs, Model, as_list, assume_frozen_weights
 from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.tagging.tags import OUTSIDE, TagSet

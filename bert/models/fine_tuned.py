@@ -1,22 +1,30 @@
-"""Loads a fine-tuned model into memory and predicts with it."""
+"""Fine-tuned models: which task one has, whatever program has trained it, and its predictions.
+
+A training run of this project writes the task to `task.json`. A folder of transformers has most of
+it in `config.json`. A folder of the original does not describe it, so that options must.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+import modeling
+import tokenization
 from bert.files.inputs import Columns
 from bert.files.weight_names import TASK_FILE
-from bert.models.kinds import open_task, read_task
+from bert.log import logger
 from bert.models.model import Between, as_list
 from bert.models.model import Inputs as ModelInputs
-from bert.models.options import Overrides
+from bert.models.options import OVERRIDES, Overrides
 from bert.models.vectors import Encoding, find_encoder
 from bert.network.inference import infer
 from bert.network.lengths import by_length
+from bert.options import Message, MessageError, Option, OptionError, joined
+from bert.pretraining.options import find_untrained
 from bert.tasks.task import (
     QUERIES,
     Arrays,
@@ -29,8 +37,303 @@ from bert.tasks.task import (
     stored_field,
 )
 from bert.training.options import check_length
+from bert.weights import huggingface_weights, model_files
 from bert.weights.folder import ModelFolder
-from bert.weights.huggingface_files import FINE_TUNED
+from bert.weights.options import ARCHITECTURES, FINE_TUNED
+
+if TYPE_CHECKING:
+    from bert.tasks.classification.examples import ClassificationTask
+
+# The head of a classifier, of a tagger, and of a model of multiple choice.
+_HEAD = "output_weights"
+
+# The options that may override a `task.json`, since the weights do not depend on them.
+_OF_ANSWERS: Mapping[str, type] = {
+    "version_2_with_negative": bool,
+    "null_score_diff_threshold": float,
+}
+_OF_FILES = ("bert_config_file", "vocab_file", "do_lower_case")
+
+# The options of a model without `task.json`, by its class.
+_OF_KIND = {
+    "BertForSequenceClassification": ("task_name", "labels", "is_pair"),
+    "BertForTokenClassification": ("labels",),
+}
+
+
+def open_task(
+    stored: Mapping[str, Any], config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
+) -> Task:
+    """Returns the task of a `task.json`; only the modules of its kind are loaded."""
+    kind, model = stored["kind"], (stored, config, tokenizer)
+    if kind == "classification":
+        from bert.tasks.classification.classifier import Classification  # noqa: PLC0415
+
+        return Classification.from_stored(*model)
+    if kind == "question_answering":
+        from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
+
+        return QuestionAnswering.from_stored(*model)
+    if kind == "tagging":
+        from bert.tasks.tagging.open import from_stored  # noqa: PLC0415
+
+        return from_stored(*model)
+    from bert.tasks.swag.multiple_choice import MultipleChoice  # noqa: PLC0415
+
+    return MultipleChoice.from_stored(*model)
+
+
+def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
+    """Returns the class of a model, one of `bert.weights.options.ARCHITECTURES`.
+
+    Args:
+      folder: The folder of the model.
+      given: The option `architecture`; None to decide by the files, or else by the heads.
+
+    Raises:
+      OptionError: where the folder lacks the head of that class.
+    """
+    shapes = folder.stored.shapes
+    heads = [*shapes.keys() - find_untrained(folder.stored.folder, shapes)]
+    listed = folder.huggingface_config.get("architectures")
+    named = listed[0] if isinstance(listed, list) and listed else None
+    architecture = given or FINE_TUNED.get(folder.task.get("kind", ""))
+    if architecture is None and isinstance(named, str) and named in ARCHITECTURES:
+        architecture = named
+    if architecture is None:
+        architecture = huggingface_weights.architecture_of(heads)
+        if _HEAD in shapes:
+            logger.warning(
+                "No file says what the head `output_weights` is for: a classifier is assumed. "
+                "Otherwise give %s.",
+                Option("architecture"),
+            )
+    if missing := [name for name in ARCHITECTURES[architecture] if name not in heads]:
+        raise OptionError(
+            "architecture",
+            "be a class whose head the model has",
+            architecture,
+            f"It needs {missing}, which {folder.stored.path!r} lacks or has not trained. By its "
+            f"heads, the model is a {huggingface_weights.architecture_of(heads)}.",
+        )
+    return architecture
+
+
+def num_labels(folder: ModelFolder) -> int:
+    """Returns the number of outputs of a classifier or tagger."""
+    return int(folder.stored.shapes.get(_HEAD, [2])[0])
+
+
+def labels_of(folder: ModelFolder) -> list[str]:
+    """Returns the names of the outputs, by default the names of transformers."""
+    return folder.labels or [f"LABEL_{number}" for number in range(num_labels(folder))]
+
+
+def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
+    """Returns the `task.json` of a fine-tuned model, or makes one where the folder has none.
+
+    Raises:
+      ValueError: where the model is only pre-trained, or neither files nor options describe its
+        task.
+    """
+    if folder.task:
+        check_no_overrides(folder, overrides, but=("max_seq_length", *_OF_ANSWERS))
+        length = overrides.max_seq_length
+        task = {**folder.task, **({} if length is None else {"max_seq_length": length})}
+        return override_answers(folder, task, overrides)
+    folder.stored.check_fit(folder.config)
+    architecture = find_architecture(folder, overrides.architecture)
+    if architecture not in FINE_TUNED.values():
+        return folder.read_task()
+    _check_complete(folder, architecture, overrides)
+    return make_task(folder, architecture, overrides)
+
+
+def make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> dict[str, Any]:
+    """Returns a `task.json` for a folder without one; {} where the task is unknown.
+
+    Args:
+      folder: The folder of the model, with vocabulary and casing.
+      architecture: The class of the model.
+      overrides: Options in place of what the folder says.
+
+    Raises:
+      OptionError: where an option does not fit the model.
+    """
+    _check_used(folder, architecture, overrides)
+    task = _make_task(folder, architecture, overrides)
+    _warn_of_assumptions(folder, architecture, overrides)
+    return override_answers(folder, task, overrides)
+
+
+def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> dict[str, Any]:
+    limit = folder.config.max_position_embeddings
+    # Special tokens are checked where the model is opened.
+    model = (folder.config, folder.load_tokenizer(()), overrides.max_seq_length or limit)
+    if architecture == "BertForMultipleChoice":
+        from bert.tasks.swag.multiple_choice import MultipleChoice  # noqa: PLC0415
+
+        return MultipleChoice(*model).stored()
+    if architecture == "BertForQuestionAnswering":
+        from bert.tasks.squad.options import DecodingOptions  # noqa: PLC0415
+        from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
+
+        # The defaults of run_squad.py.
+        lengths = (overrides.max_seq_length or min(limit, 384), 128, 64)
+        return QuestionAnswering(*model[:2], *lengths, DecodingOptions()).stored()
+    if architecture == "BertForSequenceClassification":
+        from bert.tasks.classification.classifier import Classification  # noqa: PLC0415
+
+        return Classification(*model, _find_classes(folder, overrides)).stored()
+    labels = overrides.label_names or folder.labels
+    if architecture != "BertForTokenClassification" or not labels:
+        return {}
+    from bert.tasks.tagging.tagger import Tagging  # noqa: PLC0415
+    from bert.tasks.tagging.tags import TagSet, find_scheme  # noqa: PLC0415
+
+    tag_set = TagSet(labels=tuple(labels), scheme=find_scheme(labels))
+    return Tagging(*model, tag_set).stored()
+
+
+def _check_used(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
+    """Checks that no option is given that a model of this class ignores."""
+    used = _OF_KIND.get(architecture, ())
+    unused = {"task_name", "labels", "is_pair"} - {*used}
+    overrides.check_absent(sorted(unused), f"for a {architecture}", folder.path)
+    if overrides.task_name:
+        where = Message("beside %s, which sets it", Option("task_name", overrides.task_name))
+        overrides.check_absent(("labels", "is_pair"), where, folder.path)
+
+
+def _warn_of_assumptions(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
+    """Warns of assumptions where neither files nor options say."""
+    is_open = overrides.is_pair is None and not overrides.task_name
+    if architecture == "BertForSequenceClassification" and is_open:
+        logger.warning(
+            "Nothing says whether %s takes one text or two: one is assumed. For pairs of texts, "
+            "give %s.",
+            folder.stored.path,
+            Option("is_pair", True),
+        )
+    if architecture == "BertForQuestionAnswering" and overrides.version_2_with_negative is None:
+        logger.warning(
+            "Nothing says whether %s may find that a question has no answer: an answer to each is "
+            "assumed. For a model of SQuAD 2.0, give %s.",
+            folder.stored.path,
+            Option("version_2_with_negative", True),
+        )
+
+
+def override_answers(
+    folder: ModelFolder, task: Mapping[str, Any], overrides: Overrides
+) -> dict[str, Any]:
+    """Returns a `task.json` with the options about questions without an answer.
+
+    Args:
+      folder: The folder of the model.
+      task: The `task.json` so far.
+      overrides: The options.
+
+    Raises:
+      OptionError: where the model answers no questions, or a threshold would be ignored.
+    """
+    given = {
+        name: kind(getattr(overrides, name))
+        for name, kind in _OF_ANSWERS.items()
+        if getattr(overrides, name) is not None
+    }
+    if task.get("kind") != "question_answering":
+        where = "for a model that answers no questions"
+        overrides.check_absent([*_OF_ANSWERS], where, folder.path)
+    found = {**task, **given}
+    if "null_score_diff_threshold" in given and not found.get("version_2_with_negative"):
+        raise MessageError(
+            "%s needs %s for a model that gives an answer to each question. Received %r for %r.",
+            Option("null_score_diff_threshold"),
+            Option("version_2_with_negative", True),
+            given["null_score_diff_threshold"],
+            folder.path,
+        )
+    return found
+
+
+def _find_classes(folder: ModelFolder, overrides: Overrides) -> "ClassificationTask":
+    from bert.tasks.classification import examples  # noqa: PLC0415
+
+    if overrides.task_name:
+        task = _check_outputs(folder, examples.open_data_set(overrides.task_name, "").task)
+        folder.check_labels(task.labels)
+        return task
+    task_type = model_files.read_task_type(folder.huggingface_config)
+    if task_type is None:
+        task_type = "classification" if num_labels(folder) > 1 else "regression"
+    is_regression = task_type == "regression"
+    labels = () if is_regression else overrides.label_names or labels_of(folder)
+    task = examples.ClassificationTask(
+        name="custom",
+        task_type=task_type,
+        labels=tuple(labels),
+        is_pair=bool(overrides.is_pair),
+        metric="pearson" if is_regression else "accuracy",
+    )
+    return _check_outputs(folder, task)
+
+
+def _check_outputs(folder: ModelFolder, task: "ClassificationTask") -> "ClassificationTask":
+    if task.num_outputs != num_labels(folder):
+        raise OptionError(
+            "labels",
+            f"name each of the model's {num_labels(folder)} outputs, in their order",
+            Message("%s for %r", [*task.labels], folder.stored.path),
+        )
+    return task
+
+
+def check_no_overrides(folder: ModelFolder, overrides: Overrides, but: tuple[str, ...]) -> None:
+    """Checks that no option is given that would be ignored.
+
+    Args:
+      folder: The folder of a model that has a `task.json`, or is only pre-trained.
+      overrides: The options.
+      but: Names of the options that may be given.
+
+    Raises:
+      OptionError: naming the first option that may not.
+    """
+    kind = f"whose {TASK_FILE} has its task" if folder.task else "that is only pre-trained"
+    names = [name for name in OVERRIDES if name not in (*_OF_FILES, *but)]
+    overrides.check_absent(names, f"for a model {kind}", folder.path)
+
+
+def _check_complete(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
+    """Checks that files and options describe the task; one message names all that is missing."""
+    missing: list[Message] = []
+    if folder.do_lower_case is None:
+        missing.append(
+            Message(
+                "%s (true for an uncased model, false for a cased one)", Option("do_lower_case")
+            )
+        )
+    has_labels = _HEAD in folder.stored.shapes and architecture != "BertForMultipleChoice"
+    is_named = folder.labels or overrides.label_names or overrides.task_name
+    if has_labels and num_labels(folder) > 1 and not is_named:
+        from bert.tasks.classification.examples import TASK_NAMES  # noqa: PLC0415
+
+        missing.append(
+            Message(
+                "%s, %d names in the order of the outputs, such as %s, with %s for pairs of "
+                "texts; or %s for a task of GLUE (%s)",
+                *(Option("labels"), num_labels(folder), Option("labels", "no,yes")),
+                *(Option("is_pair", True), Option("task_name"), ", ".join(TASK_NAMES)),
+            )
+        )
+    if missing:
+        raise MessageError(
+            "%s must be the %s of a fine-tuning script, or options must say what it does not. %r "
+            "has no %s, but by its head it is a %s. Give %s.",
+            *(Option(folder.option), Option("output_dir"), folder.path, TASK_FILE, architecture),
+            joined(missing, "; and "),
+        )
 
 
 class LoadedModel(Encoding):

@@ -2,10 +2,13 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from bert.files.process import is_script
 
 if TYPE_CHECKING:
     import keras
@@ -25,6 +28,8 @@ _NEEDED = {
 }
 # The number of labels that are listed at most.
 _LABELS_SHOWN = 9
+# The variable of TensorFlow for `assume_frozen_weights`.
+VARIABLE = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -181,3 +186,20 @@ class Model:
 
     def _lack(self, method: str) -> ValueError:
         return ValueError(f"`{method}` needs {_NEEDED[method]}. Received {self!r}.")
+
+
+def assume_frozen_weights(precision: str) -> None:
+    """Promises TensorFlow that no weight changes once a graph has run with it.
+
+    On a CPU, TensorFlow multiplies matrices with oneDNN, whose fastest kernels read weights in an
+    order of their own. Where weights may change, they are reordered at each call.
+
+    The promise must come before the first graph runs. It is made in scripts of this project alone,
+    since another program may still train. The user's own setting of the variable stays.
+
+    Args:
+      precision: Name of the dtype policy that the model computes in. In float32 no promise is made:
+        there the order depends on the number of rows, so that weights would still be reordered.
+    """
+    if is_script() and precision.endswith("bfloat16"):
+        os.environ.setdefault(VARIABLE, "1")

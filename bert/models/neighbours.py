@@ -1,6 +1,7 @@
-"""Nearest neighbours: of sentences, of words in the embedding table, and of words in context."""
+"""Nearest neighbours of sentences and words, and tables of word vectors of and as models."""
 
 import dataclasses
+import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -8,21 +9,33 @@ from typing import Any
 import numpy as np
 
 import tokenization
+from bert.files.progress import Progress
 from bert.files.texts import Texts, split_pair
 from bert.files.vectors import read_npz
+from bert.files.weight_names import WEIGHTS
 from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.log import logger
-from bert.models.search import Search, is_archive
-from bert.models.vectors import Index, Text, TextEncoder, group_words
+from bert.models.options import Search, is_archive
+from bert.models.vectors import Index, Text, TextEncoder, extract, group_words
 from bert.options import Message, Option, OptionError
+from bert.tasks.features import Line
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.saving import save_tensors
 from bert.weights.variables import WORD_TABLE
+from modeling import BertConfig
 
 # Texts to encode at a time.
 _CHUNK = 1 << 12
 # Words to show on either side of a word.
 _WORDS_SHOWN = 6
+# Pieces that are encoded together for a table of vectors, each between [CLS] and [SEP].
+_PIECES = 256
+# Entries of a vocabulary that no text contains.
+_SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
+_UNUSED = "[unused"
+# The rows before the words in a model of word vectors.
+_FIRST_ROWS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -356,3 +369,87 @@ def _find_word(word: str, words: Sequence[str], tokenizer: tokenization.FullToke
         )
         raise OptionError("word", must, word)
     return words.index(wanted[0])
+
+
+def make_table(folder: ModelFolder, vector_size: int) -> WordVectors:
+    """Returns the vectors of all word pieces of a model, each encoded once, in their order.
+
+    A text's vector is then the mean of the vectors of its pieces, which takes no network. The
+    vectors are reduced to their principal components, and an entry of rank r of the vocabulary,
+    which is sorted by frequency, is weighted by log(1 + r), for by Zipf's law its frequency is
+    about 1 / r (Tulkens and van Dongen, Model2Vec, 2024; weights by frequency: Arora et al., A
+    Simple but Tough-to-Beat Baseline for Sentence Embeddings, 2017).
+
+    They are pooled as the folder of a sentence-transformers model says, else by the mean.
+
+    Args:
+      folder: The folder of the model.
+      vector_size: The number of principal components.
+
+    Raises:
+      ValueError: where the vectors of the model have less values than `vector_size`.
+    """
+    most = folder.config.hidden_size
+    if vector_size > most:
+        raise OptionError("vector_size", f"be at most {most} for this model", vector_size)
+    encoder = TextEncoder.load(folder)
+    vectors_of_texts = folder.text_vectors
+    pooling = (vectors_of_texts and vectors_of_texts.pooling) or "mean"
+    pieces = {
+        piece: number
+        for piece, number in encoder.tokenizer.vocab.items()
+        if piece not in _SPECIAL and not piece.startswith(_UNUSED) and piece.split() == [piece]
+    }
+    vectors = _encode_pieces(encoder, pieces, pooling)
+    weights = np.log1p([*pieces.values()])[:, None]
+    values = _reduce(vectors, vector_size) * weights
+    return WordVectors([*pieces], np.asarray(values, np.float32))
+
+
+def _encode_pieces(encoder: TextEncoder, pieces: dict[str, int], pooling: str) -> np.ndarray:
+    """Returns the vector of each piece, alone between [CLS] and [SEP], float32 [N, H]."""
+    vocab = encoder.tokenizer.vocab
+    first, last = vocab["[CLS]"], vocab["[SEP]"]
+    lines = [
+        Line(["[CLS]", piece, "[SEP]"], [first, number, last], [0, 0, 0], 0)
+        for piece, number in pieces.items()
+    ]
+    progress = Progress("Encoding the vocabulary", len(lines))
+    extractor = encoder.extractor("last", pooling)
+    vectors = []
+    for chunk in extract(extractor, lines, batch_size=_PIECES, max_seq_length=3):
+        vectors += [values[0] for _, (values,) in chunk]
+        progress(len(vectors))
+    return np.stack(vectors)
+
+
+def _reduce(vectors: np.ndarray, size: int) -> np.ndarray:
+    """Returns the first principal components of float32 [N, W], float64 [N, size]."""
+    centered = vectors - vectors.mean(axis=0, dtype=np.float64)
+    _, axes = np.linalg.eigh(centered.T @ centered)  # [W, W], the greatest last
+    axes = axes[:, ::-1][:, :size]
+    # An eigenvector has either sign; the one whose largest value is positive is taken.
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    return centered @ (axes * np.sign(largest))
+
+
+def save_as_model(vectors: WordVectors, folder: str) -> None:
+    """Writes the model of word vectors to an existing folder; [UNK] has the vector of no word."""
+    rows = [row for row, word in enumerate(vectors.words) if word not in _FIRST_ROWS]
+    width = vectors.values.shape[1]
+    zeros = np.zeros((1, width), np.float32)
+    table = np.concatenate([zeros, vectors.unknown[None], zeros, zeros, vectors.values[rows]])
+    config = BertConfig(
+        vocab_size=len(table),
+        hidden_size=width,
+        num_hidden_layers=0,
+        num_attention_heads=1,
+        intermediate_size=1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        type_vocab_size=1,
+        encoder_type="word_vectors",
+    )
+    words = [*_FIRST_ROWS, *(vectors.words[row] for row in rows)]
+    ModelFolder(folder).save(config, "".join(f"{word}\n" for word in words).encode())
+    save_tensors(os.path.join(folder, WEIGHTS), {WORD_TABLE: table})

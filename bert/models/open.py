@@ -13,15 +13,20 @@ from bert.export.formats import MODEL_FILES
 from bert.files.paths import find_file, paths_from
 from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, SAVED_MODEL_FILE
 from bert.log import logger
-from bert.models.fine_tuned import LoadedModel, open_fine_tuned
-from bert.models.kinds import check_no_overrides, find_architecture, read_task
+from bert.models.fine_tuned import (
+    LoadedModel,
+    check_no_overrides,
+    find_architecture,
+    open_fine_tuned,
+    read_task,
+)
 from bert.models.model import Model
 from bert.models.options import OVERRIDES, Overrides, QueriedModel, check_absent
 from bert.options import Message, Option, OptionError, check_bounds
 from bert.weights import huggingface_weights
 from bert.weights.checkpoint import weight_files
 from bert.weights.folder import ModelFolder
-from bert.weights.huggingface_files import FINE_TUNED
+from bert.weights.options import FINE_TUNED
 
 if TYPE_CHECKING:
     from bert.models.exported import ExportedModel

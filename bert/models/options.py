@@ -1,16 +1,31 @@
-"""Options of a model that is queried: where it is, and what overrides the files of its folder."""
+"""Options of a model that is queried, converted, or searched for nearest neighbours."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
+from bert.files.paths import PATTERNS
+from bert.files.rows import text_lines
+from bert.files.texts import TextColumns, Texts, clean_line, find_texts
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
-from bert.options import REQUIRED, Message, Option, OptionError, option
+from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
+from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
 from bert.tasks.options import MAX_TOKENS
 from bert.training.options import PRECISION, PRECISIONS
-from bert.weights.huggingface_files import ARCHITECTURES, FINE_TUNED
-from bert.weights.options import BESIDE, CHECKPOINT_FORMS, LOWERS
+from bert.weights.options import (
+    ARCHITECTURES,
+    BESIDE,
+    CHECKPOINT_FORMS,
+    FINE_TUNED,
+    LOWERS,
+)
+from bert.weights.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, follow
 
+if TYPE_CHECKING:
+    from bert.weights.folder import ModelFolder
+
+# The ending of an archive of vectors.
+_ARCHIVE = ".npz"
 # Models that this project has not trained, and those whose graph is fixed.
 FROM_ELSEWHERE = (
     "a Hugging Face folder; the name of a model on the Hugging Face hub, owner/model; a checkpoint "
@@ -191,3 +206,184 @@ class ConversionOutput:
     without_vocabulary: bool = option(
         False, "Write a folder without a vocabulary, for a model whose vocabulary is not available."
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search(TextColumns):
+    """A search for the sentences nearest to a sentence, or the words nearest to a word."""
+
+    GROUP = "model"
+
+    init_checkpoint: str | None = option(
+        None, f"Checkpoint of a pre-trained or fine-tuned model: {CHECKPOINT_FORMS}."
+    )
+    word_vectors: str | None = option(
+        None,
+        Message(
+            "With %s, file of word vectors to use instead of a model: word2vec or GloVe text "
+            "format, such as create_word_vectors.py writes.",
+            Option("word"),
+        ),
+    )
+    input_file: str | None = option(
+        None,
+        Message(
+            f"Sentences to search, one per line or in a table: {PATTERNS}; or one .npz file of "
+            "extract_features.py %s. Omit it for a %s without %s.",
+            *(Option("pooling"), Option("word"), Option("context")),
+        ),
+        group="data",
+    )
+    query: str | None = option(
+        None, "Sentence to look up. Default: each line of standard input.", group="steps"
+    )
+    word: str | None = option(
+        None,
+        Message(
+            "Word to look up, instead of a sentence; or several, comma-separated; or one with %s.",
+            Option("context"),
+        ),
+        group="steps",
+    )
+    context: str | None = option(
+        None,
+        Message("Sentence that contains the %s, to show what it means there.", Option("word")),
+        group="steps",
+    )
+    layer: str = option(
+        "last",
+        "Layer to take the vectors from: a number from 0, or from the end with -1; or a name: "
+        f"{', '.join(COMBINATIONS)}.",
+    )
+    pooling: str | None = option(
+        None,
+        "How to make the vector of a sentence: the mean or maximum over its tokens, or the vector "
+        f"of [CLS]. Default: mean, or {AS_IN_FOLDER}.",
+        choices=("mean", "max", "cls"),
+    )
+    center: bool = option(
+        False,
+        "Subtract the mean of all vectors, around which they lie in a narrow cone, from each: "
+        "cosines then spread and the neighbors change, not always for the better.",
+    )
+    max_seq_length: int | None = option(
+        None,
+        "Maximum tokens per text, including [CLS] and [SEP]; longer texts are truncated. "
+        f"Default: {DEFAULT_LENGTH}, or {AS_IN_FOLDER}.",
+        low=3,
+        group="data",
+    )
+    batch_size: int = option(32, "Texts per batch.", low=1, group="devices")
+
+    @property
+    def is_word_alone(self) -> bool:
+        """Whether words are searched without a sentence that they are in."""
+        return self.word is not None and self.context is None
+
+    def find_files(self) -> list[str]:
+        """Returns the files to search, none where words are searched in a vocabulary.
+
+        Raises:
+          ValueError: where options do not fit each other, or the files.
+        """
+        self._check_source()
+        self._check_query()
+        if self.is_word_alone:
+            return []
+        if not self.input_file:
+            raise OptionError("input_file", "name the texts to search", remedy="None is given.")
+        files = find_texts(self.input_file)
+        if not is_archive(files):
+            # Checks the columns of tables.
+            Texts(files, self)
+        elif self.word or len(files) > 1:
+            must = f"be text for a word in its context, and at most one {_ARCHIVE} file"
+            raise OptionError("input_file", must, files)
+        return files
+
+    def _check_source(self) -> None:
+        """Checks that there is a model, or word vectors for words alone."""
+        vectors, model = Option("word_vectors"), Option("init_checkpoint")
+        if (self.word_vectors is None) == (self.init_checkpoint is None):
+            received = "both" if self.word_vectors else "neither"
+            raise MessageError(
+                "%s must name a model, or %s a file in its place. Received %s.",
+                *(model, vectors, received),
+            )
+        if self.word_vectors and not self.is_word_alone:
+            must = Message("be given with a %s without %s", Option("word"), Option("context"))
+            remedy = "Each word has one vector, in any sentence."
+            raise OptionError("word_vectors", must, self.word_vectors, remedy)
+
+    def _check_query(self) -> None:
+        """Checks that there is one kind of query."""
+        query, word, context = Option("query"), Option("word"), Option("context")
+        if self.context is not None and self.word is None:
+            raise OptionError(
+                "context",
+                Message("be given with the %s in it", word),
+                self.context,
+                Message("A sentence alone is a %s.", query),
+            )
+        if self.query is not None and self.word is not None:
+            raise MessageError(
+                "Either %s or %s must be given. Received both, %r and %r; the sentence of a word "
+                "is its %s.",
+                *(query, word, self.query, self.word, context),
+            )
+        if self.is_word_alone and self.input_file:
+            must = Message("be given with a %s or a %s", query, context)
+            remedy = "A word alone is searched in the vocabulary."
+            raise OptionError("input_file", must, self.input_file, remedy)
+
+    def follow(self, folder: "ModelFolder", files: Sequence[str]) -> Self:
+        """Returns the options with what the folder of the model says where they are not given.
+
+        Args:
+          folder: The folder of the model.
+          files: The files to search.
+        """
+        given: dict[str, Any] = {"max_seq_length": self.max_seq_length}
+        # An archive has its own pooling, and words have none.
+        if self.word is None and not is_archive(files):
+            given["pooling"] = self.pooling
+        usual = {
+            "max_seq_length": self.max_seq_length or DEFAULT_LENGTH,
+            "pooling": self.pooling or "mean",
+        }
+        vectors = folder.text_vectors if files else None
+        values = follow(vectors, given, usual, warns="pooling" in given)
+        return dataclasses.replace(self, **values)
+
+    def check_model(self, folder: "ModelFolder") -> None:
+        """Checks that the model has the vectors.
+
+        Raises:
+          ValueError: where it lacks the layer, or the length is too large.
+        """
+        folder.stored.check_fit(folder.config)
+        if folder.config.is_word_vectors and self.is_word_alone:
+            # Its vector is in the table of embeddings, and there is nothing else.
+            return
+        check_encoder(folder.config)
+        parse_layers(self.layer, folder.config, flag="layer")
+        limit = folder.config.max_position_embeddings
+        if not 3 <= (self.max_seq_length or DEFAULT_LENGTH) <= limit:
+            must = f"be at least 3 and at most {limit}, the `max_position_embeddings` of the model"
+            raise OptionError("max_seq_length", must, self.max_seq_length)
+
+    def queries(self) -> Iterator[str]:
+        """Yields the words or sentences to look up, by default the lines of standard input."""
+        if self.word is not None and self.context is None:
+            yield from (word.strip() for word in self.word.split(","))
+        elif self.context is not None or self.query is not None:
+            yield self.context or self.query or ""
+        else:
+            for _, line in text_lines("-"):
+                if text := clean_line(line):
+                    yield text
+
+
+def is_archive(files: Sequence[str]) -> bool:
+    """Returns whether files are archives of vectors."""
+    return any(path.endswith(_ARCHIVE) for path in files)

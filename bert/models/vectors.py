@@ -6,7 +6,7 @@ The paper uses such features in section 5.3.
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,14 +16,12 @@ import tokenization
 from bert.models.model import Between, Model, Text
 from bert.network.lengths import pad_sequences, split_by_size
 from bert.options import OptionError
+from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import NO_ENCODER, parse_layers, width
 from bert.tasks.task import is_list
 from bert.weights.folder import ModelFolder
 from bert.weights.sentence_transformers import TextVectors
 from bert.weights.variables import require_segments
-
-if TYPE_CHECKING:
-    from bert.tasks.features import Extractor, Line
 
 POOLINGS = ("mean", "max", "cls")
 
@@ -83,13 +81,13 @@ class Encoding(Model):
 
 
 def extract(
-    extractor: "Extractor",
-    lines: "Iterable[Line]",
+    extractor: Extractor,
+    lines: Iterable[Line],
     *,
     batch_size: int,
     max_seq_length: int,
     between: Between = lambda: None,
-) -> "Iterator[list[tuple[Line, list[np.ndarray]]]]":
+) -> Iterator[list[tuple[Line, list[np.ndarray]]]]:
     """Yields chunks of lines in their order, with the extractor's values for each line.
 
     The memory does not depend on the number of lines. The same lines have the same values to the
@@ -103,7 +101,7 @@ def extract(
         yield list(zip(chunk, values, strict=True))
 
 
-def _size(extractor: "Extractor") -> Callable[[int], int]:
+def _size(extractor: Extractor) -> Callable[[int], int]:
     """Returns a function that maps the tokens of a line to its share of `CHUNK_VALUES`."""
     values_per_row = sum(output.shape[-1] for output in extractor.model.outputs)
 
@@ -114,7 +112,7 @@ def _size(extractor: "Extractor") -> Callable[[int], int]:
     return size
 
 
-def chunk_starts(extractor: "Extractor", lengths: Iterable[int]) -> list[int]:
+def chunk_starts(extractor: Extractor, lengths: Iterable[int]) -> list[int]:
     """Returns the first lines of the chunks of `extract`, and the end of the last chunk.
 
     Args:
@@ -159,7 +157,7 @@ class TextEncoder:
         folder.stored.assign(model.weights)
         return encoder
 
-    def extractor(self, layer: int | str, pooling: str) -> "Extractor":
+    def extractor(self, layer: int | str, pooling: str) -> Extractor:
         """Returns the extractor of a layer, the same object for the same layer.
 
         Args:
@@ -169,17 +167,13 @@ class TextEncoder:
         Raises:
           ValueError: where the model has no such layer.
         """
-        from bert.tasks.features import Extractor  # noqa: PLC0415
-
         (layer,) = parse_layers(str(layer), self.config, flag="layer")
         if (layer, pooling) not in self._extractors:
             self._extractors[layer, pooling] = Extractor(self._bert, [layer], pooling)
         return self._extractors[layer, pooling]
 
-    def read(self, texts: Sequence[Text], max_seq_length: int | None = None) -> "list[Line]":
+    def read(self, texts: Sequence[Text], max_seq_length: int | None = None) -> list[Line]:
         """Returns texts, truncated to `max_seq_length` or to all that the model takes."""
-        from bert.tasks.features import read_line  # noqa: PLC0415
-
         limit = self.config.max_position_embeddings
         if max_seq_length is not None and not 3 <= max_seq_length <= limit:
             must = f"be at least 3 and at most {limit}, the `max_position_embeddings` of the model"
@@ -247,8 +241,8 @@ class TextEncoder:
 
     def _extract(
         self,
-        extractor: "Extractor",
-        lines: "Sequence[Line]",
+        extractor: Extractor,
+        lines: Sequence[Line],
         max_seq_length: int | None,
         between: Between = lambda: None,
     ) -> Iterator[Any]:

@@ -29,8 +29,7 @@ from bert.training.loop import Observer
 from bert.training.progress import save_results, save_scores
 from bert.weights import model_card
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import make_files
-from bert.weights.projector import projector_files
+from bert.weights.model_files import make_files, projector_files
 from modeling import BertConfig
 
 KIND = "pre-training"

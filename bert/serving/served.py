@@ -11,7 +11,7 @@ from bert.files.weight_names import is_of_model
 from bert.log import logger
 from bert.models.exported import ExportedModel
 from bert.models.fine_tuned import LoadedModel
-from bert.models.frozen_weights import assume_frozen_weights
+from bert.models.model import assume_frozen_weights
 from bert.models.open import FIXED, is_export, open_model
 from bert.models.options import QueriedModel, check_absent
 from bert.models.pretrained import PretrainedModel, Score

@@ -22,12 +22,14 @@ from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, p
 from bert.files.weight_names import WEIGHTS, is_index, is_safetensors, of_step, prefix_of, step_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.weights import hub, huggingface_weights, provenance, version1
+from bert.weights import hub, huggingface_weights, provenance
 from bert.weights.saving import (
     GLOBAL_STEP,
     SLOTS,  # noqa: F401 (callers name it here)
     UnsoundError,
     find_not_finite,
+    find_single_files,
+    is_single_file,
     is_slot,
     mark_for_removal,
     remove,
@@ -144,7 +146,7 @@ class Stored:
     @property
     def index(self) -> str:
         """The path of the index, which has the checksums of all tensors, or of the only file."""
-        is_single = self.is_huggingface or version1.is_checkpoint(self.prefix)
+        is_single = self.is_huggingface or is_single_file(self.prefix)
         return self.prefix if is_single else f"{self.prefix}.index"
 
     @property
@@ -265,7 +267,7 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
         return path
     if tf.io.gfile.isdir(path):
         return _only_checkpoint(path, option)
-    if version1.is_checkpoint(path):
+    if is_single_file(path):
         return path
     if found := huggingface_weights.find(path, option):
         return found
@@ -285,7 +287,7 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
 
 def _only_checkpoint(folder: str, option: str) -> str:
     indices = [name for name in paths_from(os.path.join(folder, "")) if is_index(name)]
-    found = indices or version1.find(folder)
+    found = indices or find_single_files(folder)
     must = "name one checkpoint"
     try:
         trained = find_trained(folder)
@@ -314,7 +316,7 @@ def _only_checkpoint(folder: str, option: str) -> str:
 def weight_files(folder: str) -> list[str]:
     """Returns the names of the weights in a folder: an index, safetensors, or a single file."""
     paths = [p for p in paths_from(os.path.join(folder, "")) if is_index(p) or is_safetensors(p)]
-    return [os.path.basename(path) for path in [*paths, *version1.find(folder)]]
+    return [os.path.basename(path) for path in [*paths, *find_single_files(folder)]]
 
 
 def find_trained(folder: str) -> str | None:

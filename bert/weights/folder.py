@@ -22,7 +22,6 @@ from bert.text.casing import warn_of_casing
 from bert.text.vocabulary import check_same
 from bert.weights import (
     checkpoint,
-    huggingface_files,
     provenance,
     sentence_transformers,
     tokenizers,
@@ -38,15 +37,17 @@ from bert.weights.model_files import (
     find_config_differences,
     find_task_differences,
     make_files,
+    read_labels,
 )
 from bert.weights.options import ModelSource, VocabularySource
+from bert.weights.tokenizers import HUGGINGFACE_CONFIG_FILE
 from bert.weights.variables import check_size
 from modeling import BertConfig
 
 # By option, the names that its file may have in the folder of a model.
 _NAMES = {
-    "bert_config_file": (CONFIG_FILE, huggingface_files.CONFIG_FILE),
-    "vocab_file": (VOCAB_FILE, huggingface_files.TOKENIZER_FILE),
+    "bert_config_file": (CONFIG_FILE, HUGGINGFACE_CONFIG_FILE),
+    "vocab_file": (VOCAB_FILE, tokenizers.TOKENIZER_FILE),
 }
 
 # The name of the folder of one of several runs.
@@ -237,7 +238,7 @@ class ModelFolder:
         name = os.path.basename(self.bert_config_file)
         if self._stored and not self._is_huggingface and is_theirs:
             meant = "gelu"
-        elif self._is_huggingface and not is_theirs and name == huggingface_files.CONFIG_FILE:
+        elif self._is_huggingface and not is_theirs and name == HUGGINGFACE_CONFIG_FILE:
             meant = huggingface_config.to_bert(values)["hidden_act"]
         else:
             return config
@@ -246,7 +247,7 @@ class ModelFolder:
     @functools.cached_property
     def huggingface_config(self) -> dict[str, Any]:
         """The content of `config.json`, {} where there is none."""
-        return find_json_object(os.path.join(self.path, huggingface_files.CONFIG_FILE))
+        return find_json_object(os.path.join(self.path, HUGGINGFACE_CONFIG_FILE))
 
     @functools.cached_property
     def vocabulary(self) -> bytes:
@@ -366,7 +367,7 @@ class ModelFolder:
     @property
     def labels(self) -> list[str] | None:
         """The names of the model's outputs, where a file has them."""
-        return self._task_labels or huggingface_files.labels(self.huggingface_config)
+        return self._task_labels or read_labels(self.huggingface_config)
 
     @property
     def _task_labels(self) -> list[str]:
@@ -380,8 +381,8 @@ class ModelFolder:
         """Checks that a task's labels are in the order of the model's; warns of other labels."""
         stored, name = self._task_labels, TASK_FILE
         if not stored and self._is_huggingface:
-            stored = huggingface_files.labels(self.huggingface_config) or []
-            name = huggingface_files.CONFIG_FILE
+            stored = read_labels(self.huggingface_config) or []
+            name = HUGGINGFACE_CONFIG_FILE
         # transformers writes LABEL_0, LABEL_1 and so on where nobody has named them.
         if not stored or stored == list(labels) or stored[0] == "LABEL_0":
             return

@@ -22,9 +22,8 @@ from bert.files.weight_names import (
     is_safetensors,
 )
 from bert.options import Message, Option, OptionError
-from bert.weights import version1
-from bert.weights.huggingface_files import ARCHITECTURES
-from bert.weights.saving import GLOBAL_STEP
+from bert.weights.options import ARCHITECTURES
+from bert.weights.saving import GLOBAL_STEP, is_single_file
 from bert.weights.variables import Table, find_variables
 
 # Why other files of weights are not read.
@@ -78,7 +77,7 @@ def find(path: str, option: str) -> str | None:
                 ),
             )
         reason = _REFUSED.get(os.path.splitext(other)[1])
-        if reason and not version1.is_checkpoint(other):
+        if reason and not is_single_file(other):
             raise OptionError(
                 option,
                 "name weights in a safetensors file",

@@ -18,8 +18,9 @@ from bert.files.owned import is_of_model_folder
 from bert.files.paths import is_file, read_file
 from bert.log import logger
 from bert.options import typed_flags
-from bert.weights import hub, huggingface_files, provenance
+from bert.weights import hub, provenance
 from bert.weights.model_files import CONFIG_FILE, TASK_FILE
+from bert.weights.tokenizers import HUGGINGFACE_CONFIG_FILE, TOKENIZER_CONFIG_FILE
 
 CARD_FILE = "README.md"
 # Replaces the folder, which may be anywhere.
@@ -193,10 +194,10 @@ def make(
     run = provenance.read(folder)
     description = run.get("told", {})
     scores = {name: _read_scores(folder, name) for name in ("eval", "test")}
-    theirs = read(huggingface_files.CONFIG_FILE)
+    theirs = read(HUGGINGFACE_CONFIG_FILE)
     config = read(CONFIG_FILE) or theirs
     kind = _find_kind(task, config, theirs.get("architectures"))
-    casing = read(huggingface_files.TOKENIZER_CONFIG_FILE).get("do_lower_case")
+    casing = read(TOKENIZER_CONFIG_FILE).get("do_lower_case")
     sections = [
         _head(kind, library, description, scores),
         f"# {kind.title}",

@@ -1,17 +1,27 @@
-"""The files beside a model's weights: what a prediction needs besides them."""
+"""The files beside a model's weights, in the forms of this project, transformers and TensorBoard.
+
+A folder of this project has `bert_config.json`, `vocab.txt` and, fine-tuned, `task.json`; a folder
+of transformers has `config.json`. TensorBoard's projector shows the word embeddings of a folder
+with files that name the table in the latest checkpoint, and the words of its rows.
+"""
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.files import fingerprints
+from bert.files.huggingface_config import FIXED
 from bert.files.json_text import to_json
 from bert.files.paths import is_file, read_file
 from bert.files.weight_names import TASK_FILE
-from bert.options import Message, Option
-from bert.weights import huggingface_files
-from bert.weights.tokenizers import TOKENIZER, check_stored_options
+from bert.options import Message, MessageError, Option
+from bert.weights.tokenizers import (
+    TOKENIZER,
+    TOKENIZER_CONFIG_FILE,
+    check_stored_options,
+    tokenizer_config,
+)
 from modeling import BertConfig
 
 CONFIG_FILE = "bert_config.json"
@@ -49,10 +59,8 @@ def make_files(
         }
         files[TASK_FILE] = to_json({**task, FILES_KEY: saved})
     if do_lower_case is not None:
-        values = huggingface_files.tokenizer_config(
-            do_lower_case, config.max_position_embeddings, options
-        )
-        files[huggingface_files.TOKENIZER_CONFIG_FILE] = to_json(values)
+        values = tokenizer_config(do_lower_case, config.max_position_embeddings, options)
+        files[TOKENIZER_CONFIG_FILE] = to_json(values)
     return files
 
 
@@ -134,3 +142,134 @@ def _differences(name: str, there: Any, now: Any) -> list[str]:
             f"`{name}` has {item!r:.200} only {side}" for side, values in items for item in values
         ]
     return [f"`{name}` is {there!r} there and {now!r} now"]
+
+
+_THEIR_ACTIVATIONS = {
+    "gelu_erf": "gelu",
+    "gelu": "gelu_new",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+    "": "linear",
+}
+
+# By `task_type` in a `task.json`.
+_PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+
+
+def make_huggingface_config(
+    config: Mapping[str, Any],
+    architecture: str,
+    labels: Sequence[str] | None = None,
+    task_type: str | None = None,
+) -> dict[str, Any]:
+    """Returns a `config.json` for the model that `config`, a `bert_config.json`, describes.
+
+    Args:
+      config: Complete, as `BertConfig.to_dict` gives it.
+      architecture: Name of the class in transformers.
+      labels: Names of the outputs.
+      task_type: The type of a classifier, as in `task.json`.
+
+    Raises:
+      ValueError: where transformers has no such model.
+    """
+    check_known_to_transformers(config)
+    problem_type = _PROBLEM_TYPES.get(task_type or "")
+    return {
+        **config,
+        "model_type": FIXED["model_type"],
+        "layer_norm_eps": FIXED["layer_norm_eps"],
+        "architectures": [architecture],
+        "hidden_act": _THEIR_ACTIVATIONS[config["hidden_act"].lower()],
+        "dtype": "float32",
+        "pad_token_id": 0,
+        **(label_keys(labels) if labels else {}),
+        **({"problem_type": problem_type} if problem_type else {}),
+    }
+
+
+def check_known_to_transformers(config: Mapping[str, Any]) -> None:
+    """Checks that transformers has a model of the shape of a `bert_config.json`.
+
+    Raises:
+      ValueError: where it has none.
+    """
+    if config.get("is_decoder"):
+        raise MessageError(
+            "`is_decoder` must be false for transformers, whose decoders differ. The model is one "
+            "of %s; this project's scripts read it as it is.",
+            Option("objective", "left_to_right"),
+        )
+    if config.get("encoder_type", "transformer") != "transformer":
+        raise MessageError(
+            "`encoder_type` must be 'transformer' for transformers, which has no others. The model "
+            "is one of %s, or of word vectors; this project's scripts read it as it is.",
+            Option("objective", "bilstm_lm"),
+        )
+
+
+def read_task_type(values: Mapping[str, Any]) -> str | None:
+    """Returns the type of a classifier in the words of `task.json`, None where there is none."""
+    kinds = {theirs: ours for ours, theirs in _PROBLEM_TYPES.items()}
+    return kinds.get(str(values.get("problem_type")))
+
+
+def read_labels(values: Mapping[str, Any]) -> list[str] | None:
+    """Returns the labels of a `config.json` in the order of the outputs; None where it has none.
+
+    Raises:
+      ValueError: where they are not numbered from 0.
+    """
+    named = values.get("id2label")
+    if not named:
+        return None
+    try:
+        numbered = {int(number): str(label) for number, label in named.items()}
+    except (AttributeError, ValueError):
+        numbered = {}
+    if not numbered or sorted(numbered) != list(range(len(named))):
+        raise ValueError(f"`id2label` must number the labels from 0. Received {named!r}.")
+    return [numbered[number] for number in range(len(numbered))]
+
+
+def label_keys(names: Sequence[str]) -> dict[str, Any]:
+    """Returns the keys of a `config.json` that name the outputs."""
+    return {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+
+
+PROJECTOR_FILE = "projector_config.pbtxt"
+WORDS_FILE = "projector_words.tsv"
+
+_PROJECTOR = """\
+embeddings {{
+  tensor_name: "bert/embeddings/word_embeddings"
+  metadata_path: "{words}"
+}}
+"""
+
+
+def projector_files(vocabulary: bytes, vocab_size: int) -> dict[str, bytes]:
+    """Returns by name the files for the projector.
+
+    Args:
+      vocabulary: The text of a `vocab.txt`.
+      vocab_size: Rows of the table; there is a label for each.
+    """
+    tokens = vocabulary.decode("utf-8-sig", "replace").split("\n")[:vocab_size]
+    # No tab and nothing that some program takes for the end of a line; a blank line would be left
+    # out, and the labels behind it would be those of other rows.
+    labels = [" ".join(token.split()) for token in tokens]
+    labels += [""] * (vocab_size - len(labels))
+    lines = [f"{label or f'[{row}]'}\n" for row, label in enumerate(labels)]
+    return {
+        PROJECTOR_FILE: _PROJECTOR.format(words=WORDS_FILE).encode(),
+        WORDS_FILE: "".join(lines).encode(),
+    }

@@ -1,4 +1,4 @@
-"""Options that name a model: its weights, configuration and vocabulary."""
+"""Options that name a model: its weights, configuration, vocabulary and class."""
 
 import dataclasses
 from typing import ClassVar
@@ -12,6 +12,27 @@ CHECKPOINT_FORMS = (
     "of a model on the Hugging Face hub, owner/model"
 )
 LOWERS = "Lowercase the text and strip accents: true for uncased models, false for cased ones."
+
+# Architectures of transformers by their heads, as these are named in a TF1 checkpoint; the first
+# one of which a checkpoint has all. A head of the name `output_weights` has several meanings.
+ARCHITECTURES = {
+    "BertForPreTraining": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights"),
+    "BertForMaskedLM": ("cls/predictions/output_bias",),
+    "BertForNextSentencePrediction": ("cls/seq_relationship/output_weights",),
+    "BertForQuestionAnswering": ("cls/squad/output_weights",),
+    "BertForSequenceClassification": ("output_weights",),
+    "BertForTokenClassification": ("output_weights",),
+    "BertForMultipleChoice": ("output_weights",),
+    "BertModel": (),
+}
+
+# Of a fine-tuned model, by the `kind` in `task.json`.
+FINE_TUNED = {
+    "classification": "BertForSequenceClassification",
+    "question_answering": "BertForQuestionAnswering",
+    "tagging": "BertForTokenClassification",
+    "multiple_choice": "BertForMultipleChoice",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,14 @@
-"""Writes and removes checkpoints: files of tensors by name, which appear when complete."""
+"""Files of checkpoints of TensorFlow 1: written, removed, and recognised in their first format.
+
+A checkpoint appears when it is complete. In the first format it is a single file, without an index
+beside it: a Saver wrote it before version 0.12, and later with `write_version=SaverDef.V1`.
+TensorFlow's reader reads both formats.
+"""
 
 import errno
 import functools
 import os
+import re
 import shutil
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.files import durable, owned
-from bert.files.paths import is_remote, paths_from
+from bert.files.paths import file_size, is_file, is_remote, open_file, paths_from
 from bert.files.weight_names import PARTIAL, SUFFIXES, prefix_of
 from bert.options import MessageError
 
@@ -22,6 +28,12 @@ SLOTS = ("adam_m", "adam_v")
 
 # The ending of a checkpoint's name in the manifest while it is to be removed.
 _GOING = ".going"
+
+# How the table ends that such a file is (tensorflow/core/lib/io/format.h, kTableMagicNumber).
+_TABLE_END = bytes.fromhex("57fb808b247547db")
+# How pickles of PyTorch begin, which may have the same names: an archive, or a bare pickle.
+_PICKLES = (b"PK", b"\x80")
+_SINGLE_FILE = re.compile(r".+\.ckpt(?:-\d+)?")
 
 
 class UnsoundError(MessageError):
@@ -167,3 +179,21 @@ def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> A
         ]
         saver = tf.compat.v1.train.Saver(variables)
         return tf.compat.v1.train.export_meta_graph(graph=graph, saver_def=saver.as_saver_def())
+
+
+def is_single_file(path: str) -> bool:
+    """Returns whether a file is in the first format, or, by its name, was so once."""
+    if not is_file(path) or is_file(f"{path}.index"):
+        return False
+    with open_file(path) as file:
+        start = file.read(2)
+        file.seek(max(file_size(path) - len(_TABLE_END), 0))
+        if file.read() == _TABLE_END:
+            return True
+    return bool(_SINGLE_FILE.fullmatch(path)) and not start.startswith(_PICKLES)
+
+
+def find_single_files(folder: str) -> list[str]:
+    """Returns the files of a folder that are in the first format and have the usual names."""
+    paths = paths_from(os.path.join(folder, ""))
+    return [path for path in paths if _SINGLE_FILE.fullmatch(path) and is_single_file(path)]

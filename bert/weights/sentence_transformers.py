@@ -13,7 +13,7 @@ from bert.files.json_text import find_json_object, parse_json
 from bert.files.paths import is_file, read_file
 from bert.log import logger
 from bert.options import OptionError
-from bert.weights.huggingface_files import TOKENIZER_CONFIG_FILE
+from bert.weights.tokenizers import TOKENIZER_CONFIG_FILE
 
 # Tokens of a text at most, by default (original: extract_features.py).
 DEFAULT_LENGTH = 128

@@ -1,6 +1,7 @@
-"""Makes the tokenizers of models from the options that their folders hold."""
+"""Tokenizers of models: their options in files of transformers or `task.json`, and their making."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,18 +12,18 @@ from bert.files.weight_names import TASK_FILE
 from bert.options import Option, OptionError
 from bert.text import tokenizer_json
 from bert.text.vocabulary import check_size
-from bert.weights import huggingface_files
 
 # The key in `task.json` of how the tokenizer differs from the original's.
 TOKENIZER = "tokenizer"
 
 # Files of transformers that say how a tokenizer differs from the original's.
-FILES = (
-    huggingface_files.TOKENIZER_FILE,
-    huggingface_files.TOKENIZER_CONFIG_FILE,
-    huggingface_files.ADDED_TOKENS_FILE,
-    huggingface_files.SPECIAL_TOKENS_FILE,
-)
+TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+ADDED_TOKENS_FILE = "added_tokens.json"
+SPECIAL_TOKENS_FILE = "special_tokens_map.json"
+FILES = (TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE)
+# The configuration of a model of transformers, which may name the class of its tokenizer.
+HUGGINGFACE_CONFIG_FILE = "config.json"
 
 
 def read_options(folder: str) -> dict[str, Any]:
@@ -32,10 +33,10 @@ def read_options(folder: str) -> dict[str, Any]:
       ValueError: where a file describes another tokenizer than BERT's.
     """
     try:
-        names = (*FILES, huggingface_files.CONFIG_FILE)
+        names = (*FILES, HUGGINGFACE_CONFIG_FILE)
         files = {name: find_json_object(os.path.join(folder, name)) for name in names}
-        other = huggingface_files.find_other_tokenizer(files)
-        options = huggingface_files.read_tokenizer_options(files)
+        other = find_other_tokenizer(files)
+        options = read_tokenizer_options(files)
         check_options(options)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
@@ -103,12 +104,12 @@ def read_splitting_options(vocab_file: str, do_lower_case: bool) -> dict[str, bo
 
 def read_casing(folder: str) -> tuple[bool, str] | None:
     """Returns whether a folder says that its model is uncased, and the file that says so."""
-    for name in (TASK_FILE, huggingface_files.TOKENIZER_CONFIG_FILE):
+    for name in (TASK_FILE, TOKENIZER_CONFIG_FILE):
         path = os.path.join(folder, name)
         casing = find_json_object(path).get("do_lower_case")
         if isinstance(casing, bool):
             return casing, path
-    path = os.path.join(folder, huggingface_files.TOKENIZER_FILE)
+    path = os.path.join(folder, TOKENIZER_FILE)
     casing = tokenizer_json.read_casing(read_file(path), path) if is_file(path) else None
     return None if casing is None else (casing, path)
 
@@ -187,3 +188,130 @@ def check_vocabulary(
     # Blank lines at the end of the file, which the original takes, too, are no token of any text.
     size = max(number for token, number in vocab.items() if token) + 1
     check_size(size, vocab_size, Option("vocab_file"), vocab_file)
+
+
+def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the options in which a tokenizer differs from the original's, {} for none.
+
+    Args:
+      files: By name the contents of `TOKENIZER_CONFIG_FILE`, `TOKENIZER_FILE`, `ADDED_TOKENS_FILE`
+        and `SPECIAL_TOKENS_FILE`, {} for an absent file.
+
+    Returns:
+      Some of `strip_accents`, `tokenize_chinese_chars` and `added_tokens`, a list of what
+      `AddedToken.from_dict` takes, each with its `id` if a file has it.
+
+    Raises:
+      ValueError: where a value is of the wrong type.
+    """
+    config = files[TOKENIZER_CONFIG_FILE]
+    normalizer = files[TOKENIZER_FILE].get("normalizer") or {}
+    options: dict[str, Any] = {}
+    for name, other in (
+        ("strip_accents", "strip_accents"),
+        ("tokenize_chinese_chars", "handle_chinese_chars"),
+    ):
+        value = config.get(name, normalizer.get(other))
+        if value is not None and not isinstance(value, bool):
+            raise ValueError(f"`{name}` of a tokenizer must be true or false. Received {value!r}.")
+        if value is not None and (name, value) != ("tokenize_chinese_chars", True):
+            options[name] = value
+    if added := _added_tokens(files):
+        options["added_tokens"] = added
+    return options
+
+
+# Classes of transformers that tokenize as BERT's does, or as their `tokenizer.json` says.
+_TOKENIZERS = re.compile(
+    r"((Distil|Mobile|Squeeze|Conv|Retri)?Bert|Electra|Lxmert|LayoutLM|DPR\w*|PreTrained|Auto)"
+    r"Tokenizer(Fast)?|TokenizersBackend"
+)
+
+
+def find_other_tokenizer(
+    files: Mapping[str, Mapping[str, Any]],
+) -> tuple[str, str, Any] | None:
+    """Returns the first sign of a tokenizer other than BERT's: a key, its file and its value.
+
+    Args:
+      files: As for `read_tokenizer_options`, with `HUGGINGFACE_CONFIG_FILE`.
+    """
+    config = files[TOKENIZER_CONFIG_FILE]
+    usual = {
+        "word_tokenizer_type": "basic",
+        "subword_tokenizer_type": "wordpiece",
+        "do_basic_tokenize": True,
+    }
+    for key, value in usual.items():
+        if config.get(key) not in (None, value):
+            return key, TOKENIZER_CONFIG_FILE, config[key]
+    for name in (TOKENIZER_CONFIG_FILE, HUGGINGFACE_CONFIG_FILE):
+        if kind := files[name].get("tokenizer_class"):
+            return None if _TOKENIZERS.fullmatch(str(kind)) else ("tokenizer_class", name, kind)
+    return None
+
+
+def _added_tokens(files: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns added tokens in the order of their ids, those without one last."""
+    config = files[TOKENIZER_CONFIG_FILE]
+    special = _special_tokens(config) or _special_tokens(files[SPECIAL_TOKENS_FILE])
+    found: dict[str, dict[str, Any]] = {}
+    if listed := config.get("added_tokens_decoder"):
+        numbered = [{**token, "id": int(number)} for number, token in listed.items()]
+    else:
+        # As in transformers: nothing else is looked at where the list is there.
+        numbered = [
+            {
+                "content": content,
+                "id": number,
+                "normalized": content not in special,
+                "special": content in special,
+            }
+            for content, number in files[ADDED_TOKENS_FILE].items()
+        ]
+        numbered += files[TOKENIZER_FILE].get("added_tokens") or []
+    for token in sorted(numbered, key=lambda token: token["id"]):
+        found[token["content"]] = dict(token)
+    for content, token in special.items():
+        found.setdefault(content, token)
+    return list(found.values())
+
+
+def _special_tokens(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns by content the special tokens beyond those that every model has."""
+    listed = values.get("extra_special_tokens") or values.get("additional_special_tokens") or []
+    # Some files name them.
+    listed = list(listed.values()) if isinstance(listed, Mapping) else listed
+    plain = {"normalized": False, "special": True}
+    tokens: list[dict[str, Any]] = [
+        {**plain, "content": token} if isinstance(token, str) else {**token, "special": True}
+        for token in listed
+    ]
+    return {token["content"]: token for token in tokens}
+
+
+def tokenizer_config(
+    do_lower_case: bool, max_length: int, options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns a `tokenizer_config.json` for a vocabulary of this project.
+
+    Args:
+      do_lower_case: Whether the model is uncased.
+      max_length: Of its inputs, in tokens.
+      options: As `read_tokenizer_options` gives them, with the `id` of every added token.
+    """
+    options = options or {}
+    added = {
+        str(token["id"]): {name: value for name, value in token.items() if name != "id"}
+        for token in options.get("added_tokens", ())
+    }
+    special = ("unk", "cls", "sep", "mask", "pad")
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": do_lower_case,
+        "strip_accents": options.get("strip_accents"),
+        "tokenize_chinese_chars": options.get("tokenize_chinese_chars", True),
+        "model_max_length": max_length,
+        **({"added_tokens_decoder": added} if added else {}),
+        **{f"{name}_token": f"[{name.upper()}]" for name in special},
+    }

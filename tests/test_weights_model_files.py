@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 from conftest import change
 from helpers.tokenizer_files import CONFIG, VOCAB, write
@@ -9,7 +10,10 @@ import tokenization
 from bert.files import huggingface_config
 from bert.files.json_text import read_json_object
 from bert.text import tokenizer_json
-from bert.weights import huggingface_files
+from bert.weights import checkpoint, model_files
+from bert.weights.model_files import WORDS_FILE, projector_files
+
+TABLE = "bert/embeddings/word_embeddings"
 
 
 def test_vocabulary_is_that_of_the_text_file(tmp_path):
@@ -64,7 +68,7 @@ def test_a_file_without_a_tokenizer_is_named(tmp_path, text):
 def test_configuration_is_read_and_written(still_config):
     config = modeling.BertConfig.from_dict(CONFIG)
     assert config == change(still_config, hidden_act="gelu_erf")
-    written = huggingface_files.from_bert(config.to_dict(), "BertForPreTraining")
+    written = model_files.make_huggingface_config(config.to_dict(), "BertForPreTraining")
     assert written.keys() <= CONFIG.keys()
     assert {key: CONFIG[key] for key in written} == written
 
@@ -72,7 +76,7 @@ def test_configuration_is_read_and_written(still_config):
 @pytest.mark.parametrize("activation", [*modeling.ACTIVATIONS, "GELU", ""])
 def test_activation_comes_back_from_a_round_trip(still_config, activation):
     config = change(still_config, hidden_act=activation)
-    theirs = huggingface_files.from_bert(config.to_dict(), "BertModel")
+    theirs = model_files.make_huggingface_config(config.to_dict(), "BertModel")
     back = modeling.BertConfig.from_dict(theirs)
     function = modeling.get_activation(activation)
     assert modeling.get_activation(back.hidden_act) is function
@@ -112,15 +116,15 @@ def test_an_unsupported_configuration_is_refused_with_key_and_value(tmp_path, ch
     [({"1": "good", "0": "bad"}, ["bad", "good"]), ({}, None), (None, None)],
 )
 def test_labels_are_in_the_order_of_the_outputs(id2label, expected):
-    assert huggingface_files.labels({"id2label": id2label}) == expected
+    assert model_files.read_labels({"id2label": id2label}) == expected
     if expected:
-        assert huggingface_files.labels(huggingface_files.label_keys(expected)) == expected
+        assert model_files.read_labels(model_files.label_keys(expected)) == expected
 
 
 @pytest.mark.parametrize("id2label", [{"1": "a"}, {"x": "a"}, ["a"]])
 def test_labels_without_their_numbers_are_refused(id2label):
     with pytest.raises(ValueError, match="`id2label` must number the labels from 0"):
-        huggingface_files.labels({"id2label": id2label})
+        model_files.read_labels({"id2label": id2label})
 
 
 def test_a_missing_remote_file_is_an_error_like_a_local_one():
@@ -162,5 +166,39 @@ def test_a_configuration_of_wrong_types_is_an_error_of_one_line(value):
     with pytest.raises(ValueError, match="`hidden_act` must be among"):
         huggingface_config.to_bert({**CONFIG, "hidden_act": value})
     with pytest.raises(ValueError, match="`id2label` must number the labels"):
-        huggingface_files.labels({"id2label": value})
-    assert huggingface_files.task_type({"problem_type": value}) is None
+        model_files.read_labels({"id2label": value})
+    assert model_files.read_task_type({"problem_type": value}) is None
+
+
+def test_every_row_has_one_label_and_none_is_blank():
+    vocabulary = "[PAD]\nthe\n \n a\tb\u2028c\r\n\u00e9".encode()
+    words = projector_files(vocabulary, 7)[WORDS_FILE].decode()
+    assert words.split("\n") == ["[PAD]", "the", "[2]", "a b c", "\u00e9", "[5]", "[6]", ""]
+    assert projector_files(vocabulary, 2)[WORDS_FILE] == b"[PAD]\nthe\n"
+
+
+def test_tensorboard_shows_the_table_with_its_words(tmp_path):
+    projector = pytest.importorskip("tensorboard.plugins.projector.projector_plugin")
+    base_plugin = pytest.importorskip("tensorboard.plugins.base_plugin")
+    test = pytest.importorskip("werkzeug.test")
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    checkpoint.save_tensors(str(tmp_path / "model.ckpt-2"), {TABLE: table})
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    for name, text in projector_files(b"[PAD]\nthe\ncat\n", 4).items():
+        (tmp_path / name).write_bytes(text)
+    plugin = projector.ProjectorPlugin(base_plugin.TBContext(logdir=str(tmp_path)))
+    apps = plugin.get_plugin_apps()
+
+    def get(route, **query):
+        return test.Client(apps[route]).get("/", query_string=query).data
+
+    assert json.loads(get("/runs")) == ["."]
+    (found,) = [
+        each for each in json.loads(get("/info", run="."))["embeddings"] if "metadataPath" in each
+    ]
+    assert found["tensorName"].partition(":")[0] == TABLE
+    assert found["tensorShape"] == [4, 3]
+    name = found["tensorName"]
+    values = np.frombuffer(get("/tensor", run=".", name=name), np.float32)
+    np.testing.assert_array_equal(values.reshape(4, 3), table)
+    assert get("/metadata", run=".", name=name) == b"[PAD]\nthe\ncat\n[3]\n"

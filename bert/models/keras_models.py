@@ -1,4 +1,4 @@
-"""Reads the weights that Keras has saved of a model of this project."""
+"""Keras models by their architecture: made, compared, and loaded from weights that Keras saved."""
 
 import os
 import tempfile
@@ -11,19 +11,41 @@ import h5py
 import keras
 import numpy as np
 
+import modeling
 from bert.files.paths import is_file
 from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, WEIGHTS
+from bert.network.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.options import Message, Option, OptionError
+from bert.pretraining.heads import pretraining_model
 from bert.weights.checkpoint import Stored, weight_files
 from bert.weights.folder import ModelFolder
-from bert.weights.huggingface_files import FINE_TUNED
+from bert.weights.options import FINE_TUNED
 from bert.weights.saving import save_tensors
-
-# From an architecture, a configuration and a number of outputs to a model.
-Maker = Callable[[str, Any, int], keras.Model]
 
 # An architecture with more heads comes before one that would pass over some of them.
 _ARCHITECTURES = ("BertForPreTraining", *FINE_TUNED.values(), "BertModel")
+
+
+def make_model(architecture: str, config: modeling.BertConfig, num_outputs: int = 2) -> keras.Model:
+    """Returns a model with the variables of an architecture; Keras' load_weights fits it.
+
+    Args:
+      architecture: One of `bert.weights.options.ARCHITECTURES`.
+      config: The shape of the encoder.
+      num_outputs: The outputs of a classifier or tagger.
+    """
+    if architecture == "BertModel":
+        inputs = modeling.encoder_inputs()
+        encoded = modeling.BertModel(config)(inputs)
+        names = ("sequence_output", "pooled_output")
+        return keras.Model(inputs, {name: encoded[name] for name in names})
+    makers: dict[str, Callable[[], keras.Model]] = {
+        "BertForSequenceClassification": lambda: classifier_model(config, num_outputs),
+        "BertForTokenClassification": lambda: tagging_model(config, num_outputs),
+        "BertForQuestionAnswering": lambda: span_model(config),
+        "BertForMultipleChoice": lambda: choice_model(config),
+    }
+    return makers.get(architecture, lambda: pretraining_model(config))()
 
 
 def find(path: str) -> str | None:
@@ -34,12 +56,11 @@ def find(path: str) -> str | None:
     return file if is_file(file) and not weight_files(path) else None
 
 
-def open_folder(file: str, make: Maker, architecture: str | None, **given: Any) -> ModelFolder:
+def open_folder(file: str, architecture: str | None, **given: Any) -> ModelFolder:
     """Returns the folder of a file of weights, which become a checkpoint elsewhere.
 
     Args:
       file: The weights.
-      make: Makes models.
       architecture: One of `ARCHITECTURES`; None for the first that fits.
       **given: Keyword arguments of `ModelFolder`.
 
@@ -48,7 +69,7 @@ def open_folder(file: str, make: Maker, architecture: str | None, **given: Any) 
     """
     path = os.path.dirname(file) or "."
     folder = ModelFolder(path, "input", **given)
-    model = _load(file, folder, make, architecture)
+    model = _load(file, folder, architecture)
     temporary = tempfile.TemporaryDirectory(prefix="bert-keras-")
     prefix = os.path.join(temporary.name, WEIGHTS)
     save_tensors(prefix, {variable.path: variable.numpy() for variable in model.weights})
@@ -58,13 +79,13 @@ def open_folder(file: str, make: Maker, architecture: str | None, **given: Any) 
     return folder
 
 
-def _load(file: str, folder: ModelFolder, make: Maker, architecture: str | None) -> keras.Model:
+def _load(file: str, folder: ModelFolder, architecture: str | None) -> keras.Model:
     """Returns the first model all of whose variables the file has, with their values."""
     architecture = architecture or FINE_TUNED.get(folder.task.get("kind", ""))
     num_outputs = _num_outputs(file)
     problem = ""
     for candidate in (architecture,) if architecture else _ARCHITECTURES:
-        model = make(candidate, folder.config, num_outputs)
+        model = make_model(candidate, folder.config, num_outputs)
         # Keras passes over what a file lacks, with a warning at most.
         for variable in model.weights:
             variable.assign(np.full(variable.shape, np.nan, np.float32))
@@ -104,3 +125,37 @@ def _num_outputs(file: str) -> int:
         remedy = f"{file!r} cannot be read: {error}."
         raise OptionError("input", "be a whole file of Keras weights", remedy=remedy) from error
     return sizes[-1]
+
+
+def find_difference(one: keras.Model, other: keras.Model, config: modeling.BertConfig) -> float:
+    """Returns how far outputs of two models are apart at most on the same random input.
+
+    Where one of them is not a number, neither is the difference.
+
+    Args:
+      one: A functional model whose inputs and outputs are dictionaries.
+      other: Another of the same inputs and outputs.
+      config: The shape of their encoders.
+    """
+    inputs = _random_inputs(config, one)
+    ours, others = (model(inputs, training=False) for model in (one, other))
+    # `max` of Python would pass over what is not a number, unless it came first.
+    return float(np.max([np.abs(ours[name] - others[name]).max() for name in ours]))
+
+
+def _random_inputs(config: modeling.BertConfig, model: keras.Model) -> dict[str, np.ndarray]:
+    """Returns two rows of random ids, the second one with padding."""
+    rng = np.random.RandomState(0)
+    length = min(16, config.max_position_embeddings)
+    mask = np.arange(length) < np.array([[length], [(length + 1) // 2]])
+    inputs = {
+        "input_ids": rng.randint(0, config.vocab_size, (2, length)),
+        "input_mask": mask,
+        "segment_ids": rng.randint(0, min(config.type_vocab_size, 2), (2, length)),
+    }
+    if "masked_lm_positions" in model.input:
+        inputs["masked_lm_positions"] = np.array([[0], [length // 2 - 1]]).clip(0)
+    inputs = {name: values.astype(np.int32) for name, values in inputs.items()}
+    if len(model.input["input_ids"].shape) == 3:
+        return {name: values[None] for name, values in inputs.items()}
+    return inputs

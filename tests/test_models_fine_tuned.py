@@ -15,7 +15,7 @@ import convert_checkpoint
 import predict
 import tokenization
 from bert.files import parquet
-from bert.models.kinds import find_architecture, read_task
+from bert.models.fine_tuned import find_architecture, read_task
 from bert.models.options import Overrides
 from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import ClassificationTask
