@@ -14,7 +14,7 @@ import run_classifier
 from bert.files import owned
 from bert.models.open import load
 from bert.runs import identity
-from bert.runs.resumption import plan_training
+from bert.runs.identity import plan_training
 from bert.training.options import Output
 from bert.weights import checkpoint
 

@@ -15,7 +15,7 @@ import run_squad
 import tokenization
 from bert.models.fine_tuned import LoadedModel
 from bert.network.heads import span_model
-from bert.runs import tuning
+from bert.runs import identity
 from bert.tasks.squad import export as squad_saved_model
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad.export import export_answerer
@@ -187,7 +187,7 @@ def test_golden_contexts_are_answered_as_by_predict(tmp_path, golden, version):
     task = open_task(run_squad, flags, config, tokenizer)
     model = task.make_model("float32")
     source = ModelFolder.of(flags, flags, flags.output_dir)
-    tuning.load(flags, source, model, is_given=bool(flags.init_checkpoint))
+    identity.load_weights(flags, source, model, is_given=bool(flags.init_checkpoint))
     examples = squad_questions.read_squad_examples(flags.predict_file, False, version == 2)
     rows = [(each.question_text.encode(), each.context.encode()) for each in examples]
     loaded = tf.saved_model.load(str(tmp_path / "saved_model"))

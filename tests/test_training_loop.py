@@ -35,7 +35,7 @@ import optimization
 import run_pretraining
 from bert.files.signals import Stop, watched_signals
 from bert.pretraining import heads as pretraining_heads
-from bert.runs import tuning
+from bert.runs import training
 from bert.tasks.options import Schedule
 from bert.training import trainer as trainer_module
 from bert.training.loop import Objective
@@ -323,7 +323,7 @@ def test_gradient_checkpointing_changes_no_bit(tiny_config, dtype, count, num_fr
     for again in (False, True):
         keras.utils.set_random_seed(1)
         model = pretraining_heads.pretraining_model(config, dtype=dtype)
-        tuning.freeze(model, num_frozen or None)
+        training.freeze(model, num_frozen or None)
         model.get_layer("bert").gradient_checkpointing = again
         trainer = Trainer(
             model,
@@ -559,7 +559,7 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
             run_pretraining.OBJECTIVE,
             seed=1,
         ),
-        tuning.make_trainer(
+        training.make_trainer(
             model,
             run_pretraining.OBJECTIVE,
             *(Schedule(learning_rate=0.1), compute),

@@ -8,7 +8,7 @@ from helpers.trainers import assert_same, values_of
 import optimization
 import run_pretraining
 from bert.pretraining import heads as pretraining_heads
-from bert.runs.resumption import Training
+from bert.runs.identity import Training
 from bert.runs.training import TrainingRun
 from bert.training import observers as observers_module
 from bert.training.loop import Observer, train

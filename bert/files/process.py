@@ -31,7 +31,7 @@ def import_tensorflow() -> None:
     if "keras" in sys.modules and "tensorflow" in sys.modules:
         return
     # An exception in the middle of the import might be swallowed.
-    with deferred_stop(), _same_random_state(), collector_off(), _without_sklearn(), _hidden():
+    with deferred_stop(), same_random_state(), collector_off(), _without_sklearn(), _hidden():
         import keras  # noqa: PLC0415
         import tensorflow  # noqa: F401, PLC0415
 
@@ -43,9 +43,15 @@ def import_tensorflow() -> None:
 
 
 @contextlib.contextmanager
-def _same_random_state() -> Iterator[None]:
-    """Restores the caller's generator, from which TensorFlow draws while it is imported."""
+def same_random_state(seed: int | None = None) -> Iterator[None]:
+    """Restores the state of Python's generator after a block, which may draw from a seed.
+
+    Initial weights are drawn from this generator, which gives Keras' initializers their seeds, and
+    TensorFlow draws from it while it is imported; no other global generator is used.
+    """
     state = random.getstate()
+    if seed is not None:
+        random.seed(seed)
     try:
         yield
     finally:

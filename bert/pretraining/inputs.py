@@ -38,7 +38,6 @@ from bert.pretraining.records import NOUN, RecordDescription, read_descriptions
 from bert.training.batches import Batches
 from bert.training.records import Feature, Records
 from bert.weights import tokenizers
-from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import VOCAB_FILE
 from modeling import BertConfig
@@ -198,16 +197,6 @@ def _is_text(path: str) -> bool:
         length = file.read(8)
         return bool(length) and b"\0" not in length
     return False
-
-
-def find_init(
-    init_checkpoint: str | None, folder: ModelFolder, config: BertConfig
-) -> Stored | None:
-    """Returns the weights of `init_checkpoint`, which have the shape of the model; None without."""
-    if not init_checkpoint:
-        return None
-    folder.stored.check_fit(config)
-    return folder.stored
 
 
 def check_description(made: RecordDescription, folder: ModelFolder, config: BertConfig) -> None:

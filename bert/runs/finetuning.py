@@ -11,7 +11,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -21,11 +21,10 @@ from bert.files import fingerprints, owned
 from bert.log import logger
 from bert.options import MessageError, Option, joined
 from bert.parts import FAILED, Parts, recorded_messages
-from bert.runs import identity, resources, tuning
-from bert.runs.plans import FolderState, Plan
+from bert.runs import identity, resources
+from bert.runs.identity import FolderState, Training, find_weights, plan_training
+from bert.runs.plan import Plan
 from bert.runs.recipes import FineTuning, Search, Steps
-from bert.runs.resumption import Training, find_weights, plan_training
-from bert.runs.training import TRIED_STEPS, TrainingRun, count_tried_examples
 from bert.tasks.options import Evaluation, Schedule, Teacher
 from bert.tasks.squad.options import SquadData
 from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
@@ -45,8 +44,10 @@ from bert.weights.checkpoint import Stored, describe_weights
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TOKENIZER
 from bert.weights.opening import open_model, open_vocabulary
-from bert.weights.options import ModelSource
 from bert.weights.tokenizers import options_of
+
+if TYPE_CHECKING:
+    from bert.runs.training import TrainingRun
 
 # The name of the examples' file, by split.
 FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
@@ -111,7 +112,7 @@ class FineTuningPlan(Plan):
     def load(self, model: keras.Model) -> int:
         """Sets the weights of a model that is not trained; returns their step."""
         is_given = bool(self.recipe.model.init_checkpoint)
-        return tuning.load(self.recipe.output, self.source, model, is_given=is_given)
+        return identity.load_weights(self.recipe.output, self.source, model, is_given=is_given)
 
     def try_steps(self, all_steps: float = 0.0) -> str:
         """Takes a few steps of training; returns an estimate of the time that training takes.
@@ -119,9 +120,11 @@ class FineTuningPlan(Plan):
         Args:
           all_steps: The steps of all runs of a search, of this run's batch size.
         """
-        recipe, training = self.recipe, self.training
-        assert training is not None
-        if training.has_ended:
+        from bert.runs.training import TRIED_STEPS, count_tried_examples  # noqa: PLC0415
+
+        recipe = self.recipe
+        assert self.training is not None
+        if self.training.has_ended:
             return "the training there has ended: nothing to train"
         size, train = recipe.schedule.train_batch_size, find_inputs(self.inputs, "train")
         num_tokens = recipe.lengths.max_seq_length * count_rows(train)
@@ -141,10 +144,13 @@ class FineTuningPlan(Plan):
 
     def begin_training(
         self, model: keras.Model, objective: Objective, batches: Batches
-    ) -> TrainingRun:
+    ) -> "TrainingRun":
         """Returns the training run before its first step, with its initial weights."""
+        # A run that only predicts loads no loop.
+        from bert.runs import training  # noqa: PLC0415
+
         assert self.training is not None
-        trainer = tuning.make_trainer(
+        trainer = training.make_trainer(
             model,
             objective,
             *(self.recipe.schedule, self.recipe.compute),
@@ -152,7 +158,7 @@ class FineTuningPlan(Plan):
             num_train_steps=self.training.last_step,
             signature=batches.signature,
         )
-        return tuning.begin(self.recipe.output, trainer, self.training)
+        return training.begin(self.recipe.output, trainer, self.training)
 
     def example_file(self, part: Part, folder: str, is_chief: bool) -> ExampleFile:
         """Returns the file of a part's examples in a folder."""
@@ -222,10 +228,10 @@ def plan(
     _check_batch_sizes(parts, sizes, compute, num_replicas, is_trained=steps.do_train)
     if schedule.freeze_layers is not None:
         parts("frozen layers", check_frozen_layers, schedule.freeze_layers, config)
-    parts(
+    init = parts(
         "weights",
-        *(_check_weights, source, config, outputs[0].output_dir, model, steps),
-        shows=lambda _: resources.describe_init(model.init_checkpoint),
+        *(resources.find_init, model, source, config, outputs[0].output_dir, steps),
+        shows=resources.describe_init,
     )
     if not is_trial:
         # Reading the data takes long, so all faults so far are raised before.
@@ -247,13 +253,11 @@ def plan(
         # Schedule and identity.
         trainings = parts(
             "steps",
-            lambda source, data, _: _plan_trainings(
+            lambda init, data, _: _plan_trainings(
                 [(run.schedule, run.output, run.shaping_options()) for run in runs],
-                *(patience, shared.teacher, shared.read_paths()),
-                source.stored if model.init_checkpoint else None,
-                data,
+                *(patience, shared.teacher, shared.read_paths(), init, data),
             ),
-            *(source, data, flags),
+            *(init, data, flags),
             shows=_describe_trainings,
         )
         rows = 1 if data is FAILED else count_rows(data[0].inputs)
@@ -331,16 +335,6 @@ def _check_batch_sizes(
 
     for size in sizes:
         parts("batch", check, num_replicas, size, shows=str)
-
-
-def _check_weights(
-    source: ModelFolder, config: Any, output_dir: str, model: ModelSource, steps: Steps
-) -> None:
-    """Checks that there are weights of this shape to start from, or that none are needed."""
-    if model.init_checkpoint:
-        source.stored.check_fit(config)
-    elif not steps.do_train and ModelFolder(output_dir).find_weights() is None:
-        raise resources.no_weights(output_dir)
 
 
 def _describe_task(task: Task) -> str:
@@ -477,6 +471,8 @@ def _plan_trainings(
       init: The weights to start from, or None.
       data: The inputs of all parts.
     """
+    from bert.runs.training import count_steps, warn_of_patience  # noqa: PLC0415
+
     [train] = (planned for planned in data if planned.inputs.part == Part("train"))
     num_examples = int((train.inputs.num_examples or train.inputs.num_rows) / train.share)
     described: dict[str, Any] = {}
@@ -489,12 +485,12 @@ def _plan_trainings(
         if teacher:
             path = teacher.teacher
             taught = describe_weights(Stored.open(path, "teacher")) if path else None
-            described["--teacher"] = taught
+            described["teacher"] = taught
     trainings = []
     for schedule, output, shaping in runs:
-        num_steps = tuning.count_steps(schedule, num_examples)
+        num_steps = count_steps(schedule, num_examples)
         every, per_epoch = output.save_checkpoints_steps, num_examples // schedule.train_batch_size
-        tuning.warn_of_patience(patience, every, num_steps, per_epoch)
+        warn_of_patience(patience, every, num_steps, per_epoch)
         made_of = identity.of_training(shaping, init, described)
         trainings.append(plan_training(output, num_steps, init, made_of, paths))
     return trainings

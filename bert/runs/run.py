@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bert.files.process import same_random_state
 from bert.runs.recipes import PreTraining, Search
 from bert.training.loop import Observer
-from bert.training.seeds import seeded_with
 
 if TYPE_CHECKING:
-    from bert.runs.plans import Plan, Result
+    from bert.runs.plan import Plan, Result
 
 
 def run(plan: "Plan", observers: Sequence[Observer] = ()) -> "Result":
@@ -31,12 +31,12 @@ def run(plan: "Plan", observers: Sequence[Observer] = ()) -> "Result":
 
         assert isinstance(plan, search.SearchPlan)
         return search.run(plan, observers)
-    with seeded_with(plan.recipe.seed):
+    with same_random_state(plan.recipe.seed):
         if isinstance(plan.recipe, PreTraining):
-            from bert.runs import pretraining, pretraining_run
+            from bert.runs import pretraining
 
             assert isinstance(plan, pretraining.PreTrainingPlan)
-            return pretraining_run.run(plan, observers)
+            return pretraining.run(plan, observers)
         from bert.runs import finetuning, finetuning_run
 
         assert isinstance(plan, finetuning.FineTuningPlan)

@@ -22,6 +22,7 @@ from bert.files.durable import replace_files, write_text
 from bert.files.json_text import finite
 from bert.files.outputs import make_folder
 from bert.files.paths import is_file, read_file
+from bert.files.process import same_random_state
 from bert.files.weight_names import SUFFIXES, WEIGHTS
 from bert.log import logger
 from bert.options import Option, OptionError
@@ -29,12 +30,11 @@ from bert.parts import Parts
 from bert.reports.run import make_runs_tables, mean_text, write_runs_report
 from bert.runs import finetuning, finetuning_run, identity, resources
 from bert.runs.finetuning import FineTuningPlan
-from bert.runs.plans import FolderState, Plan, Result
+from bert.runs.identity import FolderState, check_apart
+from bert.runs.plan import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
-from bert.runs.resumption import check_apart
 from bert.training import loop, strategies
 from bert.training.options import Output
-from bert.training.seeds import seeded_with
 from bert.training.trainer import NonFiniteLossError
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
@@ -157,7 +157,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
             gc.collect()
             scores: Mapping[str, Any] = {}
             try:
-                with seeded_with(seed):
+                with same_random_state(seed):
                     result, refusals[trial.folder] = finetuning_run.run(
                         planned.renewed(), observers
                     )
@@ -182,7 +182,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                 tables = make_runs_tables(metric, points, best)
                 recipe = search.use_of(best["folder"])
                 gc.collect()
-                with seeded_with(recipe.seed):
+                with same_random_state(recipe.seed):
                     [planned] = finetuning.plan(recipe)
                     result, refusals[best["folder"]] = finetuning_run.run(planned, first=tables)
                 step = result.step

@@ -1,6 +1,7 @@
-"""The training run in an output folder: it starts, trains, logs its progress and ends."""
+"""The training run in an output folder: it starts, trains, logs its progress, and saves weights."""
 
 import os
+import re
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -9,18 +10,23 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+import optimization
 from bert.files.progress import clock as time_of
+from bert.files.signals import deferred_stop
+from bert.files.weight_names import WEIGHTS
 from bert.log import logger
-from bert.options import Option, typed_flags
-from bert.runs.resumption import Training
+from bert.options import Message, Option, OptionError
+from bert.runs.identity import Training
+from bert.tasks.options import Schedule
 from bert.training import strategies
 from bert.training.batches import Batches
-from bert.training.loop import Observer
+from bert.training.evaluation import EarlyStopping
+from bert.training.loop import Objective, Observer
 from bert.training.observers import train_and_save, user_observers
 from bert.training.options import Compute, Output
 from bert.training.progress import ProgressLog, TrainLog, steps_between_points
 from bert.training.trainer import Trainer, initialize
-from bert.weights import checkpoint, provenance
+from bert.weights import checkpoint, provenance, saving
 from bert.weights.variables import count_parameters
 from modeling import BertConfig
 
@@ -136,6 +142,51 @@ class TrainingRun:
             observers=[*progress, *evaluations, *user_observers(self.trainer.strategy, observers)],
         )
 
+    def train_schedule(
+        self,
+        schedule: Schedule,
+        batches: Batches,
+        environment: Mapping[str, Any],
+        evaluation: EarlyStopping | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> int:
+        """Fine-tunes the model, saves its weights, and returns their step.
+
+        With early stopping, the best weights are saved; else the last.
+
+        Args:
+          schedule: How long the model is trained.
+          batches: The batches to train on.
+          environment: As for `train`.
+          evaluation: Is called every `save_checkpoints_steps` and at the end, if there is one.
+          observers: As for `train`.
+        """
+        output, trainer, num_train_steps = self.output, self.trainer, self.plan.last_step
+        writes = strategies.is_chief(trainer.strategy)
+        observer: Observer | None = None
+        if evaluation:
+            evaluation.open(output.output_dir, trainer.model, self.first_step, writes=writes)
+            # A resumed run may evaluate here; all workers read the best weights once saved.
+            with strategies.together(trainer.strategy):
+                observer = evaluation.at_steps(output.save_checkpoints_steps, num_train_steps)
+        if evaluation and evaluation.is_over:
+            logger.warning("Nothing to train: early stopping ended it at step %d.", self.first_step)
+        else:
+            logger.info(
+                "Training to step %d: %g epochs of %d examples in batches of %d.",
+                num_train_steps,
+                schedule.num_train_epochs,
+                *(len(batches.records), schedule.train_batch_size),
+            )
+            if writes and self.first_step < num_train_steps:
+                # A prediction must not use the weights of an earlier run.
+                saving.remove(os.path.join(output.output_dir, WEIGHTS))
+            self.train(batches, environment, observers, evaluation=observer)
+        with deferred_stop():
+            step = _save_weights(output.output_dir, trainer.model, trainer.step, evaluation)
+            self.end()
+        return step
+
     def end(self) -> None:
         """Records that training has ended, once all its results are written."""
         if strategies.is_chief(self.trainer.strategy):
@@ -161,36 +212,132 @@ def count_tried_examples(
     return min(batch_size, max(int(_OPERATIONS / each) // parts, 1) * parts)
 
 
-def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any]) -> None:
-    """Logs the devices, the size of the model and the given options, once at the start.
+def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
+    """Returns the training run before its first step, with its initial weights.
+
+    Raises:
+      OptionError: where the checkpoint in the folder is beyond the last step.
+    """
+    run = TrainingRun(output, trainer, plan)
+    if run.first_step > plan.last_step:
+        raise OptionError(
+            "num_train_epochs",
+            Message("reach step %d, where %r is", run.first_step, output.output_dir),
+            remedy=Message(
+                "It gives %d steps; give more epochs or %s.",
+                *(plan.last_step, Option("overwrite_output_dir")),
+            ),
+        )
+    return run
+
+
+def count_steps(schedule: Schedule, num_examples: int) -> int:
+    """Returns the number of steps of the training run (original: run_classifier.py, main).
+
+    Raises:
+      OptionError: where it is 0.
+    """
+    epochs, batch_size = schedule.num_train_epochs, schedule.train_batch_size
+    steps = int(num_examples / batch_size * epochs)
+    if steps < 1:
+        raise OptionError(
+            "num_train_epochs",
+            "give at least one step",
+            remedy=Message(
+                "%s epochs of %d examples give none with %s.",
+                *(epochs, num_examples, Option("train_batch_size", batch_size)),
+            ),
+        )
+    return steps
+
+
+def warn_of_patience(patience: int, every: int, steps: int, steps_per_epoch: int) -> None:
+    """Warns where a training run ends before early stopping could end it.
 
     Args:
-      model: The model.
-      compute: How it computes.
-      changed: The options that differ from their defaults.
+      patience: `early_stopping_patience`.
+      every: `save_checkpoints_steps`, between two evaluations.
+      steps: The steps of the run.
+      steps_per_epoch: The steps of an epoch.
     """
-    strategy = tf.distribute.get_strategy()
-    used = strategy.num_replicas_in_sync
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    logger.info(
-        "Devices: %d used%s; this machine has %d GPUs and %d CPU cores.",
-        used,
-        f" by {type(strategy).__name__}" if tf.distribute.has_strategy() else "",
-        gpus,
-        os.cpu_count(),
+    if not patience or (patience + 1) * every < steps:
+        return
+    # Twice an epoch, or as often as it takes.
+    better = min(max(steps_per_epoch // 2, 1), (steps - 1) // (patience + 1))
+    remedy = Message(
+        "Give a smaller %s or more %s.",
+        *(Option("early_stopping_patience"), Option("num_train_epochs")),
     )
-    if gpus > used:
-        logger.warning(
-            "%d GPUs are idle: %s uses all.", gpus - used, Option("strategy", "mirrored")
-        )
-    if used == 1 and compute.all_reduce_precision != "float32":
-        logger.warning(
-            "%s has no effect on one device.",
-            Option("all_reduce_precision", compute.all_reduce_precision),
-        )
-    logger.info(
-        "Model: %s parameters, computing in %s.",
-        f"{model.count_params():,}",
-        compute.precision,
+    if better:
+        remedy = Message("Give %s.", Option("save_checkpoints_steps", better))
+    logger.warning(
+        "%s cannot end this training of %d steps: it is evaluated every %s steps and at the end, "
+        "%d times in all. %s",
+        Option("early_stopping_patience", patience),
+        steps,
+        Option("save_checkpoints_steps", every),
+        -(-steps // every),
+        remedy,
     )
-    logger.info("Flags: %s; the others have their defaults.", " ".join(typed_flags(changed)))
+
+
+def freeze(model: keras.Model, num_layers: int | None) -> None:
+    """Freezes the embeddings and the first layers of the encoder; None freezes nothing."""
+    if num_layers is None:
+        return
+    bert = model.get_layer("bert")
+    for layer in [bert.embeddings, *bert.stacked_layers[:num_layers]]:
+        layer.trainable = False
+
+
+def learning_rate_scales(model: keras.Model, decay: float) -> dict[str, float]:
+    """Returns by path the factors of the learning rate: `decay` once per layer from the top.
+
+    The head and the pooler have 1, the top layer `decay`, the one below its square, and so on down
+    to the embeddings (Clark et al., ELECTRA, appendix B).
+    """
+    num_layers = len(model.get_layer("bert").stacked_layers)
+    scales = {}
+    for variable in model.weights:
+        if match := re.match(r"bert/encoder/layer_(\d+)/", variable.path):
+            scales[variable.path] = decay ** (num_layers - int(match[1]))
+        elif variable.path.startswith("bert/embeddings/"):
+            scales[variable.path] = decay ** (num_layers + 1)
+    return scales
+
+
+def make_trainer(
+    model: keras.Model,
+    objective: Objective,
+    schedule: Schedule,
+    compute: Compute,
+    *,
+    seed: int,
+    num_train_steps: int,
+    signature: Mapping[str, tf.TensorSpec] | None = None,
+) -> Trainer:
+    """Returns a trainer of a model on a schedule, which may freeze some of its layers."""
+    freeze(model, schedule.freeze_layers)
+    optimizer = optimization.bert_optimizer(
+        schedule.learning_rate,
+        num_train_steps,
+        int(num_train_steps * schedule.warmup_proportion),
+    )
+    if schedule.layerwise_lr_decay != 1.0:
+        optimizer.learning_rate_scales = learning_rate_scales(model, schedule.layerwise_lr_decay)
+    return Trainer.of(compute, model, optimizer, objective, seed=seed, signature=signature)
+
+
+def _save_weights(
+    output_dir: str, model: keras.Model, step: int, evaluation: EarlyStopping | None
+) -> int:
+    """Writes the weights-only checkpoint; with early stopping, with the best weights."""
+    weights = {variable.path: variable for variable in model.weights}
+    if evaluation and evaluation.patience and evaluation.best_weights:
+        step = checkpoint.Checkpoints(output_dir).restore(weights, evaluation.best_weights)
+        logger.info("The weights are those of step %d, the best.", step)
+    if strategies.is_chief(tf.distribute.get_strategy()):
+        prefix = os.path.join(output_dir, WEIGHTS)
+        checkpoint.save_variables(prefix, weights, step)
+        logger.info("Saved the weights without the optimizer's slots to %s.", prefix)
+    return step

@@ -14,8 +14,8 @@ from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import shaping_options
-from bert.runs import identity, tuning
-from bert.runs.resumption import plan_training
+from bert.runs import identity, training
+from bert.runs.identity import plan_training
 from bert.tasks.task import ExampleFile
 from bert.training.evaluation import EarlyStopping
 from bert.training.loop import Objective
@@ -111,15 +111,15 @@ def run(settings, config, evaluation=None, arrays=None):
 
 
 def train(settings, model, batches, evaluation):
-    steps = tuning.count_steps(settings, len(batches.records))
+    steps = training.count_steps(settings, len(batches.records))
     made_of = identity.of_training(shaping_options(settings), None, {})
     plan = plan_training(settings, steps, None, made_of, {})
-    begun = tuning.begin(settings, make_trainer(settings, model, batches, plan.last_step), plan)
-    return tuning.train(begun, settings, batches, {}, evaluation)
+    begun = training.begin(settings, make_trainer(settings, model, batches, plan.last_step), plan)
+    return begun.train_schedule(settings, batches, {}, evaluation)
 
 
 def make_trainer(settings, model, batches, num_train_steps):
-    return tuning.make_trainer(
+    return training.make_trainer(
         model,
         OBJECTIVE,
         *(settings, settings),
@@ -174,10 +174,10 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
 
 def test_number_of_steps_is_the_originals(make_settings):
     settings = make_settings(train_batch_size=32, num_train_epochs=3.0)
-    assert tuning.count_steps(settings, 3668) == 343
-    assert tuning.count_steps(settings, 8551) == 801
+    assert training.count_steps(settings, 3668) == 343
+    assert training.count_steps(settings, 8551) == 801
     with pytest.raises(ValueError, match=r"3\.0 epochs of 10 examples give none"):
-        tuning.count_steps(settings, 10)
+        training.count_steps(settings, 10)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_number_of_steps_is_the_originals(make_settings):
 )
 def test_patience_that_cannot_end_training_is_warned_of(log, patience, every, remedy):
     """Of MRPC, an epoch has 114 steps."""
-    tuning.warn_of_patience(patience, every, 343, 114)
+    training.warn_of_patience(patience, every, 343, 114)
     assert [each.partition(" in all. ")[2] for each in log.messages] == [remedy] * bool(remedy)
 
 
@@ -385,7 +385,7 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
     make_folder(settings.output_dir)
     source = ModelFolder.of(settings, settings, settings.output_dir)
     with pytest.raises(ValueError, match="lacks output_weights, output_bias"):
-        tuning.load(settings, source, model, is_given=True)
+        identity.load_weights(settings, source, model, is_given=True)
 
 
 def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config, monkeypatch):
@@ -393,7 +393,7 @@ def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config,
     run(make_settings(), tiny_config)
     folder = make_settings().output_dir
     before = read_checkpoint(f"{folder}/bert_model.ckpt")
-    monkeypatch.setattr(tuning, "_save_weights", lambda *_: sys.exit())
+    monkeypatch.setattr(training, "_save_weights", lambda *_: sys.exit())
     with pytest.raises(SystemExit):
         run(make_settings(), tiny_config)
     assert_same(read_checkpoint(f"{folder}/bert_model.ckpt"), before)
