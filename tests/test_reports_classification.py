@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bert.reports import classification as report
-from bert.reports.sections import Examples, Matrix, Scatter, Table, to_json
+from bert.reports.page import Examples, Matrix, Scatter, Table, to_json
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import ClassificationTask, InputExample
 

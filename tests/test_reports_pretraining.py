@@ -4,8 +4,8 @@ from conftest import PREDICTIONS, make_examples, model_inputs
 
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.outcome import guess
+from bert.reports.page import Mark
 from bert.reports.pretraining import make_sections
-from bert.reports.sections import Mark
 
 TOKENS = dict(enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "play", "##ing", "cats", "sat", "."]))
 IDS = {token: number for number, token in TOKENS.items()}

@@ -1,7 +1,7 @@
 import pytest
 
 from bert.reports import tagging as report
-from bert.reports.sections import Mark
+from bert.reports.page import Mark
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tags import TagSet
 from bert.tasks.tagging.windows import Prediction, score

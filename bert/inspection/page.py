@@ -9,8 +9,7 @@ from bert.files.durable import replace_files
 from bert.files.paths import open_file
 from bert.inspection.look import GOALS, Inspection, find_goals
 from bert.inspection.printed import layer_names, spelled
-from bert.reports.page import fill_page, read_part
-from bert.reports.sections import to_json
+from bert.reports.page import fill_page, read_part, to_json
 
 # Identifies a page of this kind, at its beginning.
 _SIGN = b'<meta name="generator" content="bert inspect">'

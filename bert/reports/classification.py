@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from bert.reports.curves import thin
-from bert.reports.sections import (
+from bert.reports.page import (
     UNKNOWN,
     Bar,
     Bars,
@@ -35,6 +34,7 @@ from bert.reports.sections import (
     shorten,
     worst_first,
 )
+from bert.reports.run import thin
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import ClassificationTask, InputExample, positive_label
 from bert.tasks.split import find_labelled

@@ -1,23 +1,281 @@
-"""A page of sections: one file that asks the network for nothing and runs no text as code."""
+"""A page of sections: one file that asks the network for nothing and runs no text as code.
+
+A section has curves, tables, a confusion matrix, a scatter plot, or examples. page.js draws them:
+it reads the names of these classes, in lower case, and those of their fields.
+"""
 
 import base64
 import dataclasses
 import hashlib
 import html
 import json
+import math
 import re
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 from bert.files.durable import replace_files
-from bert.reports.sections import Section, to_json
 
 # The page's own script puts text on it as text and never as HTML.
 _PLACEHOLDER = re.compile(r"%([A-Z]+(?:_[A-Z]+)*)%")
 # Within a script, nothing but "<" can end it or begin a comment; JavaScript took the last two for
 # ends of lines. JSON has another way to write each.
 _ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+# Examples that a page holds at most, the worst ones.
+MAX_EXAMPLES = 1_000
+MAX_CHARACTERS = 2_000
+# The rank of an example that has no label; all others come before it.
+UNKNOWN = -math.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """A line of a chart: points [x, y], or [x, mean, least, greatest] of several each."""
+
+    name: str
+    points: Sequence[Sequence[float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """Lines over the same axis.
+
+    Attributes:
+      title: The title of the chart.
+      series: The lines.
+      y: What the values are.
+      x: What the points are counted in.
+    """
+
+    title: str
+    series: Sequence[Series]
+    y: str = ""
+    x: str = "step"
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """Charts beside each other."""
+
+    title: str
+    charts: Sequence[Chart]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A link to another file of the folder, or to a filter of this page, `filter_link`."""
+
+    text: str
+    target: str
+
+
+Cell = str | float | Link | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows under the names of their columns."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """A confusion matrix; a click on a cell shows its examples.
+
+    Attributes:
+      counts: A row for each right label, with a column for each that was said.
+      examples: The `key` of the examples.
+    """
+
+    title: str
+    labels: Sequence[str]
+    counts: Sequence[Sequence[int]]
+    examples: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scatter:
+    """What was said against what is right, [right, said, number of the example]."""
+
+    title: str
+    points: Sequence[Sequence[float]]
+    examples: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A text of an example; its name tells it from the others."""
+
+    text: str
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """A marked part of a text.
+
+    Attributes:
+      look: "right", "wrong", or "missed", which is right and was not said.
+      label: What stands beside it.
+    """
+
+    text: str
+    look: str
+    label: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Marked:
+    """A text with marks in their places."""
+
+    pieces: Sequence[str | Mark]
+    name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """An answer and its probability."""
+
+    text: str
+    probability: float
+    is_right: bool = False
+    is_said: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Bars:
+    """Answers with their probabilities."""
+
+    bars: Sequence[Bar]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A place of a text that was to be guessed.
+
+    Attributes:
+      text: What was there.
+      probability: What the model gave to that.
+      guesses: The model's best ones.
+      note: What the model saw there.
+    """
+
+    text: str
+    probability: float
+    guesses: Sequence[Bar]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Places of a text in their order."""
+
+    places: Sequence[Place]
+
+
+Block = Text | Marked | Bars | Places
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """An example, what was said of it, and what is right.
+
+    Attributes:
+      number: In its file, from 0.
+      rank: By this, the greatest first, examples are shown.
+      is_right: Whether what was said is right; None where that makes no sense.
+      right: The right labels, by which examples are filtered.
+      said: Those that were said.
+      facts: Short texts, such as its loss.
+      blocks: Its texts and answers.
+    """
+
+    number: int
+    rank: float
+    is_right: bool | None
+    facts: Sequence[str]
+    blocks: Sequence[Block]
+    right: Sequence[str] = ()
+    said: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Examples, which a reader may filter.
+
+    Attributes:
+      key: Names them in links.
+      order: What they are sorted by.
+      labels: Those to filter by.
+      total: How many there are in all.
+    """
+
+    key: str
+    title: str
+    order: str
+    examples: Sequence[Example]
+    labels: Sequence[str]
+    total: int
+    note: str = ""
+
+
+Section = Curves | Table | Matrix | Scatter | Examples
+
+
+def worst_first(
+    key: str,
+    title: str,
+    examples: Sequence[Example],
+    *,
+    order: str,
+    labels: Sequence[str] = (),
+    note: str = "",
+) -> Examples:
+    """Returns examples in the order of their rank, the first `MAX_EXAMPLES` of them.
+
+    What is right is not known of those of the rank `UNKNOWN`, which the page says.
+    """
+    unknown = sum(example.rank == UNKNOWN for example in examples)
+    if unknown:
+        said = f"{unknown:,} of {len(examples):,} have no label: they are neither right nor wrong."
+        note = f"{note} {said}".strip()
+    ranked = sorted(examples, key=lambda example: -example.rank)
+    return Examples(key, title, order, ranked[:MAX_EXAMPLES], labels, len(ranked), note)
+
+
+def shorten(text: str) -> str:
+    """Returns the beginning of a text, as much as a page shows."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]} …"
+
+
+def filter_link(text: str, key: str, **values: str) -> Link:
+    """Returns a link that filters the examples of this key, such as by `right` or `said`."""
+    named = {f"{key}.{name}": value for name, value in values.items()}
+    return Link(text, f"#{urllib.parse.urlencode(named, quote_via=urllib.parse.quote)}")
+
+
+def to_json(value: Any) -> Any:
+    """Returns sections as dictionaries, with their `kind`; numbers have six digits."""
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"kind": type(value).__name__.lower(), **to_json(fields)}
+    if isinstance(value, Mapping):
+        return {name: to_json(each) for name, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [to_json(each) for each in value]
+    if isinstance(value, float):
+        # JSON has no other numbers.
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from typing import Any
 
 from bert.files.owned import claim
 from bert.log import logger
+from bert.reports.page import Cell, Link, Section, Table
 from bert.reports.run import subtitle_of
-from bert.reports.sections import Cell, Link, Section, Table
 
 # The page of the answers, beside the page of the run.
 SQUAD_PAGE = "predictions.html"

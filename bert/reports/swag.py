@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert.reports.sections import (
+from bert.reports.page import (
     UNKNOWN,
     Bar,
     Bars,

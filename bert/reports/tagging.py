@@ -4,7 +4,7 @@ import collections
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from bert.reports.sections import (
+from bert.reports.page import (
     Chart,
     Curves,
     Example,

@@ -22,7 +22,7 @@ from bert.files.paths import file_size, file_system
 from bert.log import logger
 from bert.network.lengths import by_length
 from bert.options import Message, Option, OptionError
-from bert.reports.sections import Section, Table
+from bert.reports.page import Section, Table
 from bert.tasks.task import Arrays, Inputs, Outputs, Part, Task, at_precision
 from bert.training.evaluation import Predictor
 

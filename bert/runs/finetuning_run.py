@@ -19,11 +19,9 @@ from bert.files.paths import file_system
 from bert.files.weight_names import step_of
 from bert.log import logger
 from bert.options import Message, Option, OptionError
-from bert.reports.figures import make_figures
-from bert.reports.page import Figure
+from bert.reports.page import Figure, Section
 from bert.reports.parts import names_of, report_part
-from bert.reports.run import title_of, write_report
-from bert.reports.sections import Section
+from bert.reports.run import make_figures, title_of, write_report
 from bert.runs import identity, resources
 from bert.runs.finetuning import FineTuningPlan, find_inputs, stored_task
 from bert.runs.plan import Result

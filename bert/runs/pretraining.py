@@ -23,10 +23,9 @@ from bert.pretraining.masked_batches import MaskedBatches
 from bert.pretraining.objectives import OBJECTIVES
 from bert.pretraining.options import PretrainingSchedule, RecordFiles, count_predictions
 from bert.pretraining.record_description import RecordDescription
-from bert.reports.figures import make_figures
+from bert.reports.page import Section
 from bert.reports.pretraining import make_sections
-from bert.reports.run import title_of, write_report
-from bert.reports.sections import Section
+from bert.reports.run import make_figures, title_of, write_report
 from bert.runs import identity, resources
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
 from bert.runs.plan import Plan, Result
