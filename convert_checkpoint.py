@@ -7,20 +7,28 @@ The result appears only when it is complete and, unless --noverify is given, has
 compared with the original on the same input.
 """
 
+import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import start
+from bert.commands.checks import Checks, CheckSettings, start
 from bert.commands.console import run_script
-from bert.commands.convert_checkpoint import Settings, check
 from bert.commands.lines import show_lines
 from bert.files.process import import_tensorflow
+from bert.models.options import ConversionOutput, ConversionSource
+from bert.parts import FAILED
 
 if TYPE_CHECKING:
     import keras
 
     import modeling
     from bert.models.conversion import Report
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(ConversionOutput, CheckSettings, ConversionSource):
+    """The flags of this script, by name."""
 
 
 def define_flags() -> None:
@@ -57,6 +65,27 @@ def run(settings: Settings) -> "Report":
 
     show_lines()
     return conversion.convert(settings, settings)
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows the output, the model and the files to write, and whether they fit."""
+    import_tensorflow()
+    from bert.models import conversion
+    from bert.models.kinds import find_architecture
+
+    place = checks("output", conversion.split_output, settings, shows=lambda place: place[0])
+    open_source = functools.partial(conversion.open_source, fetches=False)
+    arguments = (settings, settings.format)
+    folder = checks("input", open_source, *arguments, shows=lambda found: found.stored.prefix)
+    given = settings.architecture
+    architecture = checks("architecture", find_architecture, folder, given, shows=str)
+    if place is not FAILED:
+        checks(
+            "files to write",
+            conversion.plan_conversion,
+            *(settings, settings, folder, architecture),
+            shows=lambda plan: ", ".join([plan.name, *plan.files]),
+        )
 
 
 def main(_: list[str]) -> None:

@@ -12,10 +12,9 @@ data folders, it uses the sample texts, which show only that it runs.
 import dataclasses
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import Checks, start
+from bert.commands.checks import Checks, CheckSettings, start
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
-from bert.commands.settings import CheckSettings
 from bert.options import REQUIRED, option
 from bert.training.options import PRECISION, PRECISIONS
 from paper import reproduction

@@ -15,10 +15,10 @@ unchanged.
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
+from bert.commands import training
 from bert.commands.console import run_script
-from bert.commands.fine_tuning import DistilledSettings
+from bert.commands.training import DistilledSettings
 from bert.names import serve
 from bert.runs.recipes import FineTuning, Search
 from bert.tasks.classification.options import ClassificationData
@@ -45,17 +45,17 @@ def run(settings: Settings) -> dict[str, Any]:
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    return fine_tuning.run(make_recipe(settings))
+    return training.run(make_recipe(settings))
 
 
 def check(settings: Settings) -> None:
     """Shows what `run` would do, and exits with 1 if it would fail."""
-    fine_tuning.check(make_recipe(settings))
+    training.check(make_recipe(settings))
 
 
 def make_recipe(settings: Settings) -> FineTuning | Search:
     """Returns the recipe that the flags describe, or the search over several runs."""
-    return fine_tuning.make_recipe(settings, ClassificationData, teacher=Teacher)
+    return training.make_recipe(settings, ClassificationData, teacher=Teacher)
 
 
 def main(_: list[str]) -> None:

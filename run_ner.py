@@ -12,11 +12,11 @@ import dataclasses
 import os
 from typing import Any, ClassVar
 
-from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
+from bert.commands import training
 from bert.commands.checks import prepare
 from bert.commands.console import run_script
-from bert.commands.fine_tuning import DistilledSettings
+from bert.commands.training import DistilledSettings
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
 from bert.options import Message, Option, option, read_grid, several
@@ -75,7 +75,7 @@ def run(settings: Settings) -> dict[str, Any]:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
     with model_folder() as folder:
-        return fine_tuning.run(make_recipe(_with_word_vectors(settings, folder)))
+        return training.run(make_recipe(_with_word_vectors(settings, folder)))
 
 
 def check(settings: Settings) -> None:
@@ -83,7 +83,7 @@ def check(settings: Settings) -> None:
     with model_folder() as folder:
         if path := settings.word_vectors:
             settings = prepare("word vectors", path, _with_word_vectors, settings, folder)
-        fine_tuning.check(make_recipe(settings))
+        training.check(make_recipe(settings))
 
 
 def make_recipe(settings: Settings) -> FineTuning | Search:
@@ -92,7 +92,7 @@ def make_recipe(settings: Settings) -> FineTuning | Search:
     if is_several and settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
     groups = {"teacher": Teacher, "tags": TagOptions, "features": FeatureOptions}
-    return fine_tuning.make_recipe(settings, TaggingData, CasedTextModel, **groups)
+    return training.make_recipe(settings, TaggingData, CasedTextModel, **groups)
 
 
 def _with_word_vectors(settings: Settings, folder: str) -> Settings:

@@ -7,17 +7,70 @@ Reads the records of create_pretraining_data.py. Run again, it resumes from the 
 --output_dir. Old commands for the original's run_pretraining.py work unchanged.
 """
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from bert.commands import flags as common_flags
+from bert.commands import training
+from bert.commands.checks import CheckSettings
 from bert.commands.console import run_script
-from bert.commands.run_pretraining import Settings, check, run
 from bert.names import serve
+from bert.options import option, take
+from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule, RecordFiles
+from bert.runs.recipes import Command, PreTraining, PreTrainingSteps
+from bert.training.options import OVERWRITE, Compute, Output, Seed
+from bert.weights.options import ModelSource
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(
+    PretrainingEvaluation,
+    PretrainingSchedule,
+    RecordFiles,
+    PreTrainingSteps,
+    CheckSettings,
+    ModelSource,
+    Output,
+    Seed,
+    Compute,
+):
+    """The flags of the script, by name."""
+
+    overwrite_output_dir: bool = option(False, OVERWRITE, group="output")
 
 
 def define_flags() -> None:
     """Defines the flags (original: run_pretraining.py)."""
     common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
+
+
+def run(settings: Settings) -> dict[str, float]:
+    """Trains and evaluates as the settings say; returns what `eval_results.txt` holds, if anything.
+
+    Raises:
+      PlanError: before the expensive part, where the settings, the data and the model do not fit.
+    """
+    return training.run(make_recipe(settings))
+
+
+def check(settings: Settings) -> None:
+    """Shows what `run` would do, and exits with 1 if it would fail."""
+    training.check(make_recipe(settings))
+
+
+def make_recipe(settings: Settings) -> PreTraining:
+    """Returns the recipe that the flags describe."""
+    return PreTraining(
+        steps=take(PreTrainingSteps, settings),
+        model=take(ModelSource, settings),
+        data=take(RecordFiles, settings),
+        schedule=take(PretrainingSchedule, settings),
+        evaluation=take(PretrainingEvaluation, settings),
+        compute=take(Compute, settings),
+        output=take(Output, settings),
+        seed=settings.seed,
+        command=Command(Settings, {"check": settings.check}),
+    )
 
 
 def main(_: list[str]) -> None:

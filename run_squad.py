@@ -12,10 +12,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import tokenization
-from bert.commands import fine_tuning
 from bert.commands import flags as common_flags
+from bert.commands import training
 from bert.commands.console import run_script
-from bert.commands.fine_tuning import FineTuningSettings
+from bert.commands.training import FineTuningSettings
 from bert.files.process import import_tensorflow
 from bert.names import serve
 from bert.options import option
@@ -55,19 +55,19 @@ def run(settings: Settings) -> dict[str, Any]:
     Raises:
       ValueError: before the expensive part, where settings, files and model do not fit.
     """
-    results = fine_tuning.run(make_recipe(settings))
+    results = training.run(make_recipe(settings))
     # The baseline is no official score.
     return {name: results[name] for name in results if not name.startswith("baseline")}
 
 
 def check(settings: Settings) -> None:
     """Shows what `run` would do, and exits with 1 if it would fail."""
-    fine_tuning.check(make_recipe(settings))
+    training.check(make_recipe(settings))
 
 
 def make_recipe(settings: Settings) -> FineTuning | Search:
     """Returns the recipe that the flags describe, or the search over several runs."""
-    return fine_tuning.make_recipe(settings, SquadData, decoding=DecodingOptions)
+    return training.make_recipe(settings, SquadData, decoding=DecodingOptions)
 
 
 def validate_flags_or_throw(

@@ -12,20 +12,47 @@ languages, any splitter that writes this form serves as well.
 import dataclasses
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import start
+from bert.commands.checks import TextFileSettings, start
+from bert.commands.checks import check_files as check
 from bert.commands.console import run_script
-from bert.commands.split_sentences import Settings
-from bert.commands.text_files import check_files as check
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.log import logger
+from bert.options import REQUIRED, option
 from bert.text.sentences import (  # noqa: F401
+    FORMATS,
+    WRAPPED,
     articles,
     join_short,
     split_sentences,
     wrapped_paragraphs,
     write_sentences,
 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(TextFileSettings):
+    """The flags of this script, by name."""
+
+    output_file: str = option(REQUIRED, "File to write the sentences to.", group="output")
+    input_format: str = option(
+        WRAPPED,
+        "wrapped: lines may break anywhere; a blank line ends a paragraph, and --document_gap of "
+        "them end a document. paragraphs: one paragraph per line, with a blank line between "
+        "documents. wikiextractor: articles of Wikipedia as WikiExtractor writes them, each "
+        "between <doc …> and </doc> with its title first, which is left out, and one paragraph "
+        "per line; each is a document.",
+        choices=FORMATS,
+    )
+    document_gap: int = option(
+        3, "Number of blank lines that end a document in wrapped text.", low=1
+    )
+    min_sentences: int = option(
+        8,
+        "Join documents with fewer sentences, such as a title page, to the next one in the file. "
+        "Only of wrapped text, where the documents are a guess.",
+        low=1,
+    )
 
 
 def define_flags() -> None:

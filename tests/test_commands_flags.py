@@ -19,8 +19,8 @@ import run_pretraining
 import run_squad
 import run_swag
 import split_sentences
-from bert.commands.fine_tuning import FineTuningSettings
 from bert.commands.flags import WITHOUT_EFFECT, changed_flags, define, read_settings
+from bert.commands.training import FineTuningSettings
 from bert.options import REQUIRED, option, read_grid, several
 from bert.runs.recipes import EvaluatedSteps, Steps
 

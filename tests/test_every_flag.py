@@ -44,7 +44,7 @@ from helpers.script_worlds import (
 import bert
 import run_ner
 from bert.commands.checks import start
-from bert.commands.fine_tuning import EvaluatedSettings, FineTuningSettings
+from bert.commands.training import EvaluatedSettings, FineTuningSettings
 from bert.files.processes import Workers
 from bert.files.records import decode_index
 from bert.models import pretrained as pretrained_models

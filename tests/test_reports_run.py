@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from bert.commands.fine_tuning import EvaluatedSettings
+from bert.commands.training import EvaluatedSettings
 from bert.files.owned import read_names
 from bert.options import option
 from bert.reports.page import Table, worst_first

@@ -35,7 +35,7 @@ from helpers.script_runs import ScriptRun, finish_beside_killed
 
 import modeling
 import run_pretraining
-from bert.commands.run_pretraining import make_recipe
+from bert.commands.training import make_recipe
 from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.files.signals import Stop, watched_signals

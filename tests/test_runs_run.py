@@ -9,7 +9,7 @@ from helpers import classifier_runs, tagging_runs
 
 import run_classifier
 import run_ner
-from bert.commands import run_pretraining
+import run_pretraining
 from bert.options import Option
 from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
 from bert.runs.plan import plan

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import change, exhaustive
 
-from bert.commands.fine_tuning import FineTuningSettings
+from bert.commands.training import FineTuningSettings
 from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bert.commands.fine_tuning import EvaluatedSettings
+from bert.commands.training import EvaluatedSettings
 from bert.files import owned
 from bert.options import changed_options
 from bert.weights import model_card, provenance

@@ -1,24 +1,69 @@
-"""What `--check` shows: a line for each thing that a script needs, and nothing is written.
+"""The flags that several scripts share; among them `--check`, which shows what a script needs.
 
-Each thing is checked by the very function that the run calls, so that nothing is checked twice over
-and what is wrong is told in the same words.
+Each part is a line, and nothing is written. It is checked by the function that the run calls, so
+that nothing is checked twice, and a fault has the same words.
 """
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bert.commands.console import explain
+from bert.files.outputs import check_outputs
+from bert.files.paths import PATTERNS
+from bert.files.rows import describe_files
+from bert.files.texts import find_texts
 from bert.files.visible import visible
-from bert.options import Option, take
+from bert.options import REQUIRED, Option, option, take
 from bert.parts import GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
 from bert.weights.options import ModelSource, VocabularySource
+
+WHOLE_FILE = "File to write, which appears only when it is complete"
 
 SettingsType = TypeVar("SettingsType")
 
 # For terminals that cannot show the marks.
 _PLAIN = {GOOD: "OK", WARNED: "!!", WRONG: "NO", UNCHECKED: "--"}
 _WIDTH = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckSettings:
+    """The flag of every script."""
+
+    GROUP = "steps"
+
+    check: bool = option(
+        False,
+        "Dry run: report what the run needs and whether it is available, one line each; of a "
+        "training, also the expected memory, disk and time. Write nothing; exit with status 1 if "
+        "the run would fail.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputSettings(CheckSettings):
+    """The flag of every script that writes one file."""
+
+    GROUP = "output"
+
+    overwrite: bool = option(False, "Replace the output file if it exists.")
+
+    def may_replace(self, path: str) -> bool:
+        """Returns whether the file that is there may go, for `check_outputs`."""
+        del path
+        return self.overwrite
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextFileSettings(OutputSettings):
+    """The flags of every script that makes one file of text files."""
+
+    GROUP = "data"
+
+    input_file: str = option(REQUIRED, f"Text files, plain or gzip: {PATTERNS}.")
+    output_file: str = option(REQUIRED, "File to write.", group="output")
 
 
 class Checks(Parts):
@@ -121,3 +166,20 @@ def start(
     checks = Checks()
     check(settings, checks)
     checks.end()
+
+
+def check_files(settings: TextFileSettings, step: Any = call) -> list[str]:
+    """Checks the text files and the output file; returns the paths of the text files.
+
+    Args:
+      settings: The flags.
+      step: `call` to run the script, `Checks` to show each step.
+
+    Raises:
+      ValueError: where there is no text, or the output file must not be written.
+    """
+    files = step("text", find_texts, settings.input_file, shows=describe_files)
+    output = settings.output_file
+    arguments = ([output], files, "output_file", settings.may_replace)
+    step("output file", check_outputs, *arguments, shows=lambda _: repr(output))
+    return files

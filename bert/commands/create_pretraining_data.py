@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from bert.commands.checks import call
-from bert.commands.settings import PATTERNS, OutputSettings
+from bert.commands.checks import OutputSettings, call
 from bert.files.fingerprints import WatchedFiles
 from bert.files.outputs import check_open_files, name_shards
+from bert.files.paths import PATTERNS
 from bert.files.rows import describe_files
 from bert.files.texts import find_texts
 from bert.log import logger

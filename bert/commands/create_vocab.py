@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from bert.commands.checks import call
-from bert.commands.text_files import TextFileSettings, check_files
+from bert.commands.checks import TextFileSettings, call, check_files
 from bert.log import logger
 from bert.options import REQUIRED, option
 from bert.pretraining.vocabulary import LONGEST_WORD, UNUSED_IN_FRONT, Summary, check_room

@@ -3,10 +3,9 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import call
-from bert.commands.settings import PATTERNS
-from bert.commands.text_files import TextFileSettings, check_files
+from bert.commands.checks import TextFileSettings, call, check_files
 from bert.files.outputs import check_outputs
+from bert.files.paths import PATTERNS
 from bert.files.process import import_tensorflow
 from bert.options import REQUIRED, Message, MessageError, Option, option
 from bert.pretraining.skip_gram import Options, check_installed

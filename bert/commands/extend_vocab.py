@@ -3,8 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import call
-from bert.commands.settings import CheckSettings
+from bert.commands.checks import CheckSettings, call
 from bert.files.process import import_tensorflow
 from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource

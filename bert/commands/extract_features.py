@@ -4,8 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert.commands import flags
-from bert.commands.checks import Checks, call, check_model, check_vocabulary
-from bert.commands.settings import OutputSettings
+from bert.commands.checks import Checks, OutputSettings, call, check_model, check_vocabulary
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import describe_files

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bert.commands.checks import Checks, call
-from bert.commands.settings import WHOLE_FILE, OutputSettings
+from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, call
 from bert.files.outputs import check_outputs
 from bert.files.paths import match_file
 from bert.files.process import import_tensorflow

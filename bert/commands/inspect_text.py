@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bert.commands.checks import UNCHECKED, Checks
-from bert.commands.settings import OutputSettings
+from bert.commands.checks import UNCHECKED, Checks, OutputSettings
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import text_lines

@@ -5,8 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import Checks, check_model, check_vocabulary
-from bert.commands.settings import WHOLE_FILE, OutputSettings
+from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, check_model, check_vocabulary
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import describe_files

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import Checks, call
-from bert.commands.settings import OutputSettings
+from bert.commands.checks import Checks, OutputSettings, call
 from bert.files.process import import_tensorflow
 from bert.options import Message, OptionError, take
 from bert.parts import FAILED

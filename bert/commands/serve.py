@@ -5,8 +5,7 @@ import dataclasses
 import socket
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import Checks, call
-from bert.commands.settings import CheckSettings
+from bert.commands.checks import Checks, CheckSettings, call
 from bert.files.process import import_tensorflow
 from bert.models.options import FROM_ELSEWHERE, QueriedModel
 from bert.options import REQUIRED, option, take

@@ -2,18 +2,15 @@
 
 import re
 
-import run_pretraining
-from bert.commands import plans
-from bert.commands import run_pretraining as pretraining_command
+from bert.commands import training
 from bert.commands.checks import WRONG, Checks
 from bert.commands.console import explain
 
 
 def check(script, settings):
     """Returns the lines of `--check`."""
-    if hasattr(script, "make_recipe") or script is run_pretraining:
-        maker = script if hasattr(script, "make_recipe") else pretraining_command
-        return plans.show_parts(maker.make_recipe(settings)).lines
+    if hasattr(script, "make_recipe"):
+        return training.show_parts(script.make_recipe(settings)).lines
     checks = Checks()
     script.check(settings, checks)
     return checks.lines

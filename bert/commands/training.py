@@ -1,13 +1,24 @@
-"""The flags that scripts of fine-tuning share, and the recipes, runs and checks they describe."""
+"""The flags of scripts that fine-tune, and runs and checks of recipes, pre-training included."""
 
 import dataclasses
 from typing import Any
 
-from bert.commands.settings import CheckSettings
+from bert.commands.checks import Checks, CheckSettings
+from bert.commands.lines import show_lines
 from bert.export.formats import ExportOptions
-from bert.files.process import import_tensorflow
 from bert.options import Message, Option, option, several, take
-from bert.runs.recipes import Command, EvaluatedSteps, FineTuning, Search, Steps, TextModel
+from bert.parts import PlanError
+from bert.runs.plan import plan
+from bert.runs.recipes import (
+    Command,
+    EvaluatedSteps,
+    FineTuning,
+    PreTraining,
+    Search,
+    Steps,
+    TextModel,
+)
+from bert.runs.run import run as run_plan
 from bert.tasks.options import (
     LEARNING_RATE,
     DataFiles,
@@ -20,6 +31,9 @@ from bert.tasks.options import (
 )
 from bert.training.options import Compute, Output, Seed
 from bert.weights.options import ModelSource, VocabularySource
+
+# Examples of a data set that `--check` looks at.
+_MOST_EXAMPLES = 20_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,17 +122,25 @@ def make_recipe(
     return recipe.expand(settings.num_runs)
 
 
-def run(recipe: FineTuning | Search) -> dict[str, Any]:
-    """Runs a recipe or a search; returns the scores, or what `runs.json` holds."""
-    import_tensorflow()
-    from bert.commands.plans import run_recipe  # noqa: PLC0415
-
-    return run_recipe(recipe)
+def run(recipe: PreTraining | FineTuning | Search) -> dict[str, Any]:
+    """Runs a recipe, and shows in a Python program what is logged; returns the scores."""
+    show_lines()
+    return dict(run_plan(plan(recipe)).scores)
 
 
-def check(recipe: FineTuning | Search) -> None:
+def check(recipe: PreTraining | FineTuning | Search) -> None:
     """Shows what `run` would do, and exits with 1 if it would fail."""
-    import_tensorflow()
-    from bert.commands.plans import check_recipe  # noqa: PLC0415
+    show_parts(recipe).end()
 
-    check_recipe(recipe)
+
+def show_parts(recipe: PreTraining | FineTuning | Search) -> Checks:
+    """Shows a line for each part of a run; returns them."""
+    checks = Checks()
+    try:
+        planned = plan(recipe, limit=_MOST_EXAMPLES)
+        lines = [*planned.lines, *planned.estimate()]
+    except PlanError as error:
+        lines = [*error.lines]
+    for line in lines:
+        checks.record(line)
+    return checks
