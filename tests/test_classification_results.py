@@ -266,3 +266,24 @@ def test_a_calibrated_run_gives_the_same_labels_and_other_probabilities_everywhe
         run_classifier.run(make(calibrate=True, **steps))
     again = json.loads((tmp_path / "out/task.json").read_text())["temperature"]
     assert again == pytest.approx(temperature, rel=1e-2)
+
+
+def test_the_model_of_the_best_of_several_runs_has_its_temperature(tmp_path):
+    write_task(tmp_path, lambda color: color, count=64)
+    write_tsv(tmp_path / "dev.tsv", make_rows(2 * MIN_CALIBRATION, 1, lambda color: color))
+    settings = settings_in(tmp_path)(
+        do_train=True, do_eval=True, calibrate=True, num_runs=2, num_train_epochs=4.0
+    )
+    with eagerly():
+        best = run_classifier.run(settings)["best"]["folder"]
+    folders = {name: tmp_path / "out" / name for name in ("run_1", "run_2", "")}
+    temperatures = {
+        name: json.loads((folder / "task.json").read_text())["temperature"]
+        for name, folder in folders.items()
+    }
+    assert temperatures["run_1"] != temperatures["run_2"]
+    assert temperatures[""] == pytest.approx(temperatures[best], rel=1e-2)
+    losses = [
+        json.loads((folders[name] / "eval_results.json").read_text())["loss"] for name in ("", best)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

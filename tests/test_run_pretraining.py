@@ -35,10 +35,10 @@ from helpers.script_runs import ScriptRun, finish_beside_killed
 
 import modeling
 import run_pretraining
-from bert.commands.training import make_recipe
 from bert.files import records as files_records
 from bert.files.paths import index_path
 from bert.files.signals import Stop, watched_signals
+from bert.parts import PlanError
 from bert.pretraining import inputs
 from bert.pretraining.outcome import warn_if_not_learned
 from bert.runs.plan import plan
@@ -173,8 +173,8 @@ def test_training_lowers_the_loss(pretraining_run):
 
 def test_a_model_that_is_not_trained_is_not_evaluated(pretraining_run, tmp_path):
     evaluates = {"do_train": False, "do_eval": True}
-    with pytest.raises(ValueError, match="must hold a trained model, or `init_checkpoint`"):
-        run_pretraining.run(pretraining_run(**evaluates))
+    with pytest.raises(PlanError, match="must hold a trained model, or `init_checkpoint`"):
+        plan(run_pretraining.make_recipe(pretraining_run(**evaluates)))
     run_pretraining.run(pretraining_run())
     output = tmp_path / "output"
     for path in (output / "checkpoint", *output.glob("model.ckpt-[1-9]*")):
@@ -483,7 +483,7 @@ def test_shards_that_are_missing_empty_or_there_twice_are_an_error(pretraining_r
 def test_records_without_an_index_get_one_but_by_a_check(pretraining_run, tmp_path):
     settings = pretraining_run(num_train_steps=1)
     index = Path(index_path(settings.input_file))
-    plan(make_recipe(settings))
+    plan(run_pretraining.make_recipe(settings))
     assert not index.exists()
     run_pretraining.run(settings)
     assert files_records.fits(files_records.read_index(settings.input_file), settings.input_file)

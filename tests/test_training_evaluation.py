@@ -204,6 +204,13 @@ def test_results_are_written_sorted_with_the_step(tmp_path):
     assert text == "accuracy = 1.0\nglobal_step = 12\nloss = 0.1\n"
 
 
+@pytest.mark.parametrize("table", ["", "accuracy  0.7500\n\nloss      0.1250"])
+def test_scores_are_logged_once_in_a_line_or_a_table(tmp_path, log, table):
+    save_results(str(tmp_path), 12, {"loss": 0.125, "accuracy": 0.75}, table=table)
+    logged = "\n".join(log.messages)
+    assert (logged.count("0.125"), logged.count("0.75"), logged.count("step 12")) == (1, 1, 1)
+
+
 def test_scores_that_are_no_numbers_are_none_in_json(tmp_path):
     scores = {"loss": math.nan, "f1": 0.5, "per_class": {"a": [math.inf, 1]}}
     save_scores(str(tmp_path), 12, scores)

@@ -13,7 +13,6 @@ from bert.files.durations import duration_text
 from bert.files.outputs import make_folder
 from bert.files.paths import match_files
 from bert.files.progress import clock as time_of
-from bert.files.weight_names import step_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.parts import FAILED, Parts
@@ -38,8 +37,8 @@ from bert.training.evaluation import evaluate
 from bert.training.loop import Observer
 from bert.training.options import Compute, Output, check_length
 from bert.training.progress import save_results, save_scores
-from bert.training.trainer import Trainer, initialize
-from bert.weights import checkpoint, model_card, provenance
+from bert.training.trainer import Trainer
+from bert.weights import checkpoint, model_card
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import make_files
@@ -105,23 +104,15 @@ class PreTrainingPlan(Plan):
         """Sets the weights of a model that is not trained; returns their step.
 
         Raises:
-          ValueError: where there are no weights, or they were not trained for the objective.
+          ValueError: where the weights were not trained for the objective.
         """
-        folder, init = self.recipe.output.output_dir, self.init
-        objective = self.recipe.schedule.objective
-        weights = {variable.path: variable for variable in model.weights}
-        checkpoints = checkpoint.Checkpoints(folder)
-        trained = find_weights(self.recipe.output, init)
-        if trained and init and trained.prefix == init.prefix:
-            _check_learned(objective, folder)
-            return checkpoints.restore(weights, trained.prefix)
-        if latest := checkpoints.latest():
-            provenance.check_trained(folder, step_of(latest), "output_dir")
-            _check_learned(objective, folder)
-        elif init is not None:
-            _check_learned(objective, init.folder)
-            _check_heads(model, init)
-        return initialize(model, weights, checkpoints, init)
+        output, init = self.recipe.output, self.init
+        weights = find_weights(output, init) or init
+        # The plan has found some.
+        assert weights is not None
+        _check_learned(self.recipe.schedule.objective, weights.folder)
+        _check_heads(model, weights)
+        return identity.load_weights(output, self.source, model, is_given=init is not None)
 
     def try_steps(self) -> str:
         """Takes a few steps of training; returns an estimate of the time that training takes."""

@@ -431,14 +431,22 @@ def find_scored(inputs: Inputs) -> list[int]:
 
 
 def write_scores(
-    folder: str, step: int, part: Part, scores: Mapping[str, Any], names: Sequence[str]
+    folder: str,
+    step: int,
+    part: Part,
+    scores: Mapping[str, Any],
+    names: Sequence[str],
+    table: str = "",
 ) -> None:
-    """Writes all scores to `<part>_results.json`, and the named ones to `<part>_results.txt`."""
+    """Writes all scores to `<part>_results.json`, and the named ones to `<part>_results.txt`.
+
+    What is logged is the table, or else the named scores.
+    """
     kind = {"dev": "eval", "test": "test"}[part.split]
     file_name = f"{kind}_results{part.suffix}"
     # Faithful: the original's eval_results.txt has the loss under two names.
     results = {f"{kind}_{name}": scores[name] for name in (*names, "loss")}
-    save_results(folder, step, {**results, "loss": scores["loss"]}, file_name)
+    save_results(folder, step, {**results, "loss": scores["loss"]}, file_name, table)
     save_scores(folder, step, scores, file_name)
 
 

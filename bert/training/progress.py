@@ -253,12 +253,26 @@ def _read_lines(path: str, last: int) -> dict[int, str]:
 
 
 def save_results(
-    output_dir: str, step: int, results: Mapping[str, float], name: str = "eval_results"
+    output_dir: str,
+    step: int,
+    results: Mapping[str, float],
+    name: str = "eval_results",
+    table: str = "",
 ) -> None:
-    """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard."""
+    """Writes `<name>.txt`, sorted lines `key = value`, and the same to TensorBoard; logs them once.
+
+    Args:
+      output_dir: The folder of the run.
+      step: The step of the weights.
+      results: The scores by name.
+      name: The name of the file, without its ending.
+      table: What is logged of the scores; "" for a line with all of them.
+    """
     lines = {name: np.float32(value) for name, value in results.items()} | {"global_step": step}
     values = "  ".join(f"{key} {results[key]:.4g}" for key in sorted(results))
-    logger.info("Results at step %d: %s", step, values)
+    logger.info("Results at step %d:%s", step, "" if table else f" {values}")
+    for line in table.splitlines():
+        logger.info("  %s", line)
     path = owned.claim(output_dir, f"{name}.txt")
     write_text(path, "".join(f"{key} = {lines[key]!s}\n" for key in sorted(lines)))
     writer = open_summaries(output_dir, name.replace("eval_results", "eval"))

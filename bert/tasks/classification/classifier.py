@@ -333,9 +333,8 @@ class Classification:
             return
         # Faithful: the names of the original's eval_results.txt.
         names = ["pearson", "spearman"] if self.task.task_type == "regression" else ["accuracy"]
-        write_scores(folder, step, part, scores, names)
-        for line in classification_results.format_scores(self.task.labels, scores).splitlines():
-            logger.info("  %s", line)
+        table = classification_results.format_scores(self.task.labels, scores)
+        write_scores(folder, step, part, scores, names, table)
         logger.info("%s", classification_results.describe_baseline(self.task, scores))
 
     def _write_test_files(self, folder: str, suffix: str, logits: np.ndarray) -> None:

@@ -371,9 +371,8 @@ class Tagging:
         if not scores:
             return
         names = [name for name in _SCORES if name in scores]
-        write_scores(folder, step, inputs.part, scores, names)
-        for line in format_report(scores).splitlines():
-            logger.info("  %s", line)
+        table = f"loss: {scores['loss']:.4f}\n{format_report(scores)}"
+        write_scores(folder, step, inputs.part, scores, names, table)
 
     def _write_predictions(self, folder: str, inputs: Inputs, predictions: Predictions) -> None:
         assert self.files is not None
