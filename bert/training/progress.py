@@ -11,7 +11,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,9 +23,11 @@ from bert.files.json_text import finite, parse_json
 from bert.files.paths import is_file, paths_from, read_file
 from bert.files.progress import Progress
 from bert.log import logger
-from bert.training.clock import TrainingClock
 from bert.training.loop import Observer
 from bert.training.options import TRAIN_LOG
+
+if TYPE_CHECKING:
+    from bert.training.clock import TrainingClock
 
 # Points of a curve, each also a line of the log, where the option `log_every_steps` is not given; a
 # long training run has more.
@@ -65,7 +67,7 @@ class ProgressLog(Observer):
         num_train_steps: int | None,
         batch_size: int,
         every: int,
-        clock: TrainingClock | None = None,
+        clock: "TrainingClock | None" = None,
     ) -> None:
         self.num_train_steps = num_train_steps
         self.batch_size = batch_size

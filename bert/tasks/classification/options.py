@@ -2,7 +2,8 @@
 
 import dataclasses
 import os
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bert.files.memory_files import save_rows
 from bert.files.rows import SEPARATORS, find_separator
@@ -16,6 +17,22 @@ CUSTOM = "custom"
 _COLUMNS = ("text_a_column", "text_b_column", "label_column", "id_column")
 
 
+class Table(Protocol):
+    """An object with rows, such as a DataFrame."""
+
+    @property
+    def to_dict(self) -> Callable[..., Any]:
+        """With "records", returns the rows as dictionaries."""
+        ...
+
+
+# A path, or in a program the rows themselves; the flag takes a path.
+if TYPE_CHECKING:
+    FileOrRows = str | os.PathLike[str] | Iterable[Mapping[str, Any]] | Table | None
+else:
+    FileOrRows = str | None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationData(DataFiles):
     """The data set of a classifier; from `metric` on, of a custom task alone."""
@@ -27,6 +44,9 @@ class ClassificationData(DataFiles):
         "Folder with the task's files: the official ones of GLUE or XNLI; for a custom task, "
         "train, dev and test, each .tsv, .csv, .jsonl or .parquet.",
     )
+    train_file: FileOrRows = None  # type: ignore[assignment]
+    dev_file: FileOrRows = None  # type: ignore[assignment]
+    test_file: FileOrRows = None  # type: ignore[assignment]
     task_name: str | None = option(
         None,
         f"One of {', '.join(TASK_NAMES)}; or custom, for files of your own. Default: custom, "
