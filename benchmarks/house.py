@@ -27,7 +27,7 @@ LOADERS = ("import_module", "__import__", "run_module", "run_path")
 TESTS = ("tests", "interop")
 BESIDE = (*TESTS, "benchmarks", "paper")
 # The packages that know flags: everything that imports `bert.commands`, and the names of 2018.
-COMMANDS = ("bert.commands", "bert.command_line", "bert.original", "paper")
+COMMANDS = ("bert.commands", "bert.__main__", "bert.command_line", "bert.original", "paper")
 # What may take all options at once.
 ENTRIES = ("plan", "run", "describe")
 # A text that spells a flag as it is typed.

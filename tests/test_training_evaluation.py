@@ -297,8 +297,8 @@ def test_other_workers_write_no_scores_and_no_weights(tmp_path, model):
 
 def test_evaluations_come_at_their_steps_and_after_the_last(tmp_path, model):
     early, _ = stopping(tmp_path, model, [0.1, 0.2, 0.3])
-    evaluations = early.at_steps(3, 7)
-    assert not any(evaluations.after_step(step, {}) for step in range(1, 8))
+    early.at_steps(3, 7)
+    assert not any(early.after_step(step, {}) for step in range(1, 8))
     lines = (tmp_path / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [3, 6, 7]
 

@@ -163,12 +163,11 @@ class TrainingRun:
         """
         output, trainer, num_train_steps = self.output, self.trainer, self.plan.last_step
         writes = strategies.is_chief(trainer.strategy)
-        observer: Observer | None = None
         if evaluation:
             evaluation.open(output.output_dir, trainer.model, self.first_step, writes=writes)
             # A resumed run may evaluate here; all workers read the best weights once saved.
             with strategies.together(trainer.strategy):
-                observer = evaluation.at_steps(output.save_checkpoints_steps, num_train_steps)
+                evaluation.at_steps(output.save_checkpoints_steps, num_train_steps)
         if evaluation and evaluation.is_over:
             logger.warning("Nothing to train: early stopping ended it at step %d.", self.first_step)
         else:
@@ -181,7 +180,7 @@ class TrainingRun:
             if writes and self.first_step < num_train_steps:
                 # A prediction must not use the weights of an earlier run.
                 saving.remove(os.path.join(output.output_dir, WEIGHTS))
-            self.train(batches, environment, observers, evaluation=observer)
+            self.train(batches, environment, observers, evaluation=evaluation)
         with deferred_stop():
             step = _save_weights(output.output_dir, trainer.model, trainer.step, evaluation)
             self.end()

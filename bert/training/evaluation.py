@@ -169,7 +169,7 @@ def _read_history(path: str, metric: str) -> list[dict[str, Any]]:
     return history
 
 
-class EarlyStopping:
+class EarlyStopping(Observer):
     """Evaluates during training, saves the best weights, and ends training without improvement.
 
     The scores are in `evaluations.jsonl`, which a resumed run reads.
@@ -242,28 +242,18 @@ class EarlyStopping:
             )
         return self.is_over
 
-    def at_steps(self, every: int, last: int) -> Observer:
-        """Returns an observer that evaluates every `every` steps and after the last one.
-
-        If an earlier run was stopped before its last evaluation was done, that is done first.
-        """
-        observer = _Evaluations(self, every, last)
-        is_done = self._step in (0, *(scores["step"] for scores in self._history))
-        if observer.needs_results(self._step) and not is_done:
-            self(self._step)
-        return observer
-
-
-class _Evaluations(Observer):
-    """Evaluates every `every` steps and after the last one."""
-
-    def __init__(self, evaluation: EarlyStopping, every: int, last: int) -> None:
-        self._evaluation = evaluation
-        self._every = every
-        self._last = last
-
     def needs_results(self, step: int) -> bool:
         return step % self._every == 0 or step == self._last
 
     def after_step(self, step: int, results: Mapping[str, float]) -> bool:
-        return self.needs_results(step) and self._evaluation(step)
+        return self.needs_results(step) and self(step)
+
+    def at_steps(self, every: int, last: int) -> None:
+        """Evaluates every `every` steps and after the last one from now on.
+
+        If an earlier run was stopped before its last evaluation was done, that is done first.
+        """
+        self._every, self._last = every, last
+        is_done = self._step in (0, *(scores["step"] for scores in self._history))
+        if self.needs_results(self._step) and not is_done:
+            self(self._step)
