@@ -39,7 +39,7 @@ _REFERENCE = 220.0
 _FLOAT32_SLOWNESS = 1.7
 _FAST = "mixed_bfloat16"
 # Of a layer with the widths of the models of most jobs.
-_MEASURE = "from bert.runs.resources import measure; print(measure(128, 512))"
+_MEASURE = "from bert.training.devices import measure; print(measure(128, 512))"
 # A kind of which so much has been measured is known; before, the guess counts, too.
 _KNOWN_SECONDS = 60.0
 

@@ -20,7 +20,7 @@ import run_classifier
 import run_ner
 from bert.models.open import load
 from bert.network import heads
-from bert.runs import resources
+from bert.runs import teachers
 from bert.tasks import distillation
 from bert.tasks.classification import teacher as classification_teacher
 from bert.tasks.classification.examples import ClassificationTask, InputExample
@@ -358,10 +358,10 @@ def test_several_students_load_their_teacher_once(world):
     folder, make_settings = world
     settings = make_settings(do_train=True, teacher=str(folder / "teacher"))
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
-    resources._load_teacher.cache_clear()
+    teachers._load_teacher.cache_clear()
     for _ in range(2):
         open_task(run_classifier, settings, config, FullTokenizer(settings.vocab_file))
-    assert resources._load_teacher.cache_info()[:2] == (1, 1)
+    assert teachers._load_teacher.cache_info()[:2] == (1, 1)
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,9 @@ from bert.files import fingerprints, owned
 from bert.log import logger
 from bert.options import MessageError, Option, joined
 from bert.parts import FAILED, Parts, recorded_messages
-from bert.runs import identity, resources
+from bert.runs import identity, plans
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
-from bert.runs.plan import Plan
+from bert.runs.plans import Plan
 from bert.runs.recipes import FineTuning, Search, Steps
 from bert.tasks.options import Evaluation, Schedule, Teacher
 from bert.tasks.squad.options import SquadData
@@ -209,7 +209,7 @@ def plan(
         shows=lambda _: steps.describe(),
     )
     # Devices.
-    strategy, num_replicas = resources.open_devices(
+    strategy, num_replicas = plans.open_devices(
         parts, shared.compute, shared.options(), strategy, is_trial=is_trial
     )
     # Model.
@@ -218,7 +218,7 @@ def plan(
     if not is_trial and source is not FAILED:
         source.log_found(filter(source.find, ("bert_config_file", "vocab_file")))
     outputs = [run.output for run in runs]
-    compute = resources.choose_precision(
+    compute = plans.choose_precision(
         *(parts, shared.compute, [output, *outputs], config, strategy), is_training=steps.do_train
     )
     runs = [dataclasses.replace(run, compute=compute) for run in runs]
@@ -230,8 +230,8 @@ def plan(
         parts("frozen layers", check_frozen_layers, schedule.freeze_layers, config)
     init = parts(
         "weights",
-        *(resources.find_init, model, source, config, outputs[0].output_dir, steps),
-        shows=resources.describe_init,
+        *(plans.find_init, model, source, config, outputs[0].output_dir, steps),
+        shows=plans.describe_init,
     )
     if not is_trial:
         # Reading the data takes long, so all faults so far are raised before.
@@ -262,8 +262,8 @@ def plan(
         )
         rows = 1 if data is FAILED else count_rows(data[0].inputs)
         num_saved = 1 + 2 * steps.evaluates(patience)
-        batch = resources.Batch(max(sizes) * rows, length, num_weights_alone=num_saved)
-        has_memory = resources.add_needs(
+        batch = plans.Batch(max(sizes) * rows, length, num_weights_alone=num_saved)
+        has_memory = plans.add_needs(
             *(parts, compute, runs[0].output, config, num_replicas, batch, trainings)
         )
     parts.check(later="time" if steps.do_train else "model")
@@ -425,7 +425,7 @@ def _check_folder(
 ) -> None:
     """Adds the output folder, and the model in it."""
     exports = read_exports(export) if steps.do_export else []
-    resources.add_folder(parts, outputs[0], is_training=steps.do_train, exports=exports)
+    plans.add_folder(parts, outputs[0], is_training=steps.do_train, exports=exports)
 
     def check_same(source: ModelFolder, task: Task) -> None:
         fixed = fixed_options(task, is_training=steps.do_train)

@@ -22,13 +22,13 @@ from bert.options import Message, Option, OptionError
 from bert.reports.page import Figure, Section
 from bert.reports.parts import names_of, report_part
 from bert.reports.run import make_figures, title_of, write_report
-from bert.runs import identity, resources
+from bert.runs import identity, plans
 from bert.runs.finetuning import FineTuningPlan, find_inputs, stored_task
-from bert.runs.plan import Result
+from bert.runs.plans import Result
 from bert.runs.recipes import Steps
 from bert.tasks.options import Prediction
 from bert.tasks.task import Inputs, Part, Task
-from bert.training import loop, strategies
+from bert.training import devices, loop, strategies
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.weights import checkpoint, model_card
 from bert.weights.folder import ModelFolder
@@ -239,7 +239,7 @@ def run(
                 save(task)
             for first_inputs in plan.inputs[:1]:
                 show_examples(task, first_inputs)
-            resources.log_set_up(model, recipe.compute, recipe.changed_options())
+            devices.log_set_up(model, recipe.compute, recipe.changed_options())
             predictions = _Predictions(task, model)
             if training and not training.has_ended:
                 train = find_inputs(inputs, "train")
@@ -292,7 +292,7 @@ def run(
                 refusal = exports.find_refusal(exported)
                 if has_page and (more := exports.make_sections(exported)):
                     write_page([*first, *sections, *more])
-    return Result(scores, step, resources.list_files(folder)), refusal
+    return Result(scores, step, plans.list_files(folder)), refusal
 
 
 def _make_figures(task: Task, scores: Mapping[str, Any]) -> list[Figure]:

@@ -25,12 +25,12 @@ from bert.pretraining.record_description import RecordDescription
 from bert.reports.page import Section
 from bert.reports.pretraining import make_sections
 from bert.reports.run import make_figures, title_of, write_report
-from bert.runs import identity, resources
+from bert.runs import identity, plans
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
-from bert.runs.plan import Plan, Result
+from bert.runs.plans import Plan, Result
 from bert.runs.recipes import PreTraining, PreTrainingSteps
 from bert.runs.training import TrainingRun, count_tried_examples
-from bert.training import strategies
+from bert.training import devices, strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate
@@ -136,7 +136,7 @@ def plan(
     parts = Parts(is_muted=limit is not None)
     steps, schedule, output = recipe.steps, recipe.schedule, recipe.output
     parts("flags", _check_steps, steps, schedule, recipe.compute, shows=lambda _: steps.describe())
-    strategy, num_replicas = resources.open_devices(
+    strategy, num_replicas = plans.open_devices(
         parts, recipe.compute, recipe.options(), strategy, is_trial=limit is not None
     )
     description = parts(
@@ -149,7 +149,7 @@ def plan(
     source, config = open_model(parts, recipe.model, None, output.output_dir, fetches=limit is None)
     if limit is None and source is not FAILED:
         source.log_found(filter(source.find, ["bert_config_file"]))
-    compute = resources.choose_precision(
+    compute = plans.choose_precision(
         *(parts, recipe.compute, [output], config, strategy), is_training=steps.do_train
     )
     known = RecordDescription({}, "") if description is FAILED else description
@@ -165,8 +165,8 @@ def plan(
     )
     init = parts(
         "weights",
-        *(resources.find_init, recipe.model, source, config, output.output_dir, steps),
-        shows=resources.describe_init,
+        *(plans.find_init, recipe.model, source, config, output.output_dir, steps),
+        shows=plans.describe_init,
     )
     parts(
         "lengths",
@@ -216,10 +216,10 @@ def plan(
             *(output, schedule, data, recipe.shaping_options(), init, description),
             shows=Training.describe,
         )
-        has_memory = resources.add_needs(
+        has_memory = plans.add_needs(
             parts,
             *(compute, output, config, num_replicas),
-            resources.Batch(
+            plans.Batch(
                 schedule.train_batch_size,
                 data.max_seq_length,
                 count_predictions(schedule.objective, data),
@@ -271,7 +271,7 @@ def _check_folder(
     parts: Parts, output: Output, steps: PreTrainingSteps, config: Any, description: Any
 ) -> None:
     """Adds the output folder, and what is in it."""
-    resources.add_folder(parts, output, is_training=steps.do_train)
+    plans.add_folder(parts, output, is_training=steps.do_train)
 
     def check_same(config: BertConfig, description: RecordDescription) -> None:
         if not (output.overwrite_output_dir and steps.do_train):
@@ -364,7 +364,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
         # All workers make the variables together.
         with strategies.together(plan.strategy):
             model = plan.make_model()
-        resources.log_set_up(model, recipe.compute, changed)
+        devices.log_set_up(model, recipe.compute, changed)
         if training is not None and plan.train_batches is not None:
             if recipe.output.overwrite_output_dir and writes:
                 # The configuration and the vocabulary may be files that this run has read.
@@ -406,7 +406,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             shown = recipe.options() if training else {}
             write_report(folder, title, shown, step, figures, sections)
             model_card.update(folder)
-    return Result(results, step, resources.list_files(folder))
+    return Result(results, step, plans.list_files(folder))
 
 
 def _train(

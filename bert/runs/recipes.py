@@ -338,7 +338,7 @@ class FineTuning(Recipe):
         task = self._open_student(self._make_context(config, tokenizer), scored)
         if teacher is None or not self.steps.do_train:
             return task
-        from bert.runs.resources import teach  # noqa: PLC0415 (few runs open another model)
+        from bert.runs.teachers import teach  # noqa: PLC0415 (few runs open another model)
 
         batch_size, folder = self.evaluation.predict_batch_size, self.output.output_dir
         return teach(task, teacher, folder, batch_size, fetches=fetches)

@@ -8,7 +8,7 @@ from bert.runs.recipes import PreTraining, Search
 from bert.training.loop import Observer
 
 if TYPE_CHECKING:
-    from bert.runs.plan import Plan, Result
+    from bert.runs.plans import Plan, Result
 
 
 def run(plan: "Plan", observers: Sequence[Observer] = ()) -> "Result":

@@ -28,10 +28,10 @@ from bert.log import logger
 from bert.options import Option, OptionError
 from bert.parts import Parts
 from bert.reports.run import make_runs_tables, mean_text, write_runs_report
-from bert.runs import finetuning, finetuning_run, identity, resources
+from bert.runs import finetuning, finetuning_run, identity, plans
 from bert.runs.finetuning import FineTuningPlan
 from bert.runs.identity import FolderState, check_apart
-from bert.runs.plan import Plan, Result
+from bert.runs.plans import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
 from bert.training import loop, strategies
 from bert.training.options import Output
@@ -192,7 +192,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
             # A refused export of another run does not end the search.
             if refusal := refusals[best["folder"]]:
                 raise refusal
-    return Result(summary, step, resources.list_files(folder))
+    return Result(summary, step, plans.list_files(folder))
 
 
 def _remove_replaced(output: Output, folders: Sequence[str], keeps_best: bool) -> None:

@@ -1,18 +1,25 @@
-"""The GPUs that are used, and the memory and disk space that a training run needs."""
+"""The GPUs, the precision that suits a machine, and the memory and disk that training needs."""
 
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
+import modeling
 from bert.files.machine import free_disk, free_memory, gpu_memory, has_nvidia_gpu, size_text
+from bert.files.process import same_random_state
 from bert.log import logger
-from bert.options import Message, Option
+from bert.network.fusion import fused_chains
+from bert.options import Message, Option, typed_flags
 from bert.training.options import Compute, Output
 from bert.weights.variables import count_parameters
 from modeling import BertConfig
@@ -36,6 +43,15 @@ _PREFIX = re.compile(r"^(?:[\d-]+ [\d:.]+: )?(?:[IWEF]\d+ )?(?:[\d:.]+\s+\d+ )?(
 _ABOUT_GPUS = re.compile("cuda|cudnn|dlopen|driver|gpu|nvidia", re.IGNORECASE)
 _LINES_SHOWN = 8
 _LIST = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
+
+FAST = "mixed_bfloat16"
+# The time of all measurements, shared by both precisions in turns, and the least number of rounds.
+_SECONDS = 0.2
+_LEAST_ROUNDS = 3
+# The tokens of a measurement: enough that a layer's activations do not fit in a core's cache.
+_ROWS, _LENGTH = 8, 128
+# The least gain of bfloat16; a smaller one is not worth its rounding.
+_LEAST_GAIN = 0.1
 
 
 @functools.cache
@@ -252,3 +268,100 @@ def checkpoint_bytes(
     saved = min(output.keep_checkpoint_max or written, written)
     resumable = saved + (written > saved)
     return weights * ((1 + _NUM_SLOTS) * resumable + num_weights_alone)
+
+
+def measure(hidden_size: int, intermediate_size: int) -> str:
+    """Returns the precision in which a layer of these widths trains faster on this machine.
+
+    It is measured, since some processors have instructions for bfloat16 and are slower with them.
+    """
+    usual, fast = measure_times(hidden_size, intermediate_size)
+    chosen = FAST if fast < (1 - _LEAST_GAIN) * usual else "float32"
+    logger.info(
+        "Precision: %s. A layer of this width takes %.1f ms in float32, %.1f ms in %s.",
+        *(chosen, 1e3 * usual, 1e3 * fast, FAST),
+    )
+    return chosen
+
+
+@functools.cache
+def measure_times(hidden_size: int, intermediate_size: int) -> tuple[float, float]:
+    """Returns the seconds of a layer's training step in float32 and in bfloat16, measured once."""
+    config = BertConfig(
+        vocab_size=1,
+        hidden_size=hidden_size,
+        num_hidden_layers=1,
+        # The size of the paper's heads is 64.
+        num_attention_heads=1 if hidden_size % 64 else hidden_size // 64,
+        intermediate_size=intermediate_size,
+    )
+    with same_random_state(0):
+        usual, fast = _measure([_make_step(dtype, config) for dtype in ("float32", FAST)])
+    return usual, fast
+
+
+def _make_step(precision: str, config: BertConfig) -> Callable[[], None]:
+    """Returns a function that computes a layer's forward and backward pass."""
+    encoder = modeling.Encoder(config, dtype=precision)
+    encoder.build(None)
+    variables = [variable.value for variable in encoder.trainable_variables]
+    inputs = tf.ones([_ROWS * _LENGTH, config.hidden_size], encoder.compute_dtype)
+    input_mask = tf.ones([_ROWS, _LENGTH], tf.int32)
+
+    def step() -> None:
+        with fused_chains(encoder), tf.GradientTape() as tape:
+            outputs = encoder(inputs, input_mask)[-1]
+        # Reading the result waits for a GPU.
+        tape.gradient(outputs, variables)[-1].numpy()
+
+    return step
+
+
+def _measure(steps: Sequence[Callable[[], None]]) -> list[float]:
+    """Returns the shortest time of each step, in seconds."""
+    for step in steps:
+        # The first call compiles.
+        step()
+    rounds: list[list[float]] = []
+    while len(rounds) < _LEAST_ROUNDS or sum(map(sum, rounds)) < _SECONDS:
+        times = [time.perf_counter()]
+        for step in steps:
+            step()
+            times.append(time.perf_counter())
+        rounds.append([after - before for before, after in itertools.pairwise(times)])
+    return [min(times) for times in zip(*rounds, strict=True)]
+
+
+def log_set_up(model: keras.Model, compute: Compute, changed: Mapping[str, Any]) -> None:
+    """Logs the devices, the size of the model and the given options, once at the start.
+
+    Args:
+      model: The model.
+      compute: How it computes.
+      changed: The options that differ from their defaults.
+    """
+    strategy = tf.distribute.get_strategy()
+    used = strategy.num_replicas_in_sync
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    logger.info(
+        "Devices: %d used%s; this machine has %d GPUs and %d CPU cores.",
+        used,
+        f" by {type(strategy).__name__}" if tf.distribute.has_strategy() else "",
+        gpus,
+        os.cpu_count(),
+    )
+    if gpus > used:
+        logger.warning(
+            "%d GPUs are idle: %s uses all.", gpus - used, Option("strategy", "mirrored")
+        )
+    if used == 1 and compute.all_reduce_precision != "float32":
+        logger.warning(
+            "%s has no effect on one device.",
+            Option("all_reduce_precision", compute.all_reduce_precision),
+        )
+    logger.info(
+        "Model: %s parameters, computing in %s.",
+        f"{model.count_params():,}",
+        compute.precision,
+    )
+    logger.info("Flags: %s; the others have their defaults.", " ".join(typed_flags(changed)))

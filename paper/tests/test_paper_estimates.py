@@ -1,6 +1,6 @@
 import pytest
 
-from bert.runs import resources
+from bert.training import devices
 from paper import estimates
 from paper.estimates import (
     Clock,
@@ -141,7 +141,7 @@ def test_this_machine_is_measured_and_takes_the_precision_that_is_asked_for():
 @pytest.fixture
 def with_bfloat16(monkeypatch):
     monkeypatch.setattr(estimates, "_read", lambda _: "model name : fast\nflags : avx512_bf16\n")
-    monkeypatch.setattr(resources, "_make_step", None)
+    monkeypatch.setattr(devices, "_make_step", None)
     estimates._measure_precision.cache_clear()
 
 

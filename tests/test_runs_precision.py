@@ -10,8 +10,8 @@ from helpers.classifier_runs import settings_in, write_task
 
 import run_classifier
 import run_pretraining
-from bert.runs import resources
-from bert.runs.resources import measure, measure_times
+from bert.training import devices
+from bert.training.devices import measure, measure_times
 
 
 def precision_in(folder):
@@ -58,8 +58,8 @@ def test_auto_is_bfloat16_where_it_saves_a_tenth_of_the_time(monkeypatch, second
         return step
 
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    monkeypatch.setattr(resources, "_make_step", make_step)
-    monkeypatch.setattr(resources, "measure_times", measure_times.__wrapped__)
+    monkeypatch.setattr(devices, "_make_step", make_step)
+    monkeypatch.setattr(devices, "measure_times", measure_times.__wrapped__)
     assert measure(64, 256) == chosen
 
 

@@ -1,0 +1,315 @@
+"""The plan of a run, its result, and what all plans open: devices, weights, the output folder."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert.export.formats import Export
+from bert.files import owned
+from bert.files.outputs import check_folder, check_saved_model
+from bert.log import logger
+from bert.options import Message, Option, OptionError
+from bert.parts import FAILED, UNCHECKED, Line, Parts
+from bert.runs import identity
+from bert.runs.identity import FolderState, Training
+from bert.runs.recipes import TrainingStep
+from bert.training import devices, strategies
+from bert.training.cluster import find_cluster
+from bert.training.options import AUTO, Compute, Output
+from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
+from bert.weights.options import ModelSource
+from modeling import BertConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The result of a run.
+
+    Attributes:
+      scores: The scores of what was evaluated; empty for none.
+      step: The step of the weights.
+      files: Paths of the files that runs have written in the output folder.
+    """
+
+    scores: Mapping[str, Any]
+    step: int
+    files: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A verified plan of a run.
+
+    Attributes:
+      recipe: The recipe, with all values that it left out.
+      lines: A line for each part, in the order in which they were opened.
+      strategy: The devices.
+      limit: The most examples of each data set that were read; None for all.
+      state: The state of the output folder.
+      has_memory: Whether the memory that training needs is free.
+      training: How far training goes, and from where; None for no training.
+    """
+
+    recipe: Any
+    lines: tuple[Line, ...]
+    strategy: tf.distribute.Strategy
+    limit: int | None
+    state: FolderState
+    has_memory: bool
+    training: Training | None
+
+    def describe(self) -> str:
+        """Returns a line for each part."""
+        return "\n".join(map(str, self.lines))
+
+    @contextlib.contextmanager
+    def locked(self, folder: str) -> Iterator[None]:
+        """Locks an output folder for training, on the chief alone, and checks that it is unchanged.
+
+        Raises:
+          ValueError: where another process trains in the folder, or has changed it.
+        """
+        if not strategies.is_chief(self.strategy):
+            yield
+            return
+        with owned.lock(folder) if self.training else contextlib.nullcontext():
+            self.state.check(folder)
+            yield
+
+    def estimate(self) -> list[Line]:
+        """Tries a plan with a limit; returns a line on the time of training, or on the weights."""
+        parts = Parts(is_muted=True)
+        if self.training and self.obstacle:
+            parts.add(UNCHECKED, "time", f"not measured, for {self.obstacle}")
+            return parts.lines
+        with self.strategy.scope():
+            if self.training:
+                parts("time", self.try_steps, shows=str)
+            else:
+                parts("model", self.restore, shows=lambda step: f"step {step}")
+        return parts.lines
+
+    @property
+    def obstacle(self) -> str:
+        """Why no steps can be tried; "" where they can be."""
+        return "" if self.has_memory else "there is too little memory"
+
+    def restore(self) -> int:
+        """Returns the step of the weights that a run without training would use."""
+        raise NotImplementedError
+
+    def try_steps(self) -> str:
+        """Takes a few steps of training; returns an estimate of the time that training takes."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The sizes that decide how much memory and disk a training run needs.
+
+    Attributes:
+      num_sequences: Sequences of a batch.
+      length: Tokens per sequence.
+      num_predictions: Masked tokens per sequence.
+      num_weights_alone: Number of checkpoints without the optimizer's slots.
+    """
+
+    num_sequences: int
+    length: int
+    num_predictions: int = 0
+    num_weights_alone: int = 0
+
+
+def open_devices(
+    parts: Parts,
+    compute: Compute,
+    options: Mapping[str, Any],
+    strategy: tf.distribute.Strategy | None,
+    *,
+    is_trial: bool,
+) -> tuple[Any, Any]:
+    """Adds the devices; returns their strategy and their number.
+
+    Args:
+      parts: Records what is found.
+      compute: The requested devices.
+      options: All options of the run, in which workers must agree.
+      strategy: A strategy that was opened before, if any.
+      is_trial: Whether one of several workers is checked alone.
+    """
+
+    def open_strategy() -> tf.distribute.Strategy:
+        if is_trial and compute.strategy == "multi_worker" and not compute.use_tpu:
+            return _stay_alone()
+        opened = strategy or strategies.open_strategy(compute)
+        strategies.check_same(opened, identity.shared_by_workers(options))
+        return opened
+
+    opened = parts("devices", open_strategy, shows=_describe_devices)
+    return (FAILED, FAILED) if opened is FAILED else (opened, opened.num_replicas_in_sync)
+
+
+def _stay_alone() -> tf.distribute.Strategy:
+    if cluster := find_cluster(os.environ):
+        logger.warning(
+            "Of %d workers, only %s is checked, as if it were alone.",
+            len(cluster.workers),
+            cluster.name(cluster.index),
+        )
+    return tf.distribute.get_strategy()
+
+
+def _describe_devices(strategy: tf.distribute.Strategy) -> str:
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    used = strategy.num_replicas_in_sync
+    return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
+
+
+def choose_precision(
+    parts: Parts,
+    compute: Compute,
+    outputs: Sequence[Output],
+    config: Any,
+    strategy: Any,
+    *,
+    is_training: bool,
+) -> Compute:
+    """Adds the precision that `auto` stands for; returns the options of computing with it.
+
+    Args:
+      parts: Records what is found.
+      compute: The options of computing.
+      outputs: The output folders; a run that resumes in one of them has its precision.
+      config: The shape of the model.
+      strategy: The devices, whose chief chooses.
+      is_training: Whether the run trains.
+    """
+    if compute.precision != AUTO:
+        return compute
+    starts_over = is_training and outputs[0].overwrite_output_dir
+    folders = [] if starts_over else [output.output_dir for output in outputs]
+
+    def choose(config: BertConfig, strategy: tf.distribute.Strategy) -> str:
+        chosen = _choose_precision(folders, config) if strategies.is_chief(strategy) else ""
+        return strategies.broadcast(strategy, chosen)
+
+    chosen = parts("precision", choose, config, strategy)
+    return dataclasses.replace(compute, precision="float32" if chosen is FAILED else str(chosen))
+
+
+def _choose_precision(folders: Iterable[str], config: BertConfig) -> str:
+    """Returns the precision of a training run in one of the folders, or else the faster one."""
+    for folder in folders:
+        if begun := identity.read_option(folder, "precision"):
+            logger.info("Precision: %s, in which the training in %s began.", begun, folder)
+            return str(begun)
+    return devices.measure(config.hidden_size, config.intermediate_size)
+
+
+def add_folder(
+    parts: Parts, output: Output, *, is_training: bool, exports: Iterable[Export] = ()
+) -> None:
+    """Adds the output folder and its lock.
+
+    Args:
+      parts: Records what is found.
+      output: The folder, and whether files of runs in it are deleted.
+      is_training: Whether the run trains in the folder.
+      exports: The exports that the run writes there.
+    """
+    output_dir = output.output_dir
+
+    def check() -> None:
+        check_folder(output_dir)
+        if is_training:
+            ModelFolder(output_dir).check_fillable(overwrites=output.overwrite_output_dir)
+        for export in exports:
+            check_saved_model(os.path.join(output_dir, export.name), export.file)
+
+    there = "is there" if tf.io.gfile.isdir(output_dir) else "is new"
+    parts("output folder", check, shows=lambda _: f"{output_dir!r} {there}")
+    if is_training:
+        nothing = "nothing else trains there"
+        parts("lock", owned.check_lock, output_dir, shows=lambda _: nothing)
+
+
+def add_needs(
+    parts: Parts,
+    compute: Compute,
+    output: Output,
+    config: Any,
+    num_replicas: Any,
+    batch: Batch,
+    trainings: Any,
+) -> bool:
+    """Adds memory and disk; returns whether there is enough memory, as far as that is known.
+
+    Args:
+      parts: Records what is found.
+      compute: The options of computing.
+      output: The options of what is saved.
+      config: The shape of the model.
+      num_replicas: Devices that share a batch.
+      batch: The batch of a step.
+      trainings: The training runs.
+    """
+
+    def log_memory(config: BertConfig, num_replicas: int) -> bool:
+        return devices.log_training_memory(
+            compute,
+            config,
+            num_sequences=batch.num_sequences,
+            num_replicas=num_replicas,
+            length=batch.length,
+            num_predictions=batch.num_predictions,
+        )
+
+    def log_disk(config: BertConfig, trainings: Sequence[Training]) -> None:
+        num_train_steps = [training.num_train_steps for training in trainings]
+        devices.log_disk(output, config, num_train_steps, batch.num_weights_alone)
+
+    has_memory = parts("memory", log_memory, config, num_replicas)
+    parts("disk", log_disk, config, trainings)
+    return has_memory is not False
+
+
+def describe_init(init: Any) -> str:
+    """Returns the line of a plan on the initial weights, if there are any."""
+    return "of the shape that the configuration asks for" if init else ""
+
+
+def find_init(
+    model: ModelSource,
+    source: ModelFolder,
+    config: BertConfig,
+    output_dir: str,
+    steps: TrainingStep,
+) -> Stored | None:
+    """Returns the weights of `init_checkpoint`, which have the shape of the model; None without.
+
+    Raises:
+      OptionError: where a run without training has no weights, either.
+    """
+    if model.init_checkpoint:
+        source.stored.check_fit(config)
+        return source.stored
+    if not steps.do_train and ModelFolder(output_dir).find_weights() is None:
+        raise OptionError(
+            "output_dir",
+            Message(
+                "hold a trained model, or %s name one, unless %s is given",
+                *(Option("init_checkpoint"), Option("do_train")),
+            ),
+            Message("%r, which holds none", output_dir),
+        )
+    return None
+
+
+def list_files(folder: str) -> list[str]:
+    """Returns the paths of the files that runs have written in an output folder."""
+    return [os.path.join(folder, name) for name in sorted(owned.read_names(folder))]
