@@ -235,7 +235,7 @@ def _of_slurm(environment: Environment) -> Cluster:
         )
     if environment.get("SLURM_DISTRIBUTION", "block").split(":")[0].split(",")[0] != "block":
         raise ValueError(
-            "Tasks must be given to nodes in blocks: `srun --distribution=block`, the default. "
+            "Tasks must be given to nodes in blocks, the default distribution of `srun`. "
             f"Received {environment['SLURM_DISTRIBUTION']!r}."
         )
     first = slurm_port(_integer(environment, "SLURM_JOB_ID"))
