@@ -1,5 +1,7 @@
 import json
+import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -174,3 +176,25 @@ def test_a_damaged_log_is_warned_of_and_starts_over(tmp_path, log, line):
     train(tmp_path, 3, 5, 5)
     assert [each["step"] for each in read(tmp_path)] == [4, 5]
     assert f"{path}:4 is not the results of a step" in log.messages[0]
+
+
+def test_a_notebook_shows_the_training_as_a_bar_and_clears_it(tmp_path, monkeypatch):
+    """A kernel of Jupyter has `get_ipython().kernel`, IPython on a terminal has not."""
+    shown = []
+    output = types.SimpleNamespace(update=lambda content, raw: shown.append(content["text/html"]))
+
+    def display(content, *, raw, display_id):
+        shown.append(content["text/html"])
+        return output
+
+    shell = types.SimpleNamespace()
+    notebook = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
+    for kernel in ({}, {"kernel": None}):
+        vars(shell).update(kernel)
+        assert shown == []
+        log = ProgressLog(str(tmp_path), first_step=0, num_train_steps=2, batch_size=8, every=1)
+        log.after_step(1, {"loss": 1.0, "learning_rate": 0.5})
+        log.at_end(None)
+    assert '<progress value="0" max="2">' in shown[0] and shown[-1] == ""

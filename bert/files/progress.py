@@ -1,17 +1,21 @@
-"""Progress of work: a bar on a terminal, or a line of the log every ten seconds."""
+"""Progress of work: a bar on a terminal or in a notebook, or a line every ten seconds."""
 
 import contextlib
+import html
+import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from bert.log import logger
 
 _SECONDS_BETWEEN_LINES = 10
+# In a notebook; the first drawing comes after as long.
+_SECONDS_BETWEEN_DRAWINGS = 0.5
 
 
 class Bar(Protocol):
-    """A bar on a terminal."""
+    """A bar on a terminal or in a notebook."""
 
     def show(self, now: float, done: float, describe: Callable[[], str]) -> None:
         """Draws the bar if it is due; `describe` returns the text after it."""
@@ -26,7 +30,45 @@ class Bar(Protocol):
         ...
 
 
-_open_bar: Callable[[str, float], Bar | None] = lambda what, total: None  # noqa: E731
+class _NotebookBar:
+    """A bar below the cell of a notebook, from when its work has lasted a moment."""
+
+    def __init__(self, what: str, total: float) -> None:
+        self._what, self._total = html.escape(what), total
+        self._due = time.monotonic() + _SECONDS_BETWEEN_DRAWINGS
+        self._output: Any = None
+
+    def show(self, now: float, done: float, describe: Callable[[], str]) -> None:
+        if now >= self._due:
+            self._due = now + _SECONDS_BETWEEN_DRAWINGS
+            self.draw(done, describe())
+
+    def draw(self, done: float, text: str) -> None:
+        bar = f'<progress value="{done}" max="{self._total}"></progress>'
+        self._put(f"{self._what} {bar} {html.escape(text)}")
+
+    def close(self) -> None:
+        if self._output:
+            self._put("")
+        self._due = float("inf")
+
+    def _put(self, content: str) -> None:
+        shown = {"text/html": content, "text/plain": ""}
+        if self._output:
+            self._output.update(shown, raw=True)
+        else:
+            from IPython.display import display  # noqa: PLC0415
+
+            self._output = display(shown, raw=True, display_id=True)
+
+
+def _open_in_notebook(what: str, total: float) -> Bar | None:
+    # A kernel of Jupyter shows HTML; IPython on a terminal has none.
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return _NotebookBar(what, total) if hasattr(shell, "kernel") else None
+
+
+_open_bar: Callable[[str, float], Bar | None] = _open_in_notebook
 
 
 def show_bars(open_bar: Callable[[str, float], Bar | None]) -> None:
