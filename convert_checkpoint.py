@@ -71,7 +71,7 @@ def check(settings: Settings, checks: Checks) -> None:
     """Shows the output, the model and the files to write, and whether they fit."""
     import_tensorflow()
     from bert.models import conversion
-    from bert.models.kinds import find_architecture
+    from bert.models.fine_tuned import find_architecture
 
     place = checks("output", conversion.split_output, settings, shows=lambda place: place[0])
     open_source = functools.partial(conversion.open_source, fetches=False)

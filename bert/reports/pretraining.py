@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bert.pretraining.options import BERT, Goal
-from bert.reports.sections import (
+from bert.reports.page import (
     Bar,
     Block,
     Example,

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.log import logger
-from bert.reports.figures import make_figures
 from bert.reports.page import Page, write_page
+from bert.reports.run import make_figures
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import scores as squad_scores

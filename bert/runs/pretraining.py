@@ -17,11 +17,15 @@ from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.pretraining import inputs, outcome
-from bert.pretraining.goals import GOALS, find_learned
-from bert.pretraining.masked_batches import MaskedBatches
-from bert.pretraining.objectives import OBJECTIVES
-from bert.pretraining.options import PretrainingSchedule, RecordFiles, count_predictions
-from bert.pretraining.record_description import RecordDescription
+from bert.pretraining.objectives import OBJECTIVES, MaskedBatches
+from bert.pretraining.options import (
+    GOALS,
+    PretrainingSchedule,
+    RecordFiles,
+    count_predictions,
+    find_learned,
+)
+from bert.pretraining.records import RecordDescription
 from bert.reports.page import Section
 from bert.reports.pretraining import make_sections
 from bert.reports.run import make_figures, title_of, write_report
@@ -41,9 +45,8 @@ from bert.training.trainer import Trainer
 from bert.weights import checkpoint, model_card
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.model_files import make_files
+from bert.weights.model_files import make_files, projector_files
 from bert.weights.opening import open_model
-from bert.weights.projector import projector_files
 from modeling import BertConfig
 
 
