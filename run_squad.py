@@ -83,7 +83,7 @@ def validate_flags_or_throw(
       ValueError: where they do not fit.
     """
     import_tensorflow()
-    from bert.runs.finetuning import check_steps
+    from bert.runs.plans import check_scored
     from bert.training.options import check_length
 
     settings = settings or common_flags.read_settings(Settings)
@@ -92,7 +92,7 @@ def validate_flags_or_throw(
     recipe = make_recipe(settings)
     scored = recipe.scored_options() if isinstance(recipe, Search) else []
     shared = recipe.shared if isinstance(recipe, Search) else recipe
-    check_steps(shared.steps, shared.export, shared.evaluation.early_stopping_patience, scored)
+    check_scored(shared.steps, shared.export, shared.evaluation.early_stopping_patience, scored)
     shared.check_questions()
     check_length(settings.max_seq_length, bert_config)
 

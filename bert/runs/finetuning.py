@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from bert.export.formats import ExportOptions, check_exports, read_exports
+from bert.export.formats import ExportOptions, read_exports
 from bert.files import fingerprints, owned
 from bert.log import logger
-from bert.options import MessageError, Option, joined
 from bert.parts import FAILED, Parts, recorded_messages
 from bert.runs import identity, plans
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
@@ -205,7 +204,7 @@ def plan(
         files = parts("files", shared.check_questions, shows=lambda _: "can be read")
     flags = parts(
         "flags",
-        *(check_steps, steps, shared.export, patience, scored),
+        *(plans.check_scored, steps, shared.export, patience, scored),
         shows=lambda _: steps.describe(),
     )
     # Devices.
@@ -291,35 +290,6 @@ def plan(
         )
         for run, training in zip(runs, trainings, strict=True)
     ]
-
-
-def check_steps(
-    steps: Steps, export: ExportOptions, patience: int, scored: Sequence[str] = ()
-) -> None:
-    """Checks that a step is requested, and that options that need scores have a scored dev set.
-
-    Args:
-      steps: The steps of the run.
-      export: The options of the export.
-      patience: `early_stopping_patience`.
-      scored: The options of a search, all of which need scores.
-    """
-    names = [
-        name for name in ("do_train", "do_eval", "do_predict", "do_export") if hasattr(steps, name)
-    ]
-    if not any(getattr(steps, name) for name in names):
-        *others, last = map(Option, names)
-        raise MessageError("At least one of %s and %s must be given.", joined(others), last)
-    check_exports(export, is_exported=steps.do_export)
-    if steps.do_train and steps.scores:
-        return
-    if wrong := ["early_stopping_patience"] * (patience > 0) + [*scored]:
-        is_grid = wrong[0] not in ("early_stopping_patience", "num_runs")
-        raise MessageError(
-            "%s%s needs %s and %s.",
-            *(Option(wrong[0]), " of several values" * is_grid),
-            *(Option("do_train"), Option(steps.SCORING)),
-        )
 
 
 def _check_batch_sizes(

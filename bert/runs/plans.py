@@ -8,15 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.export.formats import Export
+from bert.export.formats import Export, ExportOptions, check_exports
 from bert.files import owned
 from bert.files.outputs import check_folder, check_saved_model
 from bert.log import logger
-from bert.options import Message, Option, OptionError
+from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.parts import FAILED, UNCHECKED, Line, Parts
 from bert.runs import identity
 from bert.runs.identity import FolderState, Training
-from bert.runs.recipes import TrainingStep
+from bert.runs.recipes import Steps, TrainingStep
 from bert.training import devices, strategies
 from bert.training.cluster import find_cluster
 from bert.training.options import AUTO, Compute, Output
@@ -123,6 +123,40 @@ class Batch:
     length: int
     num_predictions: int = 0
     num_weights_alone: int = 0
+
+
+def check_steps(steps: TrainingStep) -> None:
+    """Checks that a step is requested."""
+    names = [
+        name for name in ("do_train", "do_eval", "do_predict", "do_export") if hasattr(steps, name)
+    ]
+    if not any(getattr(steps, name) for name in names):
+        *others, last = map(Option, names)
+        raise MessageError("At least one of %s and %s must be given.", joined(others), last)
+
+
+def check_scored(
+    steps: Steps, export: ExportOptions, patience: int, scored: Sequence[str] = ()
+) -> None:
+    """Checks that a step is requested, and that options that need scores have a scored dev set.
+
+    Args:
+      steps: The steps of the run.
+      export: The options of the export.
+      patience: `early_stopping_patience`.
+      scored: The options of a search, all of which need scores.
+    """
+    check_steps(steps)
+    check_exports(export, is_exported=steps.do_export)
+    if steps.do_train and steps.scores:
+        return
+    if wrong := ["early_stopping_patience"] * (patience > 0) + [*scored]:
+        is_grid = wrong[0] not in ("early_stopping_patience", "num_runs")
+        raise MessageError(
+            "%s%s needs %s and %s.",
+            *(Option(wrong[0]), " of several values" * is_grid),
+            *(Option("do_train"), Option(steps.SCORING)),
+        )
 
 
 def open_devices(

@@ -14,7 +14,7 @@ from bert.files.outputs import make_folder
 from bert.files.paths import match_files
 from bert.files.progress import clock as time_of
 from bert.log import logger
-from bert.options import Message, MessageError, Option, OptionError
+from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.pretraining import inputs, outcome
 from bert.pretraining.objectives import OBJECTIVES, MaskedBatches
@@ -259,10 +259,7 @@ def plan(
 
 def _check_steps(steps: PreTrainingSteps, schedule: PretrainingSchedule, compute: Compute) -> None:
     """Checks that something is to be done, and for how long."""
-    if not steps.do_train and not steps.do_eval:
-        raise MessageError(
-            "At least one of %s and %s must be given.", Option("do_train"), Option("do_eval")
-        )
+    plans.check_steps(steps)
     inputs.check_schedule(schedule, compute.strategy)
 
 
