@@ -40,7 +40,7 @@ def make_arrays(count=12, seed=0):
     """Returns windows over sentences of which some are longer than a window."""
     pairs = make_sentences(count, seed, longest=6)
     sentences = [Sentence([word for word, _ in each], [tag for _, tag in each]) for each in pairs]
-    task = TagSet.from_sentences(sentences, "iob2")
+    task = TagSet.from_tags([sentence.tags for sentence in sentences], "iob2")
     return (
         sentences,
         task,
