@@ -1000,6 +1000,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "distill_layers": Case("uniform", weights, teacher=tagger),
         "distill_layers_weight": Case(9.0, weights, teacher=tagger, distill_layers="uniform"),
         "scheme": Case("iobes", task),
+        "crf": Case(True, names_of_tensors),
         "unit": Case("character", TRAIN_RECORDS, train_file=chinese),
         "document_context": Case(True, TRAIN_RECORDS),
         "feature_based": Case(True, weights, bert_config_file=deeper),

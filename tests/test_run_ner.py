@@ -371,7 +371,8 @@ print(json.dumps(results))
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, tmp_path):
+@pytest.mark.parametrize("crf", [False, True])
+def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, tmp_path, crf):
     write_task(tmp_path)
     runs = {}
     for name, changes in (
@@ -382,7 +383,7 @@ def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, t
     ):
         settings = make_settings(
             do_train=True, do_eval=True, num_train_epochs=2.0, output_dir=str(tmp_path / name),
-            eval_batch_size=7, **changes,
+            eval_batch_size=7, crf=crf, **changes,
         )  # fmt: skip
         runs[name] = dataclasses.asdict(settings)
     output = fork_python("-c", RUN, json.dumps(runs)).stdout

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import modeling
 import tokenization
-from bert.network.heads import tagging_model
 from bert.tasks.tagging.export import GraphWordSpans, export_tagger
-from bert.tasks.tagging.feature_tagger import FeatureTagger
-from bert.tasks.tagging.tagger import RawText
+from bert.tasks.tagging.feature_tagger import FeatureTagging
+from bert.tasks.tagging.tagger import RawText, Tagging
 from bert.tasks.tagging.tags import UNITS, TagSet, find_spans, list_labels
-from bert.tasks.tagging.windows import decode, make_features, text_entities
+from bert.tasks.tagging.windows import text_entities
+from bert.tasks.task import QUERIES
 
 LENGTH = 10
 BATCH = 4
@@ -46,8 +46,9 @@ def make_tokenizer():
     return tokenization.FullTokenizer.from_vocab(vocab)
 
 
-def make_model(tokenizer, num_labels, feature_layers=None):
-    """Returns a small model that is of many minds, of a BiLSTM on such layers if they are given."""
+def make_task(tag_set, feature_layers=None, add_crf=False):
+    """Returns the task of a small model, of a BiLSTM on such layers if they are given."""
+    tokenizer = make_tokenizer()
     config = modeling.BertConfig(
         vocab_size=len(tokenizer.vocab),
         hidden_size=8,
@@ -58,43 +59,56 @@ def make_model(tokenizer, num_labels, feature_layers=None):
         type_vocab_size=2,
         initializer_range=1.0,
     )
-    keras.utils.set_random_seed(3)
+    given = (config, tokenizer, LENGTH, tag_set)
     if feature_layers:
-        tagger = FeatureTagger(config, num_labels, layers=feature_layers, lstm_size=8)
-        return tagger.whole_model()
-    model = tagging_model(config, num_labels)
-    model.weights[-2].assign(np.random.RandomState(0).randn(num_labels, 8))
+        return FeatureTagging(*given, add_crf=add_crf, layers=feature_layers, lstm_size=8)
+    return Tagging(*given, add_crf=add_crf)
+
+
+def make_model(task):
+    """Returns a model of the task that is of many minds."""
+    keras.utils.set_random_seed(3)
+    model = task.whole_model(task.make_model("float32"))
+    rng = np.random.RandomState(0)
+    for weight in model.weights:
+        if weight.path.endswith("output_weights") or weight.path.startswith("crf/"):
+            weight.assign(rng.randn(*weight.shape))
     return model
 
 
-PLAIN = pytest.param(("word", None), marks=pytest.mark.exhaustive)
+PLAIN = pytest.param(("word", None, False), marks=pytest.mark.exhaustive)
 
 
-# One of a BiLSTM is among them.
-@pytest.fixture(scope="module", params=[("word", "weighted"), ("character", None), PLAIN], ids=str)
+# One of a BiLSTM is among them, and one of a CRF.
+@pytest.fixture(
+    scope="module",
+    params=[("word", "weighted", False), ("character", None, True), PLAIN],
+    ids=str,
+)
 def tagger(request, tmp_path_factory):
     """A function that answers in Python, another for logits, and the folder of a SavedModel."""
-    unit, layers = request.param
-    tag_set, tokenizer = TAG_SETS[unit], make_tokenizer()
-    model = make_model(tokenizer, len(tag_set.labels), layers)
+    unit, layers, add_crf = request.param
+    tag_set = TAG_SETS[unit]
+    task = make_task(tag_set, layers, add_crf)
+    model = make_model(task)
     folder = str(tmp_path_factory.mktemp("tagger") / "saved_model")
-    export_tagger(folder, model, tokenizer, tag_set, LENGTH)
+    task.export(folder, model)
     run = tf.function(
-        lambda features: model(features, training=False)["logits"],
+        lambda features: model(features, training=False),
         input_signature=[{name: tf.TensorSpec([None, None], tf.int32) for name in model.input}],
     )
 
     def find(batch):
         texts = [RawText.read(text, tag_set.unit) for text in batch]
-        features = make_features(texts, tag_set, tokenizer, LENGTH)
-        inputs = {name: features[name] for name in model.input}
-        logits = run(inputs).numpy()
-        predictions = decode(tag_set, texts, features, logits)
+        inputs = task.make_inputs(QUERIES, texts)
+        features = {name: inputs.arrays[name] for name in model.input}
+        outputs = {name: each.numpy() for name, each in run(features).items()}
+        predictions = task.decode(inputs, [(np.arange(inputs.num_rows), outputs)])
         entities = [
             text_entities(raw.text, raw.spans, each, tag_set.scheme)
-            for raw, each in zip(texts, predictions, strict=True)
+            for raw, each in zip(texts, predictions.sentences, strict=True)
         ]
-        return entities, as_lists(inputs), logits
+        return entities, as_lists(features), outputs["logits"]
 
     return find, folder
 
@@ -184,10 +198,11 @@ def test_entities_are_the_same_elsewhere(tagger, tmp_path, python):
     ],
 )
 def test_arguments_that_do_not_fit_together_are_refused(tmp_path, num_labels, length, message):
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer, num_labels)
+    tag_set = TAG_SETS["word"]
+    task = make_task(TagSet(labels=tag_set.labels[:num_labels], scheme=tag_set.scheme))
+    model = make_model(task)
     with pytest.raises(ValueError, match=message):
-        export_tagger(str(tmp_path / "saved_model"), model, tokenizer, TAG_SETS["word"], length)
+        export_tagger(str(tmp_path / "saved_model"), model, task.tokenizer, tag_set, length)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,6 +12,7 @@ from bert.tasks.tagging.tags import TagSet, convert
 from bert.tasks.tagging.windows import (
     NO_WORD,
     Prediction,
+    by_word,
     context,
     decode,
     is_known,
@@ -20,7 +21,6 @@ from bert.tasks.tagging.windows import (
     score,
     split,
     text_entities,
-    word_logits,
 )
 
 # Word w<n> has n pieces: "w", then "##1" up to "##<n - 1>".
@@ -187,7 +187,7 @@ def test_predictions_are_returned_to_their_words(drawn, max_seq_length, context,
         sentences, TAG_SET, TOKENIZER, max_seq_length, document_context=context
     )
     logits = 3.0 * np.eye(len(TAG_SET.labels))[features["label_ids"]]
-    predictions = decode(TAG_SET, sentences, features, logits)
+    predictions = decode(TAG_SET, sentences, by_word(features, logits))
     assert [each.tags for each in predictions] == gold
     probability = np.exp(3) / (np.exp(3) + 4)
     for each in predictions:
@@ -205,7 +205,7 @@ def test_words_with_unknown_plain_tags_do_not_count_in_the_loss():
     known = is_known(sentences, tag_set)
     assert known.tolist() == [True, False, True]
     logits = np.random.RandomState(0).randn(*features["label_ids"].shape, 2)
-    words = word_logits(features, logits)
+    words = by_word(features, logits)
     log_probs = words - np.log(np.exp(words).sum(axis=1, keepdims=True))
     expected = -(log_probs[0, 0] + log_probs[2, 1]) / 2
     assert loss(features, logits, known) == pytest.approx(expected)
@@ -232,17 +232,16 @@ def test_a_sentence_without_words_has_no_window_and_no_tags():
     features = make_features(sentences, TAG_SET, TOKENIZER, 8)
     assert len(features["input_ids"]) == 2
     logits = np.zeros((*features["input_ids"].shape, len(TAG_SET.labels)))
-    predictions = decode(TAG_SET, sentences, features, logits)
+    predictions = decode(TAG_SET, sentences, by_word(features, logits))
     assert [each.tags for each in predictions] == [["O"], [], ["O"]]
     empty = make_features([Sentence([])], TAG_SET, TOKENIZER, 8)
     assert empty["input_ids"].shape == (0, 8)
-    assert decode(TAG_SET, [Sentence([])], empty, np.zeros((0, 8, 5)))[0].tags == []
+    assert decode(TAG_SET, [Sentence([])], np.zeros((0, 5)))[0].tags == []
 
 
 def test_features_of_other_sentences_are_an_error():
-    features = make_features([sentence([1, 1])], TAG_SET, TOKENIZER, 8)
-    with pytest.raises(ValueError, match=r"They have 2 words, not 3"):
-        decode(TAG_SET, [sentence([1, 1, 1])], features, np.zeros((1, 8, 5)))
+    with pytest.raises(ValueError, match=r"Received 2, not 3"):
+        decode(TAG_SET, [sentence([1, 1, 1])], np.zeros((2, 5)))
     with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 3"):
         make_features([sentence([1])], TAG_SET, TOKENIZER, 2)
 

@@ -172,8 +172,11 @@ def test_words_are_decoded_as_from_windows(config):
     words = word_features.compact(arrays)
     compacted = np.zeros((*words["label_ids"].shape, len(task.labels)))
     compacted[words["label_mask"] > 0] = logits[arrays["label_mask"] > 0]
-    ours = tagging_windows.decode(task, sentences, words, compacted)
-    assert ours == tagging_windows.decode(task, sentences, arrays, logits)
+    ours, theirs = (
+        tagging_windows.decode(task, sentences, tagging_windows.by_word(*pair))
+        for pair in ((words, compacted), (arrays, logits))
+    )
+    assert ours == theirs
     assert tagging_windows.loss(words, compacted) == pytest.approx(
         tagging_windows.loss(arrays, logits)
     )

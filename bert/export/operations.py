@@ -19,17 +19,18 @@ from bert.options import Message, Option, OptionError
 # Operations of all exports, older ones included.
 _ALLOWED = frozenset(
     """
-    AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd BitwiseAnd BitwiseOr
-    BroadcastTo Cast ConcatV2 Const Cumsum DenseBincount DisableCopyOnRead Equal Erfc ExpandDims
-    FastWordpieceTokenizeWithOffsets Fill FloorDiv FloorMod FusedBatchNormV3 GatherNd GatherV2
-    Greater GreaterEqual HashTableV2 Identity If Less LessEqual LogicalAnd LogicalNot LogicalOr
-    LookupTableFindV2 LookupTableImportV2 LowerBound MatMul Max Maximum Mean Minimum Mul Neg
-    NoOp NotEqual OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder Pow Prod
-    RaggedGather RaggedRange RaggedTensorFromVariant RaggedTensorToTensor RaggedTensorToVariant
-    Range ReadVariableOp RealDiv Relu Reshape ReverseV2 Rsqrt ScatterNd Select SelectV2 Shape
+    AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast BitwiseAnd
+    BitwiseOr BroadcastTo Cast ConcatV2 Const Cumsum DenseBincount DisableCopyOnRead Equal
+    Erfc Exp ExpandDims FastWordpieceTokenizeWithOffsets Fill FloorDiv FloorMod
+    FusedBatchNormV3 GatherNd GatherV2 Greater GreaterEqual HashTableV2 Identity If IsFinite
+    Less LessEqual Log LogSoftmax LogicalAnd LogicalNot LogicalOr LookupTableFindV2
+    LookupTableImportV2 LowerBound MatMul Max Maximum Mean Minimum Mul Neg NoOp NotEqual
+    OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder Pow Prod RaggedGather
+    RaggedRange RaggedTensorFromVariant RaggedTensorToTensor RaggedTensorToVariant Range
+    ReadVariableOp RealDiv Relu Reshape ReverseV2 Rsqrt ScatterNd Select SelectV2 Shape
     Sigmoid Size Softmax Split SquaredDifference Squeeze StatefulPartitionedCall StatelessIf
-    StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin
-    StringLength StringSplitV2 StringStrip Sub Substr Sum Tanh TensorListFromTensor
+    StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice
+    StringJoin StringLength StringSplitV2 StringStrip Sub Substr Sum Tanh TensorListFromTensor
     TensorListGetItem TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate
     Tile TopKV2 Transpose UnicodeDecode UnicodeEncode UnicodeTranscode Unique Unpack
     UnsortedSegmentJoin UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentSum UpperBound

@@ -231,14 +231,15 @@ def open_source(source: ConversionSource, form: str, *, fetches: bool = True) ->
     folder.stored.check_fit(folder.config)
     if form == "huggingface":
         check_known_to_transformers(folder.config.to_dict())
-    if form != "tf" and folder.task.get("add_bilstm"):
-        raise OptionError(
-            "format",
-            "be tf for a model with a BiLSTM on it, which transformers and the models of "
-            "`make_model` have not",
-            form,
-            Message("%r was trained with %s.", source.input, Option("add_bilstm", True)),
-        )
+    for name, layer in {"add_bilstm": "BiLSTM", "crf": "CRF"}.items():
+        if form != "tf" and folder.task.get(name):
+            raise OptionError(
+                "format",
+                f"be tf for a model with a {layer} on it, which transformers and the models of "
+                "`make_model` have not",
+                form,
+                Message("%r was trained with %s.", source.input, Option(name, True)),
+            )
     return folder
 
 

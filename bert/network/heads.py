@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 import modeling
+from bert.network.crf import Crf, path_losses, word_order
 from bert.network.lstm import AddedBilstm
 from bert.network.pooling import pooled_positions
 
@@ -181,6 +182,7 @@ def tagging_model(
     *,
     gives_layers: bool = False,
     add_bilstm: bool = False,
+    add_crf: bool = False,
 ) -> keras.Model:
     """Returns a model of `encoder_inputs` with `logits`, float32 [B, S, C] (paper, section 5.3).
 
@@ -190,12 +192,15 @@ def tagging_model(
       dtype: Name of a dtype policy.
       gives_layers: As for `classifier_model`.
       add_bilstm: Likewise.
+      add_crf: Whether the outputs have the `transitions` of a `Crf`, too.
     """
     inputs = modeling.encoder_inputs()
     encoded = _encode_tokens(config, inputs, dtype, add_bilstm=add_bilstm)
     layer = OutputLayer(config, num_labels, HEAD_DROPOUT_PROB, name="tagger", dtype=dtype)
-    logits = {"logits": layer(encoded["sequence_output"])}
-    outputs = {**logits, **(_layers(encoded) if gives_layers else {})}
+    outputs = {"logits": layer(encoded["sequence_output"])}
+    if add_crf:
+        outputs["transitions"] = Crf(name="crf", dtype="float32")(outputs["logits"])
+    outputs |= _layers(encoded) if gives_layers else {}
     return keras.Model(inputs, outputs, name="tagging")
 
 
@@ -377,6 +382,28 @@ def tagging_objective(blend: Blend | None = None) -> tuple[Weights, Losses]:
             each = blend(each, rows, batch)
         mask = ops.cast(ops.reshape(batch["label_mask"], (-1,)), "float32")
         return {"loss": ops.sum(each * mask) / weights["loss"]}
+
+    return weights, losses
+
+
+def crf_objective() -> tuple[Weights, Losses]:
+    """Returns what a tagger with a `Crf` minimizes: -log p(path) of the words of each row.
+
+    The loss is divided by the number of words, as that of `tagging_objective`, which it
+    equals where all transitions are 0. The words that a window predicts are a path of their own,
+    also where they are a part of a longer sentence.
+    """
+    weights, _ = tagging_objective()
+
+    def losses(
+        outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        order, counts = word_order(batch["label_mask"])
+        places = order[:, : ops.maximum(ops.max(counts), 1)]  # [B, W]
+        logits = ops.take_along_axis(outputs["logits"], places[:, :, None], axis=1)
+        labels = ops.take_along_axis(batch["label_ids"], places, axis=1)
+        each = path_losses(logits, counts, outputs["transitions"][0], labels)
+        return {"loss": ops.sum(each) / weights["loss"]}
 
     return weights, losses
 

@@ -15,6 +15,7 @@ from bert.files.progress import clock as time_of
 from bert.files.signals import deferred_stop
 from bert.files.weight_names import WEIGHTS
 from bert.log import logger
+from bert.network import crf
 from bert.options import Message, Option, OptionError
 from bert.runs.identity import Training
 from bert.tasks.options import Schedule
@@ -322,8 +323,13 @@ def make_trainer(
         num_train_steps,
         int(num_train_steps * schedule.warmup_proportion),
     )
+    scales: dict[str, float] = {}
     if schedule.layerwise_lr_decay != 1.0:
-        optimizer.learning_rate_scales = learning_rate_scales(model, schedule.layerwise_lr_decay)
+        scales = learning_rate_scales(model, schedule.layerwise_lr_decay)
+    if schedule.learning_rate:
+        crf_scale = crf.LEARNING_RATE / schedule.learning_rate
+        scales |= {v.path: crf_scale for v in model.weights if v.path.startswith("crf/")}
+    optimizer.learning_rate_scales = scales
     return Trainer.of(compute, model, optimizer, objective, seed=seed, signature=signature)
 
 

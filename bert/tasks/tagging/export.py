@@ -16,6 +16,7 @@ import tensorflow as tf
 import tokenization
 from bert.export import saved_model
 from bert.export.tokenizer import CharacterTable, tabulate
+from bert.network import crf
 from bert.tasks.tagging.tags import (
     OUTSIDE,
     TagSet,
@@ -151,10 +152,24 @@ class _Tagger(saved_model.ExportedModel):
             ones = tf.ones_like(windows, tf.int32)
             shape = tf.shape(features["input_ids"], tf.int64)
             features["label_mask"] = tf.scatter_nd(places, ones, shape)
-        logits = self.run_in_batches(features)["logits"]
+        outputs = self.run_in_batches(features)
         with tf.device("/CPU:0"):
-            logits = tf.gather_nd(logits, places)  # [W, C]
-            return self._entities(texts, words, tf.cast(logits, tf.float64))
+            logits = tf.cast(tf.gather_nd(outputs["logits"], places), tf.float64)  # [W, C]
+            if "transitions" not in outputs:
+                labels = tf.argmax(logits, axis=-1)
+                probabilities = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+                return self._entities(texts, words, labels, probabilities)
+            # The same for each window, of which there may be none.
+            transitions = tf.cast(tf.reduce_sum(outputs["transitions"][:1], 0), tf.float64)
+            by_text = tf.RaggedTensor.from_row_splits(logits, words.bounds, validate=False)
+            counts = tf.cast(by_text.row_lengths(), tf.int32)
+            # A word more, since a loop needs one.
+            padded = tf.pad(by_text.to_tensor(), [[0, 0], [0, 1], [0, 0]])
+            is_word = tf.sequence_mask(counts, tf.shape(padded)[1])
+            labels = tf.boolean_mask(crf.best_paths(padded, counts, transitions), is_word)
+            logs = tf.boolean_mask(crf.log_marginals(padded, counts, transitions), is_word)
+            probabilities = tf.exp(tf.gather(logs, labels, batch_dims=1))
+            return self._entities(texts, words, tf.cast(labels, tf.int64), probabilities)
 
     def _read(self, texts: Tensor) -> _Words:
         words, starts, ends = self._spans.find(texts)
@@ -172,10 +187,10 @@ class _Tagger(saved_model.ExportedModel):
             pieces=tf.cast(pieces.row_splits, tf.int64),
         )
 
-    def _entities(self, texts: Tensor, words: _Words, logits: Tensor) -> dict[str, Tensor]:
-        """Returns entities, as `windows.text_entities` does, from logits float64 [W, C]."""
-        labels = tf.argmax(logits, axis=-1)
-        probabilities = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+    def _entities(
+        self, texts: Tensor, words: _Words, labels: Tensor, probabilities: Tensor
+    ) -> dict[str, Tensor]:
+        """Returns entities, as `windows.text_entities` does, of labels and probabilities, [W]."""
         pairs = tf.stack([tf.concat([labels[:1], labels[:-1]], 0), labels], 1)
         # No entity continues into the next text.
         is_same_text = words.texts == tf.concat([[-1], words.texts[:-1]], 0)

@@ -21,6 +21,7 @@ import tokenization
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.log import logger
+from bert.network.crf import Crf, word_order
 from bert.tasks.layers import WEIGHTED, check_layers, combine
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tagger import Predictions, Tagging
@@ -170,6 +171,7 @@ class FeatureTagger:
       layers: One of `FEATURE_LAYERS`.
       lstm_size: Units of each LSTM in each direction.
       dtype: The encoder's dtype policy; the tagger computes in float32.
+      add_crf: Whether the models have the `transitions` of a `Crf`, too.
 
     Attributes:
       layers: The name of the layers.
@@ -187,6 +189,7 @@ class FeatureTagger:
         layers: str,
         lstm_size: int,
         dtype: str = "float32",
+        add_crf: bool = False,
     ) -> None:
         check_layers(layers, config)
         self.layers = layers
@@ -201,10 +204,15 @@ class FeatureTagger:
             "label_mask": keras.Input((None,), dtype="int32", name="label_mask"),
         }
         lengths = ops.sum(inputs["label_mask"], axis=-1)
-        logits = self.tagger(inputs["features"], lengths)
-        self.model = keras.Model(inputs, {"logits": logits}, name="tagging")
+        self.crf = Crf(name="crf", dtype="float32") if add_crf else None
+        outputs = self._outputs(self.tagger(inputs["features"], lengths))
+        self.model = keras.Model(inputs, outputs, name="tagging")
         # Keras tracks attributes, so that checkpoints include the encoder.
         self.model.bert = bert
+
+    def _outputs(self, logits: Tensor) -> dict[str, Tensor]:
+        transitions = {"transitions": self.crf(logits)} if self.crf else {}
+        return {"logits": logits, **transitions}
 
     def whole_model(self) -> keras.Model:
         """Returns a model of `encoder_inputs` and `label_mask` with `logits`, float32 [B, S, C].
@@ -216,7 +224,7 @@ class FeatureTagger:
         mask = keras.Input((None,), dtype="int32", name="label_mask")
         words, lengths, places = WordsFirst(name="words_first")(features, mask)
         logits = WordsBack(name="words_back")(self.tagger(words, lengths), places, mask)
-        return keras.Model({**inputs, "label_mask": mask}, {"logits": logits}, name="tagging")
+        return keras.Model({**inputs, "label_mask": mask}, self._outputs(logits), name="tagging")
 
 
 @keras.saving.register_keras_serializable("bert")
@@ -229,10 +237,7 @@ class WordsFirst(keras.layers.Layer):
     """
 
     def call(self, features: Tensor, label_mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        length = ops.shape(label_mask)[1]
-        keys = (1 - label_mask) * length + ops.arange(length, dtype="int32")[None]
-        order = ops.cast(ops.argsort(keys, axis=1), "int32")
-        lengths = ops.sum(label_mask, axis=1)
+        order, lengths = word_order(label_mask)
         longest = ops.maximum(ops.max(lengths), 1)
         numbers = ops.reshape(order[:, :longest], (-1, longest, *[1] * (len(features.shape) - 2)))
         words = ops.take_along_axis(features, numbers, axis=1)
@@ -304,6 +309,7 @@ class FeatureTagging(Tagging):
             layers=self.layers,
             lstm_size=self.lstm_size,
             dtype=precision,
+            add_crf=self.add_crf,
         )
         self._made[:] = [tagger]
         return tagger.model

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import modeling
 import tokenization
-from bert.options import MessageError, Option, OptionError
+from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.layers import check_layers
 from bert.tasks.options import Encoder, Lengths, Schedule
 from bert.tasks.tagging.feature_tagger import FeatureTagging
@@ -28,11 +28,20 @@ def from_stored(
 ) -> Tagging:
     """Returns the task that a `task.json` describes."""
     tag_set = TagSet.from_dict(stored_field(stored, "task", dict))
-    common = (config, tokenizer, stored_field(stored, "max_seq_length", int), tag_set)
+    common: dict[str, Any] = {
+        "config": config,
+        "tokenizer": tokenizer,
+        "max_seq_length": stored_field(stored, "max_seq_length", int),
+        "tag_set": tag_set,
+        "add_crf": _has_crf(stored),
+    }
     if not stored.get("feature_based"):
-        return Tagging(*common, add_bilstm=stored_bilstm(stored))
-    layers = stored_field(stored, "feature_layers", str)
-    return FeatureTagging(*common, layers=layers, lstm_size=stored_field(stored, "lstm_size", int))
+        return Tagging(**common, add_bilstm=stored_bilstm(stored))
+    return FeatureTagging(
+        **common,
+        layers=stored_field(stored, "feature_layers", str),
+        lstm_size=stored_field(stored, "lstm_size", int),
+    )
 
 
 def open_tagging(
@@ -92,6 +101,7 @@ def open_tagging(
         "files": files,
         "sentences": sentences,
         "output_scheme": tags.output_scheme,
+        "add_crf": _find_crf(context, tags.crf),
     }
     if not features.feature_based:
         bilstm = find_bilstm(context, add_bilstm=encoder.add_bilstm)
@@ -103,6 +113,27 @@ def open_tagging(
         lstm_size=features.lstm_size,
         features_dir=features.features_dir,
     )
+
+
+def _has_crf(stored: Mapping[str, Any]) -> bool:
+    return bool(stored_field({"crf": False, **stored}, "crf", bool))
+
+
+def _find_crf(context: TaskContext, given: bool | None) -> bool:
+    """Returns whether the model has a CRF, by the option or as the model was trained."""
+    trained = context.stored or context.resumed
+    there = _has_crf(trained)
+    if trained and given is not None and given != there:
+        raise OptionError(
+            "crf",
+            f"be {there} for a model that was trained with{'' if there else 'out'} it",
+            given,
+            Message(
+                "Leave it out; or to train another model, give another %s, or %s.",
+                *(Option("output_dir"), Option("overwrite_output_dir")),
+            ),
+        )
+    return there if given is None else given
 
 
 def _complete(options: Options, stored: Mapping[str, Any]) -> Options:

@@ -76,6 +76,14 @@ class TagOptions:
         ),
         choices=(*SCHEMES, NONE),
     )
+    crf: bool | None = option(
+        None,
+        _as_trained(
+            "Choose the labels of a sentence together, by a conditional random field that learns "
+            "which label follows which.",
+            "false",
+        ),
+    )
     unit: str | None = option(
         None,
         _as_trained(

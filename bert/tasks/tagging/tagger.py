@@ -1,6 +1,7 @@
 """The task of tagging words, such as those of names, and its teacher (paper, section 5.3)."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -15,8 +16,10 @@ import tokenization
 from bert.files.inputs import Input
 from bert.files.owned import claim
 from bert.log import logger
-from bert.network.heads import Batch, Blend, tagging_model, tagging_objective
-from bert.options import OptionError
+from bert.network.crf import ANY, decode_sentences, sentence_losses
+from bert.network.heads import Batch, Blend, crf_objective, tagging_model, tagging_objective
+from bert.network.lengths import group_by_length
+from bert.options import Message, Option, OptionError
 from bert.tasks.distillation import (
     IS_LABELED,
     TEACHER_LOGITS,
@@ -50,6 +53,8 @@ from bert.tasks.task import (
 from bert.training.loop import Objective
 from bert.training.records import LENGTH, Feature, encoder_features
 
+# Sentences whose best paths are computed together.
+_PATHS = 256
 # The scores in `eval_results.txt` and `test_results.txt`, if they exist.
 _SCORES = ("precision", "recall", "f1", "accuracy", "macro_f1")
 
@@ -160,6 +165,7 @@ class Tagging:
       output_scheme: The scheme of predictions in files; None for that of the tag set.
       teacher: The model to learn from in addition to the tags, if any.
       add_bilstm: Whether a BiLSTM is between the encoder and the head.
+      add_crf: Whether the tags of a sentence are chosen together, by a CRF.
     """
 
     config: modeling.BertConfig
@@ -172,6 +178,7 @@ class Tagging:
     output_scheme: str | None = None
     teacher: TaggingTeacher | None = None
     add_bilstm: bool = False
+    add_crf: bool = False
 
     kind = "tagging"
     fields = ("text",)
@@ -205,6 +212,7 @@ class Tagging:
             "lstm_size": None,
             **split_fields(self.files.dev_split if self.files else None),
             **bilstm_fields(add_bilstm=self.add_bilstm),
+            **({"crf": True} if self.add_crf else {}),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -234,15 +242,20 @@ class Tagging:
           options: The weights of the teacher, and its file of texts without labels.
 
         Raises:
-          ValueError: if the teacher has other tags, or the texts cannot be read.
+          ValueError: if the teacher has other tags, or the texts cannot be read; or if the student
+            has a CRF.
         """
+        if self.add_crf:
+            must = Message(
+                "not be given with %s, whose paths are of sentences: a teacher is learned by word",
+                Option("crf"),
+            )
+            raise OptionError("teacher", must, options.teacher, "The teacher may have a CRF.")
         order = order_of_labels(self.tag_set, model.task.tag_set, options.teacher or "")
 
         def answer(sentences: Sequence[Sentence]) -> np.ndarray:
-            inputs, outputs = model.compute(sentences)
-            shape = inputs.arrays["label_ids"].shape
-            logits = collect_padded(outputs, shape, "logits")
-            return tagging_windows.word_logits(inputs.arrays, logits)[:, order]
+            words, *_ = model.task.decode_words(*model.compute(sentences))
+            return words[:, order]
 
         unlabeled = []
         if options.unlabeled_file:
@@ -315,6 +328,7 @@ class Tagging:
             dtype=precision,
             gives_layers=layers is not None,
             add_bilstm=self.add_bilstm,
+            add_crf=self.add_crf,
         )
         return layers.extend(model) if layers else model
 
@@ -322,24 +336,53 @@ class Tagging:
         return without_layers(model) if self.teacher and self.teacher.layers else model
 
     def objective(self, inputs: Inputs) -> Objective:
+        if self.add_crf:
+            return Objective(*crf_objective())
         parts = tagging_objective(self.teacher.blend() if self.teacher else None)
         layers = self.teacher.layers if self.teacher else None
         return Objective(*(layers.objective(*parts) if layers else parts))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> Predictions:
-        arrays = inputs.arrays
-        logits = collect_padded(outputs, arrays["label_ids"].shape, "logits")
-        predictions = tagging_windows.decode(self.tag_set, inputs.examples, arrays, logits)
-        if not self._has_labels(inputs.examples):
-            return Predictions(predictions, math.nan)
-        known = tagging_windows.is_known(inputs.examples, self.tag_set)
-        return Predictions(predictions, tagging_windows.loss(arrays, logits, known))
+        words, labels, loss = self.decode_words(inputs, outputs)
+        found = tagging_windows.decode(self.tag_set, inputs.examples, words, labels)
+        return Predictions(found, loss)
+
+    def decode_words(
+        self, inputs: Inputs, outputs: Outputs
+    ) -> tuple[np.ndarray, np.ndarray | None, float]:
+        """Returns the logits of words, the indices of their tags, and the mean loss of the words.
+
+        With a CRF, a path is that of a complete sentence, whatever windows the sentence was split
+        into, and the logits are the logarithms of the probabilities of each word's tags. Without
+        it, the tags are None, for the most probable ones.
+        """
+        arrays, sentences = inputs.arrays, inputs.examples
+        batches = iter(outputs)
+        first = next(batches)
+        batches = itertools.chain([first], batches)
+        logits = collect_padded(batches, arrays["label_ids"].shape, "logits")
+        words = tagging_windows.by_word(arrays, logits)
+        known = None
+        if self._has_labels(sentences):
+            known = tagging_windows.is_known(sentences, self.tag_set)
+        if not self.add_crf:
+            loss = math.nan if known is None else tagging_windows.loss(arrays, logits, known)
+            return words, None, loss
+        gold = None
+        if known is not None:
+            gold = np.where(known, tagging_windows.by_word(arrays, arrays["label_ids"]), ANY)
+        lengths = [len(sentence.words) for sentence in sentences]
+        return _decode_paths(words, lengths, first[1]["transitions"][0], gold)
 
     def _has_labels(self, sentences: Sequence[Sentence]) -> bool:
         return tagging_sentences.has_labels(sentences, self.tag_set.scheme)
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
         logits = outputs["logits"]
+        if self.add_crf:
+            is_word = arrays["label_mask"][:, : logits.shape[1]] > 0
+            words, lengths = logits[is_word], is_word.sum(axis=1)
+            return np.exp(_decode_paths(words, lengths, outputs["transitions"][0])[0])
         return softmax(logits[arrays["input_mask"][:, : logits.shape[1]] > 0], axis=-1)
 
     def answers(self, inputs: Inputs, predictions: Predictions) -> list[dict[str, Any]]:
@@ -395,3 +438,38 @@ class Tagging:
         from bert.tasks.tagging.export import export_tagger  # noqa: PLC0415
 
         export_tagger(folder, model, self.tokenizer, self.tag_set, self.max_seq_length)
+
+
+def _decode_paths(
+    words: np.ndarray,
+    lengths: Sequence[int],
+    transitions: np.ndarray,
+    gold: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Returns the logarithms of probabilities of words, the best paths, and the mean loss of words.
+
+    Args:
+      words: The logits of the words of all sentences, float [words, C].
+      lengths: The number of words of each sentence.
+      transitions: Those of the CRF, float [C + 2, C].
+      gold: The index of each word's tag, `ANY` where it is not known, int [words].
+    """
+    log_probabilities = np.zeros(words.shape)
+    labels, total = np.zeros(len(words), np.int32), 0.0
+    counts = np.array(lengths, np.int32)
+    starts = np.cumsum(counts) - counts
+    for rows in group_by_length(counts, _PATHS):
+        numbers = np.arange(max(counts[rows].max(), 1))
+        is_word = numbers < counts[rows, None]  # [B, W]
+        places = (starts[rows, None] + numbers)[is_word]
+        logits = np.zeros((*is_word.shape, words.shape[1]))
+        logits[is_word] = words[places]
+        batch = (logits, counts[rows], transitions.astype(np.float64))
+        found, logs = decode_sentences(*batch)
+        labels[places], log_probabilities[places] = found.numpy()[is_word], logs.numpy()[is_word]
+        if gold is not None:
+            given = np.full(is_word.shape, ANY, np.int32)
+            given[is_word] = gold[places]
+            total += float(np.sum(sentence_losses(*batch, given)))
+    num_known = 0 if gold is None else int(np.count_nonzero(gold != ANY))
+    return log_probabilities, labels, total / num_known if num_known else math.nan

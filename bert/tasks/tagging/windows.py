@@ -291,36 +291,36 @@ class Prediction:
 def decode(
     tag_set: TagSet,
     sentences: Sequence[Sentence],
-    arrays: Mapping[str, np.ndarray],
-    logits: np.ndarray,
+    words: np.ndarray,
+    labels: np.ndarray | None = None,
 ) -> list[Prediction]:
-    """Returns the most probable tag of each word.
+    """Returns the tag of each word.
 
     Args:
       tag_set: The tags of the model.
-      sentences: The sentences of the arrays.
-      arrays: The arrays of `make_features`.
-      logits: The logits, float [N, S, C].
+      sentences: The sentences of the words.
+      words: The logits of all words, float [words, C].
+      labels: The index of each word's tag, int [words]; None for the most probable ones.
     """
-    words = word_logits(arrays, logits)
     ends = list(itertools.accumulate((len(s.words) for s in sentences), initial=0))
     if len(words) != ends[-1]:
         raise ValueError(
-            f"`arrays` must be those of `sentences`. They have {len(words)} words, not {ends[-1]}."
+            f"`words` must be those of `sentences`. Received {len(words)}, not {ends[-1]}."
         )
-    probabilities = softmax(words, axis=-1).max(axis=-1).tolist()
-    tags = [tag_set.labels[label] for label in words.argmax(axis=-1)]
+    labels = words.argmax(axis=-1) if labels is None else labels
+    probabilities = softmax(words.astype(np.float64), axis=-1)[np.arange(len(words)), labels]
+    tags = [tag_set.labels[label] for label in labels]
     return [
-        Prediction(tags[start:end], probabilities[start:end])
+        Prediction(tags[start:end], probabilities[start:end].tolist())
         for start, end in itertools.pairwise(ends)
     ]
 
 
-def word_logits(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
-    """Returns the logits of words in their order, float64 [words, C]; the arguments of `decode`."""
+def by_word(arrays: Mapping[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Returns the values of words in their order, [words, ...], of those of tokens, [N, S, ...]."""
     is_word = arrays["word_ids"] != NO_WORD
     order = np.argsort(arrays["word_ids"][is_word])
-    return np.asarray(logits, np.float64)[is_word][order]
+    return values[is_word][order]
 
 
 def is_known(sentences: Sequence[Sentence], tag_set: TagSet) -> np.ndarray:
