@@ -1,6 +1,5 @@
 """What a page shows of tagged sentences: entities in their places, right and predicted ones."""
 
-import collections
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -64,8 +63,9 @@ def make_sections(
         for number, (sentence, prediction) in enumerate(zip(sentences, predictions, strict=True))
     ]
     shares = scores.get("layer_weights")
+    noun = "tag" if tag_set.is_plain else "type"
     return [
-        _table(part, "tag" if tag_set.is_plain else "type", columns, rows),
+        Table(f"{noun.capitalize()}s of the {part} set", [noun, *columns.values()], rows),
         *([mix_section(shares)] if shares else []),
         worst_first(
             part,
@@ -99,8 +99,10 @@ def _example(tag_set: TagSet, number: int, sentence: Sentence, prediction: Predi
     if num_wrong:
         lines.append(_line(tag_set, sentence, said, both, ("wrong", "said")))
     least = min(prediction.probabilities, default=1.0)
-    facts = [_count(num_wrong, "mistake")] * (num_wrong > 0)
-    facts += [f"least probability {least:.3f}", _place(sentence)]
+    facts = [f"{num_wrong} mistake{'s' * (num_wrong > 1)}"] * (num_wrong > 0)
+    # Not the path of the file, of which the folder may be long.
+    place = f"line {sentence.lines[0]}" if sentence.lines else ""
+    facts += [f"least probability {least:.3f}", place]
     return Example(
         number,
         # Among sentences with as many mistakes, the one of which the model is least sure.
@@ -111,19 +113,6 @@ def _example(tag_set: TagSet, number: int, sentence: Sentence, prediction: Predi
         sorted({entity.type for entity in right}),
         sorted({entity.type for entity in said}),
     )
-
-
-def _table(part: str, noun: str, columns: Mapping[str, str], rows: Sequence[Any]) -> Table:
-    return Table(f"{noun.capitalize()}s of the {part} set", [noun, *columns.values()], list(rows))
-
-
-def _place(sentence: Sentence) -> str:
-    # Not the path, of which the folder may be long.
-    return f"line {sentence.lines[0]}" if sentence.lines else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _line(
@@ -137,7 +126,7 @@ def _line(
     look, name = names
     space = "" if tag_set.unit == "character" else " "
     words = sentence.words[:_MAX_WORDS]
-    pieces: collections.deque[str | Mark] = collections.deque()
+    pieces: list[str | Mark] = []
     end = 0
     for entity in entities:
         # Of tags of words, as parts of speech have, those that are right would hide the others.

@@ -262,7 +262,15 @@ class FeatureBatches(Batches):
         def read(index: np.int64) -> list[np.ndarray]:
             step, replica = divmod(int(index), here)
             start = (context.input_pipeline_id * here + replica) * share
-            return self._gather(self.numbers(first_step + step)[start : start + share])
+            numbers = self.numbers(first_step + step)[start : start + share]
+            masks = self._arrays["label_mask"][numbers]
+            # At least 1, for a replica that gets no windows.
+            longest = max(int(masks.sum(axis=1).max(initial=1)), 1) if self.trim else masks.shape[1]
+            features = np.zeros((len(numbers), longest, *self._features.shape), np.float32)
+            for row, number in enumerate(numbers):
+                words = self._features[int(number)]
+                features[row, : len(words)] = words
+            return [features, self._arrays["label_ids"][numbers, :longest], masks[:, :longest]]
 
         signature = self.signature
 
@@ -274,17 +282,6 @@ class FeatureBatches(Batches):
         indices = tf.data.Dataset.range((end_step - first_step) * here)
         tensors = indices.map(as_it_is(lambda index: tf.numpy_function(read, [index], kinds)))
         return read_ahead(tensors.map(as_it_is(shaped)))
-
-    def _gather(self, numbers: Sequence[int] | np.ndarray) -> list[np.ndarray]:
-        """Returns the features, labels and mask of windows, padded."""
-        masks = self._arrays["label_mask"][numbers]
-        # At least 1, for a replica that gets no windows.
-        longest = max(int(masks.sum(axis=1).max(initial=1)), 1) if self.trim else masks.shape[1]
-        features = np.zeros((len(numbers), longest, *self._features.shape), np.float32)
-        for row, number in enumerate(numbers):
-            words = self._features[int(number)]
-            features[row, : len(words)] = words
-        return [features, self._arrays["label_ids"][numbers, :longest], masks[:, :longest]]
 
 
 class _Records(Records):
