@@ -11,7 +11,7 @@ in its order.
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -22,12 +22,11 @@ from bert.commands.console import run_script
 from bert.commands.create_pretraining_data import Settings, check
 from bert.commands.flags import changed_flags
 from bert.commands.lines import show_lines
+from bert.files.display import Progress
 from bert.files.outputs import try_outputs
 from bert.files.process import collector_off
-from bert.files.progress import Progress
 from bert.log import logger
 from bert.options import take
-from bert.original import instances as original_instances
 from bert.pretraining import streaming
 from bert.pretraining.corpus import describe_corpus, read_corpus
 from bert.pretraining.draws import Drawn, Draws, check_vocabulary, truncate
@@ -47,9 +46,27 @@ from bert.scale.options import BeamOptions
 
 # What people import from the original's create_pretraining_data.py.
 FLAGS = flags.FLAGS
-MaskedLmInstance = original_instances.MaskedLmInstance
-create_int_feature = original_instances.create_int_feature
-create_float_feature = original_instances.create_float_feature
+
+
+class MaskedLmInstance(NamedTuple):
+    """A masked token: its position, and what stood there."""
+
+    index: int  # type: ignore[assignment]  # hides the method of tuples, as in the original
+    label: str
+
+
+def create_int_feature(values: Sequence[int]) -> Any:
+    """Returns a `tf.train.Feature` of integers."""
+    import tensorflow as tf
+
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=list(values)))
+
+
+def create_float_feature(values: Sequence[float]) -> Any:
+    """Returns a `tf.train.Feature` of floats."""
+    import tensorflow as tf
+
+    return tf.train.Feature(float_list=tf.train.FloatList(value=list(values)))
 
 
 def define_flags() -> None:

@@ -44,8 +44,7 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
     """
     text = prepare(settings, texts)
     from bert.inspection.look import look
-    from bert.inspection.page import write_inspection
-    from bert.inspection.printed import format_inspection
+    from bert.inspection.page import format_inspection, write_inspection
     from bert.training.devices import log_gpus
 
     if settings.output_file:

@@ -18,9 +18,9 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import OutputSettings, call, start
 from bert.commands.console import run_script
 from bert.files.durable import replace_files
+from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import PATTERNS
-from bert.files.rows import describe_files
 from bert.log import logger
 from bert.options import REQUIRED, option
 from bert.scale.joining import find_parts, form_of, join

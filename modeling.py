@@ -26,8 +26,8 @@ import keras
 from keras import ops
 
 from bert import names
-from bert.files import huggingface_config
-from bert.files.json_text import read_json_object
+from bert.files import stored_models
+from bert.files.paths import read_json_object
 
 Tensor = Any
 
@@ -105,8 +105,8 @@ class BertConfig:
         Raises:
           ValueError: where transformers does not describe a BERT, or a key is a method's name.
         """
-        if huggingface_config.is_config(json_object):
-            json_object = huggingface_config.to_bert(json_object)
+        if stored_models.is_huggingface_config(json_object):
+            json_object = stored_models.from_huggingface(json_object)
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(json_object.keys() - known - UNUSED_KEYS):
             logging.getLogger(__name__).warning(
@@ -781,7 +781,7 @@ class BertModel(ConfiguredLayer):
         )
         first = last[:, 0]
         if self.config.is_decoder or self.config.is_bilstm:
-            pool = names.load("bert.network.pooling", "pool")
+            pool = names.load("bert.network.lstm", "pool")
             first = pool(self.config, last, input_mask, is_gathered=positions is not None)
         return {
             "sequence_output": last,
@@ -872,13 +872,14 @@ if not TYPE_CHECKING:
         embedding_postprocessor get_assignment_map_from_checkpoint get_shape_list layer_norm
         layer_norm_and_dropout reshape_from_matrix reshape_to_matrix transformer_model
     """
-    _LSTM = "BilstmLayer Lstm LstmEncoder both_ways reversed_positions side_by_side"
-    _POOLING = "end_positions join_ends num_pooled pool pooled_positions"
+    _LSTM = """
+        BilstmLayer Lstm LstmEncoder both_ways end_positions join_ends num_pooled pool
+        pooled_positions reversed_positions side_by_side
+    """
     __getattr__, __dir__, __all__ = names.serve(
         globals(),
         {
             "bert.original.modeling": _ORIGINAL.split(),
             "bert.network.lstm": _LSTM.split(),
-            "bert.network.pooling": _POOLING.split(),
         },
     )

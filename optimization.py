@@ -1,7 +1,7 @@
 """The optimizer and learning rate of the original release (paper, appendix A.2).
 
 Adam with decoupled weight decay and without bias correction, after clipping by the global norm,
-under linear warm-up and linear decay. `bert.original.optimization` is for graphs (`tf.compat.v1`).
+under linear warm-up and linear decay. `bert.original.graph` is for graphs (`tf.compat.v1`).
 """
 
 import contextlib
@@ -22,7 +22,7 @@ CLIP_NORM = 1.0  # original: optimization.py, create_optimizer
 EXCLUDED_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 SLOTS = ("adam_m", "adam_v")
 
-_GRAPHS = "bert.original.optimization"
+_GRAPHS = "bert.original.graph"
 
 
 @keras.saving.register_keras_serializable("bert")

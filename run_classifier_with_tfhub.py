@@ -173,7 +173,7 @@ if not TYPE_CHECKING:
         globals(),
         {
             "absl.flags": ("FLAGS",),
-            "bert.original.tf_hub": ("create_model",),
+            "bert.original.classifier": ("create_hub_model as create_model",),
             "optimization": (),
         },
     )

@@ -5,23 +5,26 @@ Two steps: `BasicTokenizer` cleans text and splits it at whitespace, punctuation
 `FullTokenizer` does both, and caches the pieces of words.
 """
 
-import itertools
 import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import Any, TypeVar
 
 from bert.text.added_tokens import AddedToken, Finder
-from bert.text.casing import validate_case_matches_checkpoint  # noqa: F401  # as in the original
-from bert.text.characters import CJK_RANGES, tables
+from bert.text.characters import CJK_RANGES, Memo, Vocabulary, Watched, tables
 from bert.text.characters import is_control as _is_control
 from bert.text.characters import is_punctuation as _is_punctuation
 from bert.text.characters import is_whitespace as _is_whitespace
-from bert.text.memory import Memo, Vocabulary, Watched
-from bert.text.packing import pack, truncate_pair  # noqa: F401
-from bert.text.vocabulary import UnknownTokenError, convert_by_vocab, load_vocab  # noqa: F401
+from bert.text.vocabulary import (  # noqa: F401
+    UnknownTokenError,
+    convert_by_vocab,
+    load_vocab,
+    pack,
+    truncate_pair,
+    validate_case_matches_checkpoint,  # as in the original
+)
 
 V = TypeVar("V")
 
@@ -128,10 +131,9 @@ class FullTokenizer(Watched):
         # Words are not split into added tokens.
         contents = [token.content for token in self.added_tokens]
         if lacking := [content for content in contents if content not in vocab]:
-            numbers = itertools.count(max(vocab.values()) + 1)
-            self.vocab = Vocabulary(
-                pieces | dict(zip(dict.fromkeys(lacking), numbers, strict=False))
-            )
+            numbers = count(max(vocab.values()) + 1)
+            added = dict(zip(dict.fromkeys(lacking), numbers, strict=False))
+            self.vocab = Vocabulary(pieces | added)
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(
             do_lower_case,

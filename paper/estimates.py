@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.files.durations import read_duration
-from bert.files.processes import usable_cores
+from bert.files.display import read_duration
+from bert.files.machine import usable_cores
 from bert.log import logger
 from paper.jobs import Job
 from paper.recipe import LADDER, Recipe

@@ -10,8 +10,7 @@ from typing import Any
 
 from bert.files import fingerprints, owned
 from bert.files.durable import replace_files
-from bert.files.json_text import parse_json
-from bert.files.paths import read_file
+from bert.files.paths import parse_json, read_file
 from paper.recipe import Recipe, Size
 
 # What the sample texts and data lie beside.

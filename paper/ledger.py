@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert.files.durable import write_text
-from bert.files.json_text import parse_json
 from bert.files.owned import claim
-from bert.files.paths import read_file
+from bert.files.paths import parse_json, read_file
 
 LEDGER_FILE = "ledger.json"
 

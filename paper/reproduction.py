@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 
 from bert.files import owned
+from bert.files.display import duration_text
 from bert.files.durable import write_text
-from bert.files.durations import duration_text
 from bert.files.outputs import check_folder as check_writable
 from bert.files.outputs import make_folder
 from bert.log import logger

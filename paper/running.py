@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from bert.files import owned
-from bert.files.json_text import parse_json
-from bert.files.paths import index_path
-from bert.files.processes import usable_cores
-from bert.files.signals import deferred_stop, stop_signal
+from bert.files.machine import usable_cores
+from bert.files.paths import index_path, parse_json
+from bert.files.process import deferred_stop, stop_signal
 from bert.log import logger
 from paper.estimates import Clock, chains, format_minutes, order_by_need, total
 from paper.jobs import Job, folder_of, place_of

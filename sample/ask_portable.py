@@ -19,6 +19,8 @@ if not os.path.exists(os.path.join(folder, "task.json")):
     sys.exit(
         f"The first argument must be the folder of an export, with task.json. Received {folder!r}."
     )
+if not texts:
+    sys.exit("Texts must follow the folder. Received none.")
 with open(os.path.join(folder, "task.json"), encoding="utf-8") as file:
     task = json.load(file)
 if task["task"]["task_type"] != "classification" or task["task"]["is_pair"]:

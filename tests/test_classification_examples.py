@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokenization
-from bert.files import progress
+from bert.files import display
 from bert.tasks.classification import examples as glue
 from bert.tasks.classification import inputs as classification_inputs
 from bert.tasks.classification.examples import (
@@ -136,7 +136,7 @@ def test_many_examples_are_made_in_lots(tokenizer, monkeypatch, log):
     expected = make_features(examples, make_task(), tokenizer, 6)
     log.clear()
     monkeypatch.setattr(classification_inputs, "_FEATURES_AT_ONCE", 10)
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(display, "_SECONDS_BETWEEN_LINES", 0)
     features = make_features(examples, make_task(), tokenizer, 6)
     for name, values in expected.items():
         np.testing.assert_array_equal(features[name], values)

@@ -18,9 +18,8 @@ from conftest import ROOT, exhaustive, run_python
 from helpers.waiting import LONGEST, wait_until
 
 from bert.commands.console import explain
-from bert.files.process import is_script
-from bert.files.progress import Progress, clock
-from bert.files.signals import Stop, deferred_stop, watched_signals
+from bert.files.display import Progress, clock
+from bert.files.process import Stop, deferred_stop, is_script, watched_signals
 
 
 def test_progress_is_logged_with_the_time_to_go(monkeypatch, log):
@@ -123,7 +122,7 @@ for number in range(10**9):
 }
 START = """
 import os, sys, time
-from bert.files.signals import deferred_stop
+from bert.files.process import deferred_stop
 from bert.commands.console import run_script
 from bert.files.durable import replace_files
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.files.durations import duration_text, read_duration
+from bert.files.display import duration_text, read_duration
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from absl import flags
 from absl import logging as absl_logging
 
 from bert.commands import lines
+from bert.files.display import Progress, visible
 from bert.files.outputs import open_output
-from bert.files.progress import Progress
-from bert.files.visible import visible
 from bert.log import logger
 
 

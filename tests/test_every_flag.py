@@ -45,7 +45,7 @@ import bert
 import run_ner
 from bert.commands.checks import start
 from bert.commands.training import EvaluatedSettings, FineTuningSettings
-from bert.files.processes import Workers
+from bert.files.machine import Workers
 from bert.files.records import decode_index
 from bert.models import pretrained as pretrained_models
 from bert.models.fine_tuned import LoadedModel

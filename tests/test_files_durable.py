@@ -30,8 +30,8 @@ from bert.files.durable import (
 )
 from bert.files.outputs import try_outputs
 from bert.files.paths import file_size, match_files, read_lines
+from bert.files.process import Stop, watched_signals
 from bert.files.records import write_records
-from bert.files.signals import Stop, watched_signals
 
 RAM = "ram://test_files_durable"
 

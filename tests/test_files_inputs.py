@@ -1,6 +1,6 @@
 import pytest
 
-from bert.files.inputs import Columns, read_inputs
+from bert.files.texts import Columns, read_inputs
 
 PAIR = Columns(fields=("a", "b"))
 ONE = Columns(fields=("a",))
@@ -17,10 +17,10 @@ ONE = Columns(fields=("a",))
 def test_blank_lines_are_skipped_with_a_warning(tmp_path, log, name, lines, columns, found):
     path = tmp_path / name
     path.write_text("".join(f"{line}\n" for line in lines), newline="")
-    inputs = [*read_inputs(str(path), None, columns).rows]
+    inputs = [*read_inputs(str(path), None, columns)]
     assert [each.line for each in inputs if each.row] == [each.line for each in inputs] == found
     # Parts of a file are counted without them.
-    assert read_inputs(str(path), None, columns).rows.count() == 2
+    assert read_inputs(str(path), None, columns).count() == 2
     assert log.messages == [
         f"{path}: skipped 2 blank lines, the first is {2 if name.endswith('l') else 3}."
     ]
@@ -29,7 +29,7 @@ def test_blank_lines_are_skipped_with_a_warning(tmp_path, log, name, lines, colu
 @pytest.mark.parametrize(("name", "header"), [("x.tsv", ["a"]), ("x.txt", [])])
 def test_where_there_is_one_column_a_blank_line_is_a_blank_text(tmp_path, log, name, header):
     (tmp_path / name).write_text("".join(f"{line}\n" for line in [*header, "x", "", "y"]))
-    inputs = read_inputs(str(tmp_path / name), None, ONE).rows
+    inputs = read_inputs(str(tmp_path / name), None, ONE)
     assert [each.row for each in inputs] == [{"a": "x"}, {"a": ""}, {"a": "y"}]
     assert not log.messages
 
@@ -38,7 +38,7 @@ def test_columns_of_the_same_name_are_all_there(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("text_a,x,x,x_2,x\nred,1,2,3,4\n")
     inputs = read_inputs(str(path), None, Columns(fields=("text_a",)))
-    [row] = inputs.rows
+    [row] = inputs
     assert inputs.names == ["text_a", "x", "x_3", "x_2", "x_4"]
     assert list(row.cells.values()) == ["red", "1", "2", "3", "4"]
     # Which of two is the text, nobody knows.
@@ -52,9 +52,9 @@ def test_lines_that_end_as_on_old_macs_are_no_single_text(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(b"a\rred\rblue\r")
     with pytest.raises(ValueError, match="must have lines that end with LF"):
-        list(read_inputs(str(path), None, Columns(fields=("a",))).rows)
+        list(read_inputs(str(path), None, Columns(fields=("a",))))
     # Within lines, and before their ends, carriage returns are as they were.
     for content in (b"red\r", b"red\r\n", b"re\rd\n", b"re\rd", b"red"):
         (tmp_path / "y.txt").write_bytes(content)
         inputs = read_inputs(str(tmp_path / "y.txt"), None, Columns(fields=("a",)))
-        assert [each.row["a"].replace("\r", "") for each in inputs.rows] == ["red"]
+        assert [each.row["a"].replace("\r", "") for each in inputs] == ["red"]

@@ -1,6 +1,6 @@
 import pytest
 
-from bert.files.json_text import parse_json
+from bert.files.paths import parse_json
 
 
 @pytest.mark.parametrize("text", ['{"a": [1, "\u00e9"]}', b'{"a": [1, "\xc3\xa9"]}'])

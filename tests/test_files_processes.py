@@ -9,7 +9,7 @@ from conftest import run_python
 from helpers.forks import own_id
 from helpers.waiting import wait_until
 
-from bert.files.processes import Workers, in_threads
+from bert.files.machine import Workers, in_threads
 
 
 def test_results_come_in_order_whatever_the_number_of_processes():
@@ -80,9 +80,9 @@ def slow(state, item):
 
 SCRIPT = """
 import heavy, work
-from bert.files import processes
+from bert.files import machine
 if __name__ == "__main__":
-    with processes.Workers(2, None) as workers:
+    with machine.Workers(2, None) as workers:
         (modules,) = workers.map(work.modules, [0])
     assert "work" in modules and not {"heavy", "tensorflow"} & set(modules), modules
 """
@@ -90,9 +90,9 @@ if __name__ == "__main__":
 KILLED = """
 import os, signal
 import work
-from bert.files import processes
+from bert.files import machine
 if __name__ == "__main__":
-    workers = processes.Workers(2, None)
+    workers = machine.Workers(2, None)
     print(*set(workers.map(work.own_id, range(4))), flush=True)
     for _ in workers.map(work.slow, [0, 1, 2]):
         pass
@@ -141,10 +141,10 @@ def test_worker_processes_ignore_signals_to_stop(number):
 STOPPED = """
 import work
 from bert.commands.console import run_script
-from bert.files import processes
+from bert.files import machine
 
 def main(_):
-    with processes.Workers(2, None) as workers:
+    with machine.Workers(2, None) as workers:
         print(*set(workers.map(work.own_id, range(4))), flush=True)
         # One of them works, the other waits.
         for _ in workers.map(work.slow, [0]):

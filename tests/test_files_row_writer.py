@@ -3,8 +3,8 @@ import io
 
 import pytest
 
-from bert.files.inputs import Input
 from bert.files.row_writer import JsonLines, Names, ParquetLines, Table
+from bert.files.texts import Input
 
 ANSWER = {"label": "yes"}
 # Numbers that JSON lacks, as Parquet has them.

@@ -1,6 +1,6 @@
 import pytest
 
-from bert.files.tables import open_table
+from bert.files.rows import open_table
 
 WIDTH = r"x:2: has %d column.?, but the first line has 2\. Received .*within quotes, in a \.csv\."
 

@@ -1,6 +1,6 @@
 import pytest
 
-from bert.files.weight_names import (
+from bert.files.stored_models import (
     SUFFIXES,
     is_index,
     is_of_model,

@@ -9,7 +9,7 @@ import bert
 import modeling
 from bert.inspection import look as looking
 from bert.inspection.look import GOALS, find_goals, look, open_inspected, read
-from bert.inspection.printed import format_inspection
+from bert.inspection.page import format_inspection
 from bert.models.options import QueriedModel
 from bert.models.vectors import find_encoder
 from bert.weights import checkpoint

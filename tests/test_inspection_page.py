@@ -6,9 +6,8 @@ import pytest
 from conftest import ROOT
 from helpers.report_pages import Parsed, browse, needs_chromium
 
-from bert.inspection.look import Inspection, Reading
+from bert.inspection.look import Inspection, Reading, Word
 from bert.inspection.page import format_page, is_inspection, make_content, write_inspection
-from bert.inspection.words import Word
 from bert.models.pretrained import Guess
 
 HOSTILE = "</script><script>document.title='run'</script><!--<b>&amp;'\"\u2028%SCRIPT%"

@@ -3,7 +3,7 @@ import hypothesis.strategies as st
 import pytest
 
 import tokenization
-from bert.inspection.words import Word, read_words
+from bert.inspection.look import Word, read_words
 from bert.text.added_tokens import AddedToken
 
 WORDS = [

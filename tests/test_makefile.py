@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-from bert.files.durations import read_duration
+from bert.files.display import read_duration
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="There is no make.")
 

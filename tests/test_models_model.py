@@ -136,7 +136,7 @@ import keras, numpy as np, tensorflow as tf
 import modeling
 from bert.network import heads
 from bert.pretraining.heads import pretraining_model
-from bert.network.inference import infer
+from bert.network.kernels import infer
 
 config = modeling.BertConfig(
     vocab_size=29, hidden_size=8, num_hidden_layers=2, num_attention_heads=4,

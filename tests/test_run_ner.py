@@ -27,7 +27,7 @@ from helpers.tagging_runs import (
 import predict
 import run_ner
 from bert.commands.flags import changed_flags
-from bert.files.inputs import Input
+from bert.files.texts import Input
 from bert.models.open import load
 from bert.tasks.tagging import tags as tagging_entities
 from bert.tasks.tagging.tags import score_entities

@@ -37,7 +37,7 @@ import modeling
 import run_pretraining
 from bert.files import records as files_records
 from bert.files.paths import index_path
-from bert.files.signals import Stop, watched_signals
+from bert.files.process import Stop, watched_signals
 from bert.parts import PlanError
 from bert.pretraining import inputs
 from bert.pretraining.outcome import warn_if_not_learned

@@ -13,6 +13,7 @@ from helpers.classifier_runs import make_rows, settings_in, write_task, write_ts
 
 import modeling
 import run_classifier
+from bert.export import portable
 from bert.export.formats import Export, read_exports
 from bert.export.portable import open_runtime
 from bert.network import heads
@@ -104,11 +105,16 @@ def test_the_example_answers_as_the_page_says(exported, name):
     assert all("% sure" in line for line in lines)
 
 
-def test_the_example_names_a_missing_folder_in_a_line(tmp_path):
-    command = [sys.executable, ROOT / "sample/ask_portable.py", tmp_path / "none", "a red b"]
+@pytest.mark.parametrize(
+    ("made", "texts", "said"),
+    [("none", ["a red b"], "must be the folder of an export"), ("task.json", [], "Texts must")],
+)
+def test_the_example_names_what_is_missing_in_a_line(tmp_path, made, texts, said):
+    (tmp_path / made).touch()
+    command = [sys.executable, ROOT / "sample/ask_portable.py", tmp_path, *texts]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert result.stderr.count("\n") == 1 and "must be the folder of an export" in result.stderr
+    assert result.stderr.count("\n") == 1 and said in result.stderr
 
 
 def rows_of_exports(folder) -> dict[str, list]:
@@ -157,7 +163,6 @@ def fail_for_want_of_space(*_, **__):
 
 def test_weights_are_in_no_graph_that_tf2onnx_takes_apart(monkeypatch):
     tf2onnx = pytest.importorskip("tf2onnx")
-    from bert.export import onnx  # noqa: PLC0415
 
     sizes = []
     load = tf2onnx.tf_loader.from_function
@@ -174,7 +179,7 @@ def test_weights_are_in_no_graph_that_tf2onnx_takes_apart(monkeypatch):
             vocab_size=vocab_size, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
             intermediate_size=24, max_position_embeddings=16,
         )  # fmt: skip
-        found.append(len(onnx.convert(heads.classifier_model(config, 2), "float32")))
+        found.append(len(portable.convert(heads.classifier_model(config, 2), "onnx", "float32")))
     # 16 numbers of 4 bytes a token.
     assert found[1] - found[0] > 19_980 * 64
     assert abs(sizes[1] - sizes[0]) < 1000
@@ -182,23 +187,21 @@ def test_weights_are_in_no_graph_that_tf2onnx_takes_apart(monkeypatch):
 
 def test_the_order_of_weights_changes_no_file():
     pytest.importorskip("tf2onnx")
-    from bert.export import onnx  # noqa: PLC0415
 
     config = modeling.BertConfig(
         vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=24, max_position_embeddings=16,
     )  # fmt: skip
     model = heads.classifier_model(config, 2)
-    file = onnx.convert(model, "float32")
+    file = portable.convert(model, "onnx", "float32")
     # Weights that are not trained come last.
     model.get_layer("bert").trainable = False
-    assert onnx.convert(model, "float32") == file
+    assert portable.convert(model, "onnx", "float32") == file
 
 
 @pytest.mark.exhaustive
 def test_equal_models_make_equal_files(tmp_path):
     pytest.importorskip("tf2onnx")
-    from bert.export import onnx, tflite  # noqa: PLC0415
 
     files = []
     for _ in range(2):
@@ -211,10 +214,12 @@ def test_equal_models_make_equal_files(tmp_path):
         model = heads.choice_model(config)
         inputs = {name: np.stack([each, each]) for name, each in features().items()}
         expected = model(inputs)["logits"].numpy()
-        files.append((onnx.convert(model, "float32"), tflite.convert(model, "int8")))
+        files.append(
+            (portable.convert(model, "onnx", "float32"), portable.convert(model, "tflite", "int8"))
+        )
         path = tmp_path / "model.onnx"
         path.write_bytes(files[-1][0])
-        logits = onnx.open_file(str(path))(inputs)["logits"]
+        logits = portable.open_runtime(str(path.parent), "onnx")(inputs)["logits"]
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-6)
     assert files[0] == files[1]
 

@@ -12,8 +12,7 @@ import predict
 from bert.files.paths import part_path
 from bert.files.row_writer import JsonLines, Names, ResumableFile
 from bert.scale.answers import AnswerWork
-from bert.scale.options import Answering, PartOptions
-from bert.scale.parts import Part
+from bert.scale.options import Answering, Part, PartOptions
 from bert.scale.predictions import AnswerFile
 from bert.weights import checkpoint
 

@@ -1,24 +1,24 @@
 import pytest
 
-from bert.scale import beam
+from bert.scale import batches
 from bert.scale.options import BeamOptions
 
 
 def test_nothing_is_needed_where_no_pipeline_is_run():
-    beam.check_beam(BeamOptions())
+    batches.check_beam(BeamOptions())
 
 
 def test_options_need_a_runner():
     with pytest.raises(
         ValueError, match=r"`beam_options` must go with `runner`\. Received '--x=1'"
     ):
-        beam.check_beam(BeamOptions(beam_options="--x=1"))
+        batches.check_beam(BeamOptions(beam_options="--x=1"))
 
 
 def test_a_runner_needs_beam(monkeypatch):
-    monkeypatch.setattr(beam.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(batches.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"runner='FlinkRunner'.*pip install '\.\[beam\]'"):
-        beam.check_beam(BeamOptions(runner="FlinkRunner"))
+        batches.check_beam(BeamOptions(runner="FlinkRunner"))
 
 
 TRACE = """Pipeline job-1 failed in state FAILED: Error running pipeline.
@@ -42,6 +42,6 @@ ValueError: `--model_dir` must be a folder. Received 'x'. [while running 'Map(f)
     ],
 )
 def test_an_error_of_a_runner_becomes_one_line(said, told):
-    line = str(beam._failure(BeamOptions(runner="FlinkRunner"), said))
+    line = str(batches._failure(BeamOptions(runner="FlinkRunner"), said))
     assert line.startswith("`runner='FlinkRunner'` must bring the work to its end. ")
     assert told in line and "\n" not in line and "Traceback" not in line and len(line) < 1000

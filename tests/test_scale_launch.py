@@ -20,8 +20,8 @@ from bert.commands.launch import (
     split_arguments,
     without_overwriting,
 )
+from bert.files.machine import usable_cores
 from bert.files.owned import LIST_FILE
-from bert.files.processes import usable_cores
 from bert.scale import launch
 from bert.scale.launch import Workers, find_cause, share_machine
 from bert.training.link import LOST

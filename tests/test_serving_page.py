@@ -8,7 +8,7 @@ from conftest import ROOT
 from helpers.report_pages import CHROMIUM, Parsed, Shown, needs_chromium
 from helpers.served_models import fetch, load_pretrained, make_model, served
 
-from bert.serving.page import make_page
+from bert.serving.app import make_page
 from bert.serving.served import DEFAULT, Served, Signature
 
 HOSTILE = "</script><script>document.title='run'</script><b onclick=x>&amp; \U0001f600 red"

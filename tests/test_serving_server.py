@@ -20,7 +20,6 @@ from helpers.served_models import (
 )
 from helpers.waiting import wait_until
 
-from bert.serving import connections
 from bert.serving import server as server_module
 from bert.serving.options import Batching, Limits, read_hosts
 from bert.serving.served import DEFAULT, Served, Signature
@@ -383,7 +382,7 @@ def test_a_head_must_come_in_time_but_a_client_may_be_idle_between_requests(slow
 
 
 def test_idle_connections_make_room_for_new_ones(slow, monkeypatch):
-    monkeypatch.setattr(connections, "_YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(server_module, "_YOUNG_SECONDS", 0.0)
     with served(slow.served, Limits(max_connections=3)) as server, slow:
         answers = []
         thread = ask_in_thread(server, answers)
@@ -432,7 +431,7 @@ def is_cut(connection):
 
 
 def test_clients_that_do_not_read_make_room_like_idle_ones(monkeypatch):
-    monkeypatch.setattr(connections, "_YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(server_module, "_YOUNG_SECONDS", 0.0)
     with (
         served(Large().served, Limits(max_connections=2)) as server,
         contextlib.ExitStack() as all_,
@@ -442,7 +441,7 @@ def test_clients_that_do_not_read_make_room_like_idle_ones(monkeypatch):
 
 
 def test_only_clients_that_do_not_read_are_disconnected_in_time(monkeypatch):
-    monkeypatch.setattr(connections, "_STALLED_SECONDS", 2.0)
+    monkeypatch.setattr(server_module, "_STALLED_SECONDS", 2.0)
     with served(Large().served) as server, large_answer(server) as reader:
         assert not is_cut(reader)
         with large_answer(server) as unread:

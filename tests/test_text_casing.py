@@ -1,7 +1,7 @@
 import pytest
 from conftest import ROOT
 
-from bert.text.casing import find_casing, warn_of_casing
+from bert.text.vocabulary import find_casing, warn_of_casing
 
 SPECIAL = [
     "[PAD]",

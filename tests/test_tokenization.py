@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokenization
-from bert.text import memory
+from bert.text import characters
 
 VOCABULARIES = ROOT.parent / "shared" / "data" / "vocab"
 
@@ -404,15 +404,15 @@ def test_words_of_more_than_200_characters_are_unknown(length, known):
 
 
 def test_memory_is_bounded(tokenizer, monkeypatch):
-    monkeypatch.setattr(memory, "MEMO_ENTRIES", 10)
+    monkeypatch.setattr(characters, "MEMO_ENTRIES", 10)
     fresh = pickle.loads(pickle.dumps(tokenizer))
     for number in range(100):
-        text = f"w{number} v{number} {'x' * (memory.MEMO_WORD_LENGTH + 1)}{number}"
+        text = f"w{number} v{number} {'x' * (characters.MEMO_WORD_LENGTH + 1)}{number}"
         assert fresh.tokenize(text) == tokenizer.tokenize(text)
         assert fresh.tokenize_to_ids(text) == tokenizer.tokenize_to_ids(text)
     assert 0 < len(fresh._pieces) <= 10
     assert 0 < len(fresh._ids) <= 10
-    assert max(map(len, fresh._pieces)) <= memory.MEMO_WORD_LENGTH
+    assert max(map(len, fresh._pieces)) <= characters.MEMO_WORD_LENGTH
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))])

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import free_ports, make_examples, model_inputs, record_places
 
-from bert.files import progress
+from bert.files import display
 from bert.pretraining import heads as pretraining_heads
 from bert.tasks.task import collect
 from bert.training import evaluation
@@ -191,7 +191,7 @@ def test_evaluation_and_prediction_say_how_far_they_are(
     assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
     evaluate(model, pretraining_heads.metrics, batches, 2)
     assert not [message for message in log.messages if "ETA" in message]
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(display, "_SECONDS_BETWEEN_LINES", 0)
     assert sum(len(numbers) for numbers, _ in predictor.predict(batches)) == 9
     evaluate(model, pretraining_heads.metrics, batches, 2)
     lines = [message.split("  ETA")[0] for message in log.messages if "ETA" in message]

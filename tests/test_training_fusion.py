@@ -8,7 +8,7 @@ from conftest import change, make_examples
 
 import modeling
 import optimization
-from bert.network import fusion
+from bert.network import kernels
 from bert.pretraining import heads as pretraining_heads
 from bert.training.trainer import Trainer
 
@@ -34,9 +34,9 @@ def chains(dtype):
     rng = np.random.default_rng(0)
     inputs = tf.cast(tf.constant(rng.normal(size=(ROWS, WIDTH)), tf.float32), dtype)
     numbers = tf.constant(rng.integers(-(2**15), 2**15, (ROWS, WIDTH)), tf.int16)
-    yield modeling.gelu, fusion.fused_gelu, [inputs]
-    yield modeling.gelu_erf, fusion.fused_gelu_erf, [inputs]
-    drops = (functools.partial(drop, rate=0.1) for drop in (modeling.drop, fusion.fused_drop))
+    yield modeling.gelu, kernels.fused_gelu, [inputs]
+    yield modeling.gelu_erf, kernels.fused_gelu_erf, [inputs]
+    drops = (functools.partial(drop, rate=0.1) for drop in (modeling.drop, kernels.fused_drop))
     yield *drops, [inputs, numbers]
 
 
@@ -61,7 +61,7 @@ def test_dropout_by_a_compiled_chain_is_the_same_bit_for_bit():
         with modeling.dropout_seed(tf.constant([3, 4])):
             return layer(inputs, training=True).numpy()
 
-    with fusion.fused_chains(layer):
+    with kernels.fused_chains(layer):
         fused = drop()
     np.testing.assert_array_equal(fused, drop())
 
@@ -70,17 +70,17 @@ def test_dropout_by_a_compiled_chain_is_the_same_bit_for_bit():
     ("shape", "count"), [([ROWS, WIDTH], 1), ([None, WIDTH], 0), ([2, WIDTH], 0)]
 )
 def test_only_large_tensors_of_known_shape_are_compiled(shape, count):
-    function = tf.function(fusion.fused_gelu, autograph=False)
+    function = tf.function(kernels.fused_gelu, autograph=False)
     graph = function.get_concrete_function(tf.TensorSpec(shape)).graph
     assert sum("_XlaMustCompile" in op.node_def.attr for op in graph.get_operations()) == count
 
 
 def test_kernels_are_shared_by_all_layers():
     inputs, numbers = tf.ones((ROWS, WIDTH)), tf.ones((ROWS, WIDTH), tf.int16)
-    before = fusion._compiled.cache_info().misses
+    before = kernels._compiled.cache_info().misses
     for _ in range(3):
-        fusion.fused_drop(inputs, numbers, rate=0.25)
-    assert fusion._compiled.cache_info().misses == before + 1
+        kernels.fused_drop(inputs, numbers, rate=0.25)
+    assert kernels._compiled.cache_info().misses == before + 1
 
 
 def test_a_step_of_compiled_chains_is_that_of_single_operations(tiny_config, monkeypatch):
@@ -88,7 +88,7 @@ def test_a_step_of_compiled_chains_is_that_of_single_operations(tiny_config, mon
     batch = {name: tf.constant(values) for name, values in make_examples(config, 8).items()}
 
     def results(smallest):
-        monkeypatch.setattr(fusion, "_SMALLEST", smallest)
+        monkeypatch.setattr(kernels, "_SMALLEST", smallest)
         keras.utils.set_random_seed(0)
         model = pretraining_heads.pretraining_model(config)
         optimizer = optimization.bert_optimizer(1e-3, 10, 0)

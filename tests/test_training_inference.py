@@ -5,8 +5,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import modeling
-from bert.network import heads, inference
-from bert.network.inference import infer
+from bert.network import heads, kernels
+from bert.network.kernels import infer
 
 
 def as_graph(model, run=infer):
@@ -66,13 +66,13 @@ def test_each_layer_normalization_is_one_operation(tiny_config, dtype):
 
 def test_without_that_kernel_layers_normalize_as_those_of_keras(tiny_config, monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
-    inference._has_kernel.cache_clear()
+    kernels._has_kernel.cache_clear()
     try:
         model = heads.classifier_model(tiny_config, 2)
         inputs = make_inputs(tiny_config)
         assert "_MklLayerNorm" not in executed(as_graph(model), inputs)
     finally:
-        inference._has_kernel.cache_clear()
+        kernels._has_kernel.cache_clear()
 
 
 def test_elsewhere_layers_normalize_as_those_of_keras():

@@ -33,7 +33,7 @@ from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
 import modeling
 import optimization
 import run_pretraining
-from bert.files.signals import Stop, watched_signals
+from bert.files.process import Stop, watched_signals
 from bert.pretraining import heads as pretraining_heads
 from bert.runs import training
 from bert.tasks.options import Schedule

@@ -21,7 +21,7 @@ import run_pretraining
 from bert.files import fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.outputs import make_folder
-from bert.files.weight_names import SUFFIXES
+from bert.files.stored_models import SUFFIXES
 from bert.network.heads import classifier_model, span_model
 from bert.pretraining import heads as pretraining_heads
 from bert.training.trainer import Trainer, initialize

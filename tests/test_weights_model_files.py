@@ -7,9 +7,9 @@ from helpers.tokenizer_files import CONFIG, VOCAB, write
 
 import modeling
 import tokenization
-from bert.files import huggingface_config
-from bert.files.json_text import read_json_object
-from bert.text import tokenizer_json
+from bert.files import stored_models
+from bert.files.paths import read_json_object
+from bert.text.vocabulary import read_json_casing, read_json_vocab, vocab_text
 from bert.weights import checkpoint, model_files
 from bert.weights.model_files import WORDS_FILE, projector_files
 
@@ -17,7 +17,7 @@ TABLE = "bert/embeddings/word_embeddings"
 
 
 def test_vocabulary_is_that_of_the_text_file(tmp_path):
-    (tmp_path / "vocab.txt").write_bytes(tokenizer_json.vocab_text(VOCAB))
+    (tmp_path / "vocab.txt").write_bytes(vocab_text(VOCAB))
     expected = tokenization.load_vocab(str(tmp_path / "vocab.txt"))
     vocab = tokenization.load_vocab(write(tmp_path / "tokenizer.json"))
     assert vocab == expected
@@ -39,7 +39,7 @@ def test_added_tokens_follow_the_vocabulary(tmp_path):
 def test_casing_is_that_of_the_normalizer(tmp_path, normalizer, casing):
     path = tmp_path / "tokenizer.json"
     write(path, normalizer=normalizer)
-    assert tokenizer_json.read_casing(path.read_bytes(), str(path)) is casing
+    assert read_json_casing(path.read_bytes(), str(path)) is casing
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_json_without_an_object_is_an_error_of_one_line(tmp_path, text):
 def test_a_tokenizer_of_wrong_types_is_an_error_of_one_line(changes):
     whole = {"model": {"type": "WordPiece", "vocab": {"[UNK]": 0}}}
     text = json.dumps({**whole, **changes}).encode()
-    for read in (tokenizer_json.read_vocab, tokenizer_json.read_casing):
+    for read in (read_json_vocab, read_json_casing):
         with pytest.raises(ValueError, match=r"tokenizer\.json"):
             read(text, "tokenizer.json")
 
@@ -164,7 +164,7 @@ def test_a_tokenizer_of_wrong_types_is_an_error_of_one_line(changes):
 @pytest.mark.parametrize("value", [[1], {"a": 1}, 1.5, 7])
 def test_a_configuration_of_wrong_types_is_an_error_of_one_line(value):
     with pytest.raises(ValueError, match="`hidden_act` must be among"):
-        huggingface_config.to_bert({**CONFIG, "hidden_act": value})
+        stored_models.from_huggingface({**CONFIG, "hidden_act": value})
     with pytest.raises(ValueError, match="`id2label` must number the labels"):
         model_files.read_labels({"id2label": value})
     assert model_files.read_task_type({"problem_type": value}) is None

@@ -6,15 +6,15 @@ that nothing is checked twice, and a fault has the same words.
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from bert.commands.console import explain
+from bert.files.display import visible
+from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import PATTERNS
-from bert.files.rows import describe_files
 from bert.files.texts import find_texts
-from bert.files.visible import visible
 from bert.options import REQUIRED, Option, option, take
 from bert.parts import GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
 from bert.weights.options import ModelSource, VocabularySource
@@ -179,7 +179,11 @@ def check_files(settings: TextFileSettings, step: Any = call) -> list[str]:
       ValueError: where there is no text, or the output file must not be written.
     """
     files = step("text", find_texts, settings.input_file, shows=describe_files)
-    output = settings.output_file
-    arguments = ([output], files, "output_file", settings.may_replace)
-    step("output file", check_outputs, *arguments, shows=lambda _: repr(output))
+    check_output(settings, files, step)
     return files
+
+
+def check_output(settings: TextFileSettings, inputs: Sequence[str], step: Any) -> None:
+    """Checks that the output file may be written, and is none of the inputs; `step` as above."""
+    arguments = ([settings.output_file], inputs, "output_file", settings.may_replace)
+    step("output file", check_outputs, *arguments, shows=lambda _: repr(settings.output_file))

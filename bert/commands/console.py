@@ -19,8 +19,7 @@ from absl import app, flags
 from bert.commands.flags import as_typed, takes_several
 from bert.commands.help import parse_flags, refuse
 from bert.commands.lines import write_lines
-from bert.files.process import own_process
-from bert.files.signals import STOP_SIGNALS, Stop, watched_signals
+from bert.files.process import STOP_SIGNALS, Stop, own_process, watched_signals
 from bert.log import logger
 from bert.options import MessageError
 

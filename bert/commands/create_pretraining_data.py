@@ -6,9 +6,9 @@ from typing import Any
 
 from bert.commands.checks import OutputSettings, call
 from bert.files.fingerprints import WatchedFiles
+from bert.files.machine import describe_files
 from bert.files.outputs import check_open_files, name_shards
 from bert.files.paths import PATTERNS
-from bert.files.rows import describe_files
 from bert.files.texts import find_texts
 from bert.log import logger
 from bert.options import REQUIRED, Option, check_bounds, option, take
@@ -16,7 +16,7 @@ from bert.pretraining.draws import Draws
 from bert.pretraining.options import Processing
 from bert.pretraining.records import NewRecords, open_tokenizer
 from bert.pretraining.streaming import log_disk
-from bert.scale.beam import check_beam
+from bert.scale.batches import check_beam
 from bert.scale.options import BeamOptions
 from bert.weights.options import LOWERS, VocabularySource
 

@@ -3,8 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import TextFileSettings, call, check_files
-from bert.files.outputs import check_outputs
+from bert.commands.checks import TextFileSettings, call, check_files, check_output
 from bert.files.paths import PATTERNS
 from bert.files.process import import_tensorflow
 from bert.options import REQUIRED, Message, MessageError, Option, option
@@ -74,7 +73,5 @@ def check(settings: Settings, step: Any = call) -> "list[str] | ModelFolder":
     model = ModelSource(init_checkpoint=settings.init_checkpoint)
     source = settings.init_checkpoint
     folder = step("model", ModelFolder.of, model, VocabularySource(), shows=lambda _: repr(source))
-    output = settings.output_file
-    arguments = ([output], folder.files, "output_file", settings.may_replace)
-    step("output file", check_outputs, *arguments, shows=lambda _: repr(output))
+    check_output(settings, folder.files, step)
     return folder

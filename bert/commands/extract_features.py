@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from bert.commands import flags
 from bert.commands.checks import Checks, OutputSettings, call, check_model, check_vocabulary
+from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
-from bert.files.rows import describe_files
 from bert.log import logger
 from bert.options import option, take
 from bert.parts import FAILED

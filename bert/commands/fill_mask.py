@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, call
+from bert.files.display import visible
 from bert.files.outputs import check_outputs
 from bert.files.paths import match_file
 from bert.files.process import import_tensorflow
 from bert.files.rows import text_lines
 from bert.files.texts import clean_line
-from bert.files.visible import visible
 from bert.log import logger
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource

@@ -13,8 +13,7 @@ from typing import Any
 from absl import flags
 from absl import logging as absl_logging
 
-from bert.files.progress import show_bars
-from bert.files.visible import as_argument, visible_lines
+from bert.files.display import as_argument, show_bars, visible_lines
 from bert.log import logger
 from bert.options import Option, spell
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, check_model, check_vocabulary
+from bert.files.display import visible
+from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
-from bert.files.rows import describe_files
-from bert.files.visible import visible
 from bert.files.word_vectors import WordVectors
 from bert.models.options import Search
 from bert.options import option, take

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert.files.paths import read_file
-from bert.files.weight_names import SAVED_MODEL_FILE
+from bert.files.stored_models import SAVED_MODEL_FILE
 from bert.options import Message, Option, OptionError
 
 # Operations of all exports, older ones included.

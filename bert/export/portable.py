@@ -1,17 +1,32 @@
-"""The folder of a model for another runtime: its file, and what makes its inputs of text.
+"""Models for other runtimes: ONNX Runtime, and LiteRT, which runs on phones and small machines.
 
-It holds `model.tflite` or `model.onnx`, from ids to logits, with `vocab.txt`, `bert_config.json`
-and `task.json`, as the folder of the training has them.
+A folder of such a model has `model.tflite` or `model.onnx`, from ids to logits, with `vocab.txt`,
+`bert_config.json` and `task.json`, as the folder of the training has them.
 """
 
+import contextlib
+import logging
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from bert.export.formats import MODEL_FILES, check_installed
-from bert.export.graph import Runtime
 from bert.files.durable import make_folders, replace_files
+from bert.files.machine import usable_cores
+from bert.files.paths import read_file
+
+Tensor = Any
+Arrays = Mapping[str, np.ndarray]
+# From a model's inputs to its outputs, by name.
+Runtime = Callable[[Arrays], dict[str, np.ndarray]]
+
+# Those of the converters that write lines while they work.
+_LOGGERS = ("", "tf2onnx")
 
 FILES = {form: name for form, name in MODEL_FILES.items() if form != "saved_model"}
 
@@ -29,11 +44,7 @@ def write(
       beside: By name, the files to write beside it.
     """
     make_folders(folder)
-    if form == "tflite":
-        from bert.export.tflite import convert  # noqa: PLC0415
-    else:
-        from bert.export.onnx import convert  # noqa: PLC0415
-    files = {FILES[form]: convert(model, precision), **beside}
+    files = {FILES[form]: convert(model, form, precision), **beside}
     for name, content in files.items():
         with replace_files([os.path.join(folder, name)]) as (file,):
             file.write(content)
@@ -51,8 +62,261 @@ def open_runtime(folder: str, form: str, what: str = "The model") -> Runtime:
       ValueError: where a package is missing, or the file is damaged.
     """
     check_installed(form, what)
-    if form == "tflite":
-        from bert.export.tflite import open_file  # noqa: PLC0415
-    else:
-        from bert.export.onnx import open_file  # noqa: PLC0415
-    return open_file(os.path.join(folder, FILES[form]))
+    opener = _open_tflite if form == "tflite" else _open_onnx
+    return opener(os.path.join(folder, FILES[form]))
+
+
+def convert(model: keras.Model, form: str, precision: str) -> bytes:
+    """Returns the file of a model, with the names of its inputs and outputs.
+
+    Args:
+      model: Of float32; its inputs are int32, of any number of rows and any length.
+      form: One of `FILES`.
+      precision: "float32"; or "int8": weights of 8 bits, and products of theirs with activations
+        that are rounded to 8 bits as they come (LiteRT's dynamic range, ONNX Runtime's dynamic
+        quantization).
+    """
+    return (_to_tflite if form == "tflite" else _to_onnx)(model, precision)
+
+
+def function_of(model: keras.Model) -> Any:
+    """Returns a `tf.function` of a model's inputs, int32 of any size, in the order of their names.
+
+    Args:
+      model: Its inputs and outputs are dictionaries.
+    """
+    names = list(model.input)
+
+    def call(*tensors: Tensor) -> dict[str, Tensor]:
+        return model(dict(zip(names, tensors, strict=True)), training=False)
+
+    specs = [tf.TensorSpec([None] * len(model.input[n].shape), tf.int32, name=n) for n in names]
+    return tf.function(call, input_signature=specs, autograph=False)
+
+
+@contextlib.contextmanager
+def hushed() -> Iterator[None]:
+    """Keeps what converters tell of their work from standard error; errors are raised all the same.
+
+    TF_CPP_MIN_LOG_LEVEL=0 in the environment brings it back, as in `import_tensorflow`.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+        yield
+        return
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    # MLIR writes to the file descriptor.
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        os.close(stderr)
+        os.close(nowhere)
+
+
+# tf2onnx knows none above it; ONNX Runtime fuses what it has no operation for.
+_OPSET = 18
+
+
+def _to_onnx(model: keras.Model, precision: str) -> bytes:
+    """Returns the file of a model, with the names of its inputs and outputs.
+
+    Args:
+      model: Of float32; its inputs are int32, of any number of rows and any length.
+      precision: "float32"; or "int8": weights of 8 bits, and products of theirs with activations
+        that are rounded to 8 bits as they come (ONNX Runtime's dynamic quantization).
+    """
+    import tf2onnx  # noqa: PLC0415 (an extra)
+
+    weights = {f"weight_{number}": each for number, each in enumerate(_weights(model))}
+    function = _function_of_weights(model, weights)
+    with hushed():
+        converted, _ = tf2onnx.convert.from_function(
+            function,
+            input_signature=function.input_signature,
+            opset=_OPSET,
+            custom_op_handlers={"Erfc": (_convert_erfc, [])},
+        )
+    _fill_in(converted.graph, weights)
+    _put_in_order(converted.graph)
+    _name_sizes(converted.graph)
+    if precision == "float32":
+        return converted.SerializeToString(deterministic=True)
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415 (an extra)
+
+    with tempfile.TemporaryDirectory(prefix="bert-onnx-") as folder, hushed():
+        path = os.path.join(folder, "model.onnx")
+        quantize_dynamic(converted, path, weight_type=QuantType.QInt8, per_channel=True)
+        return read_file(path)
+
+
+def _weights(model: keras.Model) -> list[keras.Variable]:
+    return [*model.trainable_variables, *model.non_trainable_variables]
+
+
+def _function_of_weights(model: keras.Model, weights: Mapping[str, keras.Variable]) -> Any:
+    """Returns a `tf.function` of a model's inputs and, behind them, its weights.
+
+    tf2onnx copies the weights that it finds in a graph dozens of times.
+    """
+    names, count = list(model.input), len(model.trainable_variables)
+
+    def call(*tensors: Any) -> dict[str, Any]:
+        inputs, values = tensors[: len(names)], tensors[len(names) :]
+        outputs, _ = model.stateless_call(
+            values[:count], values[count:], dict(zip(names, inputs, strict=True)), training=False
+        )
+        return outputs
+
+    specs = [
+        *function_of(model).input_signature,
+        *(tf.TensorSpec(each.shape, each.dtype, name=name) for name, each in weights.items()),
+    ]
+    return tf.function(call, input_signature=specs, autograph=False)
+
+
+def _fill_in(graph: Any, weights: Mapping[str, keras.Variable]) -> None:
+    """Makes constants of those inputs of a graph that are weights."""
+    from onnx import numpy_helper  # noqa: PLC0415 (an extra)
+
+    inputs = [each for each in graph.input if each.name not in weights]
+    read = {name for node in graph.node for name in node.input}
+    for each in graph.input:
+        if each.name in weights and each.name in read:
+            values = np.asarray(weights[each.name].value)
+            graph.initializer.append(numpy_helper.from_array(values, each.name))
+    del graph.input[:]
+    graph.input.extend(inputs)
+
+
+def _convert_erfc(graph: Any, node: Any, *_: Any) -> None:
+    """Writes what the exact GELU has, 1 - erf(x), of which tf2onnx does not know."""
+    [inputs], [output] = node.input, node.output
+    one = graph.make_const(f"{node.name}/one", np.float32(1.0)).output[0]
+    shapes, dtypes = [graph.get_shape(output)], [graph.get_dtype(output)]
+    graph.remove_node(node.name)
+    erf = graph.make_node("Erf", [inputs], shapes=shapes, dtypes=dtypes).output[0]
+    graph.make_node("Sub", [one, erf], outputs=[output], shapes=shapes, dtypes=dtypes)
+
+
+def _put_in_order(graph: Any) -> None:
+    """Orders and names what is in a graph by how its outputs are made of its inputs.
+
+    As it comes, it depends on what the process has done before, and so would the file's bytes.
+    """
+    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
+        # Loops have graphs of their own, which name values of this one.
+        return
+    names = {each: each for each in ("", *(value.name for value in (*graph.input, *graph.output)))}
+    nodes = _sorted_nodes([each.name for each in graph.output], graph.node)
+    for number, node in enumerate(nodes):
+        node.name = f"{node.op_type}_{number}"
+        for value in (*node.input, *node.output):
+            names.setdefault(value, f"value_{len(names)}")
+        node.input[:] = [names[value] for value in node.input]
+        node.output[:] = [names[value] for value in node.output]
+    places = {node.name: number for number, node in enumerate(nodes)}
+    graph.node.sort(key=lambda node: places[node.name])
+    for each in graph.initializer:
+        each.name = names[each.name]
+    graph.initializer.sort(key=lambda each: each.name)
+    del graph.value_info[:]
+    graph.doc_string = ""
+
+
+def _sorted_nodes(outputs: Sequence[str], nodes: Sequence[Any]) -> list[Any]:
+    """Returns nodes, each after those whose outputs it reads, found from the graph's outputs on."""
+    makers = {output: node for node in nodes for output in node.output}
+    ordered: dict[str, Any] = {}
+    seen = set()
+    waiting = [makers[each] for each in reversed(outputs)]
+    while waiting:
+        node = waiting.pop()
+        if node.name in seen:
+            # For the second time, with all that it reads.
+            ordered.setdefault(node.name, node)
+            continue
+        seen.add(node.name)
+        waiting.append(node)
+        waiting += [makers[each] for each in reversed(node.input) if each in makers]
+    return [*ordered.values()]
+
+
+def _name_sizes(graph: Any) -> None:
+    """Tells readers of the file what may be of any size: rows first, tokens last."""
+    sizes = {1: ["batch"], 2: ["batch", "length"], 3: ["batch", "choices", "length"]}
+    for each in graph.input:
+        dims = each.type.tensor_type.shape.dim
+        for dim, name in zip(dims, sizes[len(dims)], strict=True):
+            dim.dim_param = name
+    for each in graph.output:
+        # What is of no known size has no name, so that nothing is told wrongly.
+        for dim in each.type.tensor_type.shape.dim:
+            if not dim.HasField("dim_value"):
+                dim.Clear()
+
+
+def _open_onnx(path: str) -> Runtime:
+    """Returns what runs a model.
+
+    Raises:
+      ValueError: where the file is none.
+    """
+    import onnxruntime  # noqa: PLC0415 (an extra)
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors  # noqa: PLC0415
+
+    try:
+        session = onnxruntime.InferenceSession(read_file(path), providers=["CPUExecutionProvider"])
+    except (errors.InvalidProtobuf, errors.InvalidArgument, errors.Fail) as error:
+        raise ValueError(f"{path!r} must be a model for ONNX Runtime. {error}") from error
+    names = [each.name for each in session.get_inputs()]
+    outputs = [each.name for each in session.get_outputs()]
+    return lambda inputs: dict(
+        zip(outputs, session.run(None, {name: inputs[name] for name in names}), strict=True)
+    )
+
+
+def _to_tflite(model: keras.Model, precision: str) -> bytes:
+    """Returns the file of a model, with one signature of the names of its inputs and outputs.
+
+    Args:
+      model: Of float32; its inputs are int32, of any number of rows and any length.
+      precision: "float32"; or "int8": weights of 8 bits, and products of theirs with activations
+        that are rounded to 8 bits as they come (LiteRT's dynamic range).
+    """
+    module = tf.Module()
+    module.weights = [weight.value for weight in model.weights]
+    signatures = {"serving_default": function_of(model).get_concrete_function()}
+    with tempfile.TemporaryDirectory(prefix="bert-tflite-") as folder, hushed():
+        tf.saved_model.save(module, folder, signatures)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        if precision == "int8":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        return converter.convert()
+
+
+def _open_tflite(path: str) -> Runtime:
+    """Returns what runs a model.
+
+    Raises:
+      ValueError: where the file is none.
+    """
+    from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 (an extra)
+
+    try:
+        with hushed():
+            interpreter = Interpreter(model_content=read_file(path), num_threads=usable_cores())
+            run = interpreter.get_signature_runner()
+            shapes = {name: each["shape"] for name, each in run.get_input_details().items()}
+            # It tells of itself when it is first used.
+            run(**{name: np.ones(shape, np.int32) for name, shape in shapes.items()})
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"{path!r} must be a model for LiteRT. {error}") from error
+
+    return lambda inputs: run(**{name: inputs[name] for name in shapes})

@@ -16,9 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import tokenization
-from bert.export.added_tokens import GraphFinder
-from bert.export.tables import CharacterTable, tabulate
-from bert.export.wordpiece import GraphWordpiece
+from bert.export.tokenizer_parts import CharacterTable, GraphFinder, GraphWordpiece, tabulate
 from bert.text import characters
 
 Tensor = Any

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, BinaryIO
 
 from bert.files.paths import file_system, is_remote, open_file, os_errors
-from bert.files.signals import deferred_stop
+from bert.files.process import deferred_stop
 from bert.log import logger
 
 # The suffix of a folder that is being replaced, unlikely for a user's own copy.

@@ -5,8 +5,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert.files.machine import in_threads
 from bert.files.paths import file_size, file_states, open_file, os_errors
-from bert.files.processes import in_threads
 from bert.log import logger
 
 # Of larger files, this many blocks at even distances are read. Another rule would change digests

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, cast
 
+from bert.files.display import no_bars, visible_lines
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.machine import allow_open_files
 from bert.files.paths import file_system, is_file, is_folder, is_remote, list_folder
-from bert.files.progress import no_bars
-from bert.files.visible import visible_lines
-from bert.files.weight_names import SAVED_MODEL_FILE, is_of_model, is_weights
+from bert.files.stored_models import SAVED_MODEL_FILE, is_of_model, is_weights
 from bert.options import Message, MessageError, Option, OptionError
 
 # Open files besides the outputs: how many there may be, and how many there always are.

@@ -15,9 +15,8 @@ from typing import Any, BinaryIO
 
 from bert.files import durable
 from bert.files.durable import NoLocksError, open_locked, write_text
-from bert.files.json_text import parse_json
-from bert.files.paths import file_system, is_remote, list_folder, read_file
-from bert.files.weight_names import unfinished_prefix_of
+from bert.files.paths import file_system, is_remote, list_folder, parse_json, read_file
+from bert.files.stored_models import unfinished_prefix_of
 from bert.log import logger
 from bert.options import OptionError
 

@@ -1,13 +1,165 @@
-"""The process: whether it is a script's own, its garbage collector, and TensorFlow's import."""
+"""The process: signals that stop it, its garbage collector, and its import of TensorFlow."""
 
 import contextlib
 import gc
 import os
 import random
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
-from bert.files.signals import deferred_stop
+# Signals that end a script; not all systems have all of them.
+STOP_SIGNALS = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
+    if hasattr(signal, name)
+)
+
+# Packages in whose code signals do not raise `Stop`.
+_NOT_INTERRUPTED = ("tensorflow", "keras")
+
+# A signal may come twice, since some programs send it to a process and to its group.
+_SECONDS_OF_ONE_SIGNAL = 0.5
+
+
+class Stop(KeyboardInterrupt):
+    """A signal to stop the script.
+
+    Args:
+      number: The number of the signal.
+      message: The last line that the script shows.
+    """
+
+    def __init__(self, number: int, message: str = "") -> None:
+        super().__init__(message or f"Stopped by {signal.Signals(number).name}.")
+        self.number = number
+
+
+class _Signals:
+    """Turns the first signal of `STOP_SIGNALS` into `Stop`; a second one ends the process."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.num_deferring = 0
+        self._is_raised = False
+        self._taken: list[int] = []
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Handles the signals during a block, except ignored ones, as of nohup."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.first, self._is_raised = None, False
+        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        self._taken = [n for n, handler in before.items() if handler != signal.SIG_IGN]
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        old_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self.take()
+        arguments = (reader, list(self._taken))
+        threading.Thread(target=_end_at_second, args=arguments, daemon=True).start()
+        try:
+            yield
+        finally:
+            for number in self._taken:
+                signal.signal(number, before[number])
+            self.first, self._taken = None, []
+            signal.set_wakeup_fd(old_writer)
+            os.close(writer)
+
+    def take(self) -> None:
+        """Installs the handlers, also again, if the signals are watched."""
+        for number in self._taken:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.first is None:
+            self.first = number
+            self._check_outside_tensorflow(frame)
+
+    def _check_outside_tensorflow(self, frame: FrameType | None) -> None:
+        """Calls `check` now, or when TensorFlow's code has returned.
+
+        An exception within TensorFlow's code can be lost in a `__del__`, or leave a call into its
+        library incomplete, which then frees memory that it does not own.
+        """
+        caller = frame
+        while caller and _module_of(caller) in _NOT_INTERRUPTED:
+            caller = caller.f_back
+        if not caller or caller is frame:
+            self.check()
+            return
+
+        def check_once(place: FrameType, *_: Any) -> None:
+            sys.settrace(None)
+            place.f_trace = None
+            self.check()
+
+        # Python calls `check_once` at the caller's next line, or when the caller returns.
+        caller.f_trace = check_once
+        sys.settrace(lambda *_: None)
+
+    def check(self) -> None:
+        """Raises `Stop` once after a signal, unless it is deferred."""
+        if self.first is not None and not self._is_raised and not self.num_deferring:
+            self._is_raised = True
+            raise Stop(self.first)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def _end_at_second(reader: int, numbers: list[int]) -> None:
+    """Ends the process at a second signal, even while it runs code outside of Python."""
+    first = None
+    while byte := os.read(reader, 1):
+        if byte[0] not in numbers:
+            continue
+        now = time.monotonic()
+        first = first or now
+        if now - first > _SECONDS_OF_ONE_SIGNAL:
+            os._exit(128 + byte[0])
+    os.close(reader)
+
+
+_signals = _Signals()
+
+
+def watched_signals() -> contextlib.AbstractContextManager[None]:
+    """Makes a first signal raise `Stop` in a block, and a second one end the process."""
+    return _signals.watched()
+
+
+def take_signals_again() -> None:
+    """Installs the handlers again, since TensorFlow with several workers handles SIGTERM."""
+    _signals.take()
+
+
+def stop_signal() -> int | None:
+    """Returns the signal that stopped the script, or None."""
+    return _signals.first
+
+
+@contextlib.contextmanager
+def deferred_stop() -> Iterator[None]:
+    """Defers a first signal during a block that must be complete; `Stop` is raised after it."""
+    if threading.current_thread() is not threading.main_thread():
+        # Python handles signals in the main thread.
+        yield
+        return
+    _signals.num_deferring += 1
+    try:
+        yield
+    finally:
+        _signals.num_deferring -= 1
+    _signals.check()
+
 
 _is_script = False
 

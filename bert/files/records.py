@@ -17,8 +17,15 @@ import google_crc32c
 import numpy as np
 
 from bert.files.durable import replace_files
-from bert.files.json_text import parse_json
-from bert.files.paths import file_size, index_path, is_file, open_file, os_errors, read_file
+from bert.files.paths import (
+    file_size,
+    index_path,
+    is_file,
+    open_file,
+    os_errors,
+    parse_json,
+    read_file,
+)
 from bert.log import logger
 
 # A record in a file: its length (8 bytes), a checksum of the length (4), the record, a checksum of

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, TypeVar
 
 from bert.files import parquet
 from bert.files.durable import open_locked, rename, replace_files, sync
-from bert.files.inputs import Input
-from bert.files.json_text import parse_json
+from bert.files.paths import parse_json
+from bert.files.texts import Input
 from bert.log import logger
 from bert.options import OptionError
 

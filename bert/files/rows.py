@@ -1,20 +1,20 @@
-"""Rows of text files, TSV, CSV, JSON lines and Parquet, each with the line where it begins."""
+"""Rows of text files, TSV, CSV, JSON lines and Parquet, and tables of named columns."""
 
 import codecs
 import collections
 import contextlib
 import csv
 import functools
+import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
-from bert.files.json_text import parse_json
-from bert.files.machine import size_text
-from bert.files.paths import file_size, read_lines
+from bert.files.paths import file_size, parse_json, read_lines
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 
@@ -63,6 +63,7 @@ class RowReader:
     Attributes:
       path: As given.
       form: One of `FORMATS`.
+      has_cells: Whether rows are lists of cells, and not objects or lines.
       separator: The character between the columns of a table.
       keeps_blank: Whether blank rows of a table are yielded rather than skipped; may be changed
         while reading.
@@ -74,6 +75,7 @@ class RowReader:
     def __init__(self, path: str, form: str | None = None, separator: str | None = None) -> None:
         self.path = path
         self.form = form or format_of(path)
+        self.has_cells = self.form in ("tsv", "csv")
         self.separator = find_separator(f"table.{self.form}", separator)
         self.keeps_blank = False
         self.is_empty = True
@@ -89,11 +91,8 @@ class RowReader:
     def __iter__(self) -> Iterator[Row]:
         blank: list[int] = []
         for row in self._read():
-            is_blank = row.cells is _BLANK or (
-                self.form in ("tsv", "csv")
-                and isinstance(row.cells, list)
-                and not "".join(row.cells).strip()
-            )
+            is_list = self.has_cells and isinstance(row.cells, list)
+            is_blank = row.cells is _BLANK or (is_list and not "".join(row.cells).strip())
             if not is_blank or self.keeps_blank:
                 yield row
             else:
@@ -107,7 +106,7 @@ class RowReader:
             for number, values in enumerate(parquet.read_parquet(self.path), start=1):
                 self.is_empty, self.done = False, number / count
                 yield Row(number, values)
-        elif self.form == "csv" or (self.form == "tsv" and not self.is_plain_tsv):
+        elif self.has_cells and not self.is_plain_tsv:
             lines = (
                 (number, _decode_line(self._name, number, line, _ESCAPED))
                 for number, line in self._lines()
@@ -127,7 +126,6 @@ class RowReader:
         for number, (line, count) in enumerate(lines, start=1):
             if number == 1:
                 check_beginning(self._name, line)
-                _check_line_end(self._name, line)
                 self.has_mark = line.startswith(codecs.BOM_UTF8)
             self.is_empty, self.done = False, count / size
             yield number, line
@@ -168,7 +166,7 @@ def checked(reader: RowReader) -> Iterator[Row]:
         if reader.form == "jsonl" and not isinstance(row.cells, dict):
             raise ValueError(
                 f'{reader.path}:{row.line}: must be a JSON object, such as {{"text": "..."}}. '
-                f"Received {_shorten(json.dumps(row.cells, ensure_ascii=False))}."
+                f"Received {shorten(json.dumps(row.cells, ensure_ascii=False))}."
             )
         yield row
     if reader.is_empty and reader.form != "parquet" and reader.path != "-":
@@ -191,22 +189,17 @@ def _parse_json(place: str, line: str) -> Any:
         if isinstance(error, json.JSONDecodeError):
             reason = f"{error.msg} at column {error.colno}"
         raise ValueError(
-            f"{place}: must be one JSON object on a line. Received {_shorten(line)} ({reason})."
+            f"{place}: must be one JSON object on a line. Received {shorten(line)} ({reason})."
         ) from None
-    if "\\u" in line:
-        _check_unicode(place, value)
-    return value
-
-
-def _check_unicode(place: str, value: Any) -> None:
-    """Checks that a value can be written as UTF-8, since JSON can name half a surrogate pair."""
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        # JSON can name half a pair of surrogates.
+        _ = json.dumps(value, ensure_ascii=False).encode() if "\\u" in line else b""
     except UnicodeEncodeError as error:
         raise ValueError(
             f"{place}: text must be Unicode. Received {error.object[error.start : error.end]!r}, "
             "which is half of a pair of surrogates."
         ) from None
+    return value
 
 
 def load_rows(path: str, form: str | None = None) -> list[Row]:
@@ -223,7 +216,8 @@ def check_beginning(path: str, line: bytes) -> None:
     """Checks the first line of a file that must be UTF-8 text.
 
     Raises:
-      ValueError: where the file has another encoding, is packed or is a workbook of Excel.
+      ValueError: where the file has another encoding, is packed or is a workbook of Excel, or all
+        lines of a file of old Macs are this one.
     """
     if line.startswith(_UTF_16):
         raise ValueError(
@@ -237,6 +231,12 @@ def check_beginning(path: str, line: bytes) -> None:
         raise ValueError(
             f"{path!r} must be text, plain or gzip. It begins as a {kind} file: unpack it first."
         )
+    # A text may have a single carriage return.
+    if not line.endswith(b"\n") and line.count(b"\r") > 1 and b"\r" in line.rstrip(b"\r"):
+        raise ValueError(
+            f"{path!r} must have lines that end with LF, or CR and LF. They end with CR alone, as "
+            "in Excel's CSV for old Macs: convert it, as with `tr '\\r' '\\n'`."
+        )
 
 
 def check_no_workbook(path: str, line: bytes = b"") -> None:
@@ -247,22 +247,6 @@ def check_no_workbook(path: str, line: bytes = b"") -> None:
             "UTF-8, or with pandas, `pandas.read_excel(...).to_csv(..., index=False)`, and give "
             "that file."
         )
-
-
-def _check_line_end(path: str, line: bytes) -> None:
-    """Checks that the first line, if it is the only one, is not all lines of a file of old Macs."""
-    # A text may have a single carriage return.
-    if not line.endswith(b"\n") and line.count(b"\r") > 1 and b"\r" in line.rstrip(b"\r"):
-        raise ValueError(
-            f"{path!r} must have lines that end with LF, or CR and LF. They end with CR alone, as "
-            "in Excel's CSV for old Macs: convert it, as with `tr '\\r' '\\n'`."
-        )
-
-
-def describe_files(files: Sequence[str]) -> str:
-    """Returns the name of a file, or the number of several, with the size in all."""
-    size = size_text(sum(map(file_size, files)))
-    return f"{files[0]!r}, {size}" if len(files) == 1 else f"{len(files)} files, {size} in all"
 
 
 def _decode_line(path: str, number: int, line: bytes, errors: str = "strict") -> str:
@@ -369,7 +353,7 @@ def _read_csv(path: str, lines: Iterator[tuple[int, str]], separator: str) -> It
             reason = MessageError(
                 "%s:%s: a cell that begins with a quote must end with one, and quotes within it "
                 "must be doubled. Received %s (%s, on line %s).%s",
-                *(path, number, _shorten(line), error, number + reader.line_num - 1),
+                *(path, number, shorten(line), error, number + reader.line_num - 1),
                 suggest_separator(line, separator, lambda _: True) if number == 1 else "",
             )
             yield Row(number, reason)
@@ -379,6 +363,131 @@ def _read_csv(path: str, lines: Iterator[tuple[int, str]], separator: str) -> It
         yield Row(taken[0][0], [cell.replace(_RETURN, "\r") for cell in cells])
 
 
-def _shorten(text: str) -> str:
-    """Returns as much of a text as a message has room for, in quotes."""
-    return repr(text if len(text) <= 60 else text[:60] + "...")
+class Table:
+    """A table whose first row has been read; JSON lines and Parquet are tables of objects.
+
+    Args:
+      reader: The file.
+      strict: Whether a row that cannot be read raises its `ValueError`, rather than yielding it.
+
+    Attributes:
+      first: The first row, a header or not.
+      names: The names of the columns: the cells of the first row, without the spaces around them,
+        or the keys of the first object.
+      rows: The rows after the first, or all objects; they can be read once.
+
+    Raises:
+      ValueError: where there is no first row, or it cannot be read.
+    """
+
+    def __init__(self, reader: RowReader, *, strict: bool = False) -> None:
+        self._reader = reader
+        self.rows = checked(reader) if strict else iter(reader)
+        first = next(self.rows, None)
+        if first is None:
+            found = "is empty" if reader.is_empty else "holds blank lines"
+            raise ValueError(
+                f"{reader.path!r} must hold a header and the rows of a table. It {found}."
+            )
+        if isinstance(first.cells, ValueError):
+            raise first.cells
+        self.first = first
+        self._place = f"{reader.path}:{first.line}"
+        if reader.has_cells:
+            self.names = [cell.strip() for cell in first.cells]
+        else:
+            self.names = list(first.cells)
+            self.rows = itertools.chain([first], self.rows)
+
+    def find(self, name: str) -> int | None:
+        """Returns the position of a column in the header, None where the header does not name it.
+
+        Raises:
+          ValueError: where the header names it more than once.
+        """
+        if self.names.count(name) > 1:
+            raise ValueError(
+                f"{self._place}: the header must have {name!r} once. Received {self.names}."
+            )
+        return self.names.index(name) if name in self.names else None
+
+    def error(
+        self,
+        must: str | Message,
+        fits: Callable[[list[str]], bool],
+        remedy: str | Message = "",
+    ) -> MessageError:
+        """Returns the error of a first row that lacks a column.
+
+        Args:
+          must: What must hold, such as "the header must name text_a".
+          fits: Whether the cells of a first row have all columns. If they do with another
+            separator, the message suggests that separator.
+          remedy: Otherwise, what else to do, as a sentence.
+        """
+        separator = self._reader.separator
+        name = {",": "commas", "\t": "tabs"}.get(separator, repr(separator))
+        separated = f" Columns are separated by {name} here." if self._reader.has_cells else ""
+        if self._reader.has_cells and self.names[0].casefold().startswith("sep="):
+            text = "Remove this line, which is Excel's, and give the separator with %s."
+            remedy = Message(text, Option("separator"))
+        return MessageError(
+            "%s: %s. Received %s.%s%s",
+            *(self._place, must, shorten(self.names), separated),
+            self.suggest_separator(fits) or Message(" %s" if remedy else "%s", remedy),
+        )
+
+    def suggest_separator(self, fits: Callable[[list[str]], bool]) -> str | Message:
+        """Returns a remedy where another separator splits the first row well, or else ""."""
+        separator = self._reader.separator
+        if not self._reader.has_cells:
+            return ""
+        return suggest_separator(separator.join(self.first.cells), separator, fits)
+
+    def check_width(self, place: str, cells: Sequence[str]) -> None:
+        """Checks that a row has as many cells as the first one; blank cells may follow.
+
+        Args:
+          place: The file and the line, for the message.
+          cells: The cells of the row.
+
+        Raises:
+          ValueError: where there are fewer or more, as a line break or a separator in a text makes.
+        """
+        count, width = len(cells), len(self.names)
+        if count >= width and not any(cells[width:]):
+            return
+        reason = "A text with a separator in it must be within quotes, in a .csv."
+        if count < width:
+            reason = (
+                "A text with a line break must be within quotes, in a .csv. If empty columns at "
+                "the end are left off, as Excel does, remove them from all rows."
+            )
+        raise ValueError(
+            f"{place}: has {count} column{'s' * (count != 1)}, but the first line has {width}. "
+            f"Received {cells!r:.200}. {reason}"
+        )
+
+    def name_cells(self, place: str, cells: Any) -> dict[str, Any]:
+        """Returns the cells of a row by the names of their columns; raises as `check_width`."""
+        if not self._reader.has_cells:
+            return cells
+        self.check_width(place, cells)
+        return dict(zip(self.names, cells, strict=False))
+
+
+def open_table(path: str, separator: str | None = None) -> Table:
+    """Opens a .tsv file, or another one as CSV, all of whose rows must be readable."""
+    form = "tsv" if ending_of(path) == ".tsv" else "csv"
+    return Table(RowReader(path, form, separator), strict=True)
+
+
+def is_number(column: str) -> bool:
+    """Returns whether a column is given by its number."""
+    return re.fullmatch("[0-9]+", column) is not None
+
+
+def shorten(value: Any) -> str:
+    """Returns the `repr` of a value, truncated for a message."""
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:80] + "..."

@@ -1,14 +1,27 @@
-"""Reads texts and pairs of texts: lines of a file, or columns of a table, which may have IDs."""
+"""Texts, pairs of texts and inputs of a model: lines of a file, or columns of a table."""
 
 import collections
 import dataclasses
+import functools
+import hashlib
+import itertools
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert.files.paths import match_files, read_lines
-from bert.files.rows import FORMATS, SEPARATORS, RowReader, check_beginning, format_of
-from bert.files.tables import Table
+from bert.files import parquet
+from bert.files.paths import file_system, is_file, match_files, open_file, read_lines
+from bert.files.rows import (
+    FORMATS,
+    SEPARATORS,
+    Row,
+    RowReader,
+    Table,
+    check_beginning,
+    format_of,
+    is_number,
+)
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, option
 
@@ -139,9 +152,7 @@ class Texts:
         columns = columns or TextColumns()
         self.files = files
         self.has_ids = columns.id_column is not None
-        self._sources = [
-            _Source(path, columns.input_format or format_of(path), columns) for path in files
-        ]
+        self._sources = [_Source(path, columns) for path in files]
 
     def __iter__(self) -> Iterator[GivenText]:
         for source in self._sources:
@@ -151,14 +162,15 @@ class Texts:
 class _Source:
     """A file of texts, with the columns that are read."""
 
-    def __init__(self, path: str, form: str, columns: TextColumns) -> None:
+    def __init__(self, path: str, columns: TextColumns) -> None:
         self.path = path
-        self.form = form
+        self.form = columns.input_format or format_of(path)
         self._id_column = columns.id_column
         self._separator = columns.separator
         self._has_warned = False
         self._text_columns: list[str] = []
-        if form != "lines":
+        self._columns: list[str] = []
+        if self.form != "lines":
             self._find_columns(columns.text_column)
         elif columns.text_column or columns.id_column:
             name = "text_column" if columns.text_column else "id_column"
@@ -192,12 +204,12 @@ class _Source:
         if not text_column and len(names) == 1 and table.suggest_separator(lambda _: True):
             must = Message("its columns must be named, a single one with %s", Option("text_column"))
             raise table.error(must, lambda _: True)
-        wanted = self._text_columns + ([self._id_column] if self._id_column else [])
-        if None in map(table.find, wanted):
+        self._columns = self._text_columns + ([self._id_column] if self._id_column else [])
+        if None in map(table.find, self._columns):
             options = Option("text_column"), Option("id_column")
             raise table.error(
-                Message("it must have the columns %s, those of %s and %s", wanted, *options),
-                lambda cells: {*wanted} <= {*cells},
+                Message("it must have the columns %s, those of %s and %s", self._columns, *options),
+                lambda cells: {*self._columns} <= {*cells},
                 Message("%s reads lines of text instead.", Option("input_format", "lines")),
             )
 
@@ -215,17 +227,271 @@ class _Source:
         for row in table.rows:
             place = f"{self.path}:{row.line}"
             cells = table.name_cells(place, row.cells)
-            texts = [self._cell(place, cells, name) for name in self._text_columns]
-            name = self._id_column
-            given = None if name is None else str(self._cell(place, cells, name, is_text=False))
-            yield GivenText(place, (texts[0], texts[1] if len(texts) > 1 else ""), given)
+            for name in self._columns:
+                if name not in cells:
+                    raise ValueError(
+                        f"{place}: must have a value of {name!r}. Received only {list(cells)}."
+                    )
+                if name in self._text_columns and not isinstance(cells[name], str):
+                    raise ValueError(
+                        f"{place}: must have text as {name!r}. Received {cells[name]!r:.80}."
+                    )
+            first, second = [*(cells[name] for name in self._text_columns), ""][:2]
+            given = None if self._id_column is None else str(cells[self._id_column])
+            yield GivenText(place, (first, second), given)
 
-    def _cell(self, place: str, cells: dict[str, Any], name: str, *, is_text: bool = True) -> Any:
-        if name not in cells:
+
+class Input(NamedTuple):
+    """An input of a model, or the reason why a row is no input.
+
+    Attributes:
+      line: The line of the row, from 1.
+      done: The share of the file that has been read, up to 1.
+      cells: All values of the row by name; None if it cannot be read.
+      row: The fields of the task; None if they cannot be read.
+      problem: The reason.
+    """
+
+    line: int
+    done: float
+    cells: dict[str, Any] | None
+    row: dict[str, Any] | None
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns with the fields of a task.
+
+    Attributes:
+      fields: The names of the fields in the task.
+      given: The value of the option `columns`, or None.
+      known: The columns of the training files, by the names of options, as in `task.json`.
+      derive: Returns the fields of a row in another format of the task, from the place and the
+        values of the row; None where there is no other format.
+    """
+
+    fields: tuple[str, ...]
+    given: str | None = None
+    known: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    derive: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
+
+    @property
+    def choices(self) -> list[list[str]]:
+        """The names of columns that a file may have, the likeliest names first."""
+        if self.given:
+            names = self.given.split(",")
+            if len(names) != len(self.fields):
+                must = f"name {len(self.fields)} columns, for {', '.join(self.fields)}"
+                raise OptionError("columns", must, self.given)
+            return [names]
+        trained = [self.known.get(f"{field}_column") for field in self.fields]
+        return [*[trained] * all(trained), list(self.fields)]  # type: ignore[list-item]
+
+    def find(self, names: Sequence[str]) -> list[str] | None:
+        """Returns the first choice whose names are all in `names`, or None."""
+        return next((choice for choice in self.choices if {*choice} <= {*names}), None)
+
+
+# Returns all values of a row, and the fields of the task, from its place and its cells.
+Parser = Callable[[str, Any], tuple[dict[str, Any], dict[str, Any]]]
+
+
+class Inputs(Iterator[Input]):
+    """The inputs of a file, which can be read once.
+
+    Args:
+      reader: The reader of the file.
+      names: The names of the columns; empty if every row has its own.
+      rows: The rows to parse; None for all of the reader.
+      parse: Returns the values of a row.
+
+    Attributes:
+      names: As given.
+      separator: The separator of columns, or the default one.
+      has_mark: Whether the file is a table that begins with a byte order mark.
+    """
+
+    def __init__(
+        self, reader: RowReader, names: list[str], parse: Parser, rows: Iterator[Row] | None = None
+    ) -> None:
+        self.names = names
+        self.separator = reader.separator
+        self.has_mark = reader.has_cells and reader.has_mark
+        self._reader = reader
+        self._rows = iter(reader) if rows is None else rows
+        self._parse = parse
+
+    def count(self) -> int:
+        """Reads the remaining rows without parsing, and returns their number."""
+        return sum(1 for _ in self._rows)
+
+    def only(self, places: range) -> None:
+        """Limits the inputs to the rows of a range, counted from the next row."""
+        self._rows = itertools.islice(self._rows, places.start, places.stop)
+
+    def __next__(self) -> Input:
+        line, value = next(self._rows)
+        done = self._reader.done
+        try:
+            if isinstance(value, ValueError):
+                raise value
+            cells, row = self._parse(f"{self._reader.path}:{line}", value)
+        except ValueError as error:
+            return Input(line, done, None, None, str(error))
+        return Input(line, done, cells, row)
+
+
+def kind_of(path: str, separator: str | None = None) -> str:
+    """Returns the format of a file, one of `rows.FORMATS`; with a separator, it is a table."""
+    found = format_of(path)
+    return "csv" if found == "lines" and separator is not None else found
+
+
+def read_inputs(
+    path: str, kind: str | None, columns: Columns, separator: str | None = None
+) -> Inputs:
+    """Returns the inputs of a file.
+
+    Args:
+      path: The file; - for standard input.
+      kind: One of `rows.FORMATS`; None for the format of the extension.
+      columns: The columns with the fields of the task.
+      separator: As for `rows.find_separator`; None for the separator of the training files.
+
+    Raises:
+      ValueError: where the columns are not in the header.
+    """
+    kind = kind or kind_of(path, separator)
+    # An error of the option comes first.
+    assert columns.choices
+    if kind not in ("tsv", "csv"):
+        reader = RowReader(path, kind)
+        if kind == "lines":
+            parse = functools.partial(_parse_line, columns.fields)
+            return Inputs(reader, list(columns.fields), parse)
+        names = parquet.describe_parquet(path)[0] if kind == "parquet" else []
+        return Inputs(reader, names, functools.partial(_parse_object, columns))
+    if separator is None and kind == "csv":
+        separator = columns.known.get("separator")
+    return _read_table(RowReader(path, kind, separator), columns)
+
+
+def names_of(inputs: Iterable[Input]) -> list[str]:
+    """Returns the names of all values of inputs."""
+    return list(dict.fromkeys(name for query in inputs for name in query.cells or ()))
+
+
+def _parse_line(
+    fields: tuple[str, ...], place: str, line: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    cells = line.split("\t") if len(fields) > 1 else [line]
+    if len(cells) != len(fields):
+        raise ValueError(
+            f"{place}: must have {', '.join(fields)}, with a tab between them. Received {line!r}."
+        )
+    row = dict(zip(fields, cells, strict=True))
+    return row, row
+
+
+def _parse_object(
+    columns: Columns, place: str, value: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    default = columns.choices[-1]
+    if isinstance(value, str) and len(default) == 1:
+        value = {default[0]: value}
+    names = columns.find(list(value)) if isinstance(value, Mapping) else None
+    if names is None and columns.derive and isinstance(value, Mapping):
+        return dict(value), columns.derive(place, value)
+    if names is None:
+        raise ValueError(
+            f"{place}: must be an object with the keys {default}. Received {value!r:.200}."
+        )
+    row = zip(columns.fields, names, strict=True)
+    return dict(value), {field: value[name] for field, name in row}
+
+
+def _read_table(reader: RowReader, columns: Columns) -> Inputs:
+    # A header may be blank, which is then the error.
+    reader.keeps_blank = reader.is_plain_tsv
+    table = Table(reader)
+    # In a single column of TSV, a blank line is a row with a blank text.
+    reader.keeps_blank = reader.is_plain_tsv and len(table.names) == 1
+    names, rows = _unique(table.names), table.rows
+    likeliest = columns.choices[0]
+    positions: list[int] | None = None
+    if found := columns.find(table.names):
+        positions = [table.names.index(name) for name in found if table.find(name) is not None]
+    elif columns.derive and not columns.given:
+        pass
+    elif all(map(is_number, likeliest)):
+        positions = list(map(int, likeliest))
+        if not columns.known.get("has_header"):
+            # The first row is an input.
+            names = [f"column_{position}" for position in range(len(names))]
+            rows = itertools.chain([table.first], rows)
+    else:
+        trained = f" (or {likeliest}, as in training)" if len(columns.choices) > 1 else ""
+        usual = "Name the columns of the texts with %s, or give %s if there is no header."
+        raise table.error(
+            f"the header must name {columns.choices[-1]}{trained}",
+            lambda cells: columns.find(cells) is not None,
+            Message(usual, Option("columns"), Option("input_format", "lines")),
+        )
+
+    def parse(place: str, cells: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        table.check_width(place, cells)
+        named = dict(zip(names, cells, strict=False))
+        if positions is None:
+            return _parse_object(columns, place, named)
+        if len(cells) <= max(positions):
             raise ValueError(
-                f"{place}: must have a value of {name!r}. Received only {list(cells)}."
+                f"{place}: has {len(cells)} columns, needs {max(positions) + 1}. Received {cells}."
             )
-        value = cells[name]
-        if is_text and not isinstance(value, str):
-            raise ValueError(f"{place}: must have text as {name!r}. Received {value!r:.80}.")
-        return value
+        return named, {
+            field: cells[position]
+            for field, position in zip(columns.fields, positions, strict=True)
+        }
+
+    return Inputs(reader, names, parse, rows)
+
+
+def _unique(header: Sequence[str]) -> list[str]:
+    """Returns the names, with a free number after a name that is there already."""
+    names: list[str] = []
+    for name in header:
+        count = header[: len(names)].count(name)
+        numbered = (f"{name}_{number}" for number in itertools.count(count + 1))
+        taken = {*header, *names}
+        names.append(next(new for new in numbered if new not in taken) if count else name)
+    return names
+
+
+def save_rows(rows: Any, option: str) -> str:
+    """Returns the path of a JSON-lines file in memory, which has a digest of the rows.
+
+    Args:
+      rows: A list of dictionaries, or an object whose `to_dict("records")` returns one, such as a
+        DataFrame.
+      option: The name of the option that gave the rows.
+
+    Raises:
+      OptionError: where these are no rows of JSON values.
+    """
+    try:
+        records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
+        lines = [json.dumps(dict(record), ensure_ascii=False) + "\n" for record in records]
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            option,
+            "be a path, a DataFrame, or a list of dictionaries of texts and numbers",
+            remedy=Message("Received a %s: %s.", type(rows).__name__, error),
+        ) from error
+    content = "".join(lines).encode("utf-8")
+    folder = f"ram://rows/{hashlib.sha256(content).hexdigest()}"
+    path = f"{folder}/{option}.jsonl"
+    if not is_file(path):
+        file_system().makedirs(folder)
+        with open_file(path, "wb") as file:
+            file.write(content)
+    return path

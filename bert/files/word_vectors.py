@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from bert.files.display import Progress
 from bert.files.paths import file_size, match_file, read_lines
-from bert.files.progress import Progress
 from bert.log import logger
 from bert.options import MessageError, Option, OptionError
 

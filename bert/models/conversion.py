@@ -10,9 +10,8 @@ import keras
 import numpy as np
 
 from bert.files.durable import rename, sync, sync_tree
-from bert.files.json_text import to_json
 from bert.files.outputs import check_folder, make_folder
-from bert.files.paths import find_file, is_remote, read_file
+from bert.files.paths import find_file, is_remote, read_file, to_json
 from bert.log import logger
 from bert.models import keras_models
 from bert.models.fine_tuned import (

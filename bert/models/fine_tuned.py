@@ -14,14 +14,14 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.files.inputs import Columns
-from bert.files.weight_names import TASK_FILE
+from bert.files.stored_models import TASK_FILE
+from bert.files.texts import Columns
 from bert.log import logger
 from bert.models.model import Between, as_list
 from bert.models.model import Inputs as ModelInputs
 from bert.models.options import OVERRIDES, Overrides
 from bert.models.vectors import Encoding, find_encoder
-from bert.network.inference import infer
+from bert.network.kernels import infer
 from bert.network.lengths import by_length
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.pretraining.options import find_untrained

@@ -13,7 +13,7 @@ import numpy as np
 
 import modeling
 from bert.files.paths import is_file
-from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, WEIGHTS
+from bert.files.stored_models import KERAS_ENDING, KERAS_FILE, WEIGHTS
 from bert.network.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.options import Message, Option, OptionError
 from bert.pretraining.heads import pretraining_model

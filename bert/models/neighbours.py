@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import tokenization
-from bert.files.progress import Progress
+from bert.files.display import Progress
+from bert.files.stored_models import WEIGHTS
 from bert.files.texts import Texts, split_pair
 from bert.files.vectors import read_npz
-from bert.files.weight_names import WEIGHTS
 from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.log import logger
 from bert.models.options import Search, is_archive

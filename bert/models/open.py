@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tokenization
 from bert.export.formats import MODEL_FILES
 from bert.files.paths import find_file, paths_from
-from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, SAVED_MODEL_FILE
+from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, SAVED_MODEL_FILE
 from bert.log import logger
 from bert.models.fine_tuned import (
     LoadedModel,

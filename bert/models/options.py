@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bert.files.paths import PATTERNS
 from bert.files.rows import text_lines
+from bert.files.stored_models import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.files.texts import TextColumns, Texts, clean_line, find_texts
-from bert.files.weight_names import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
 from bert.tasks.options import MAX_TOKENS

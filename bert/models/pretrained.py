@@ -19,7 +19,7 @@ from bert.files.texts import split_pair
 from bert.models.model import Between, Guess, Score
 from bert.models.model import Text as GivenText
 from bert.models.vectors import Encoding, as_pair, check_list
-from bert.network.inference import infer
+from bert.network.kernels import infer
 from bert.network.lengths import pad_sequences, sort_by_length
 from bert.options import OptionError
 from bert.pretraining import heads as pretraining_heads

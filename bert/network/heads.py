@@ -12,8 +12,7 @@ from keras import ops
 
 import modeling
 from bert.network.crf import Crf, path_losses, word_order
-from bert.network.lstm import AddedBilstm
-from bert.network.pooling import pooled_positions
+from bert.network.lstm import AddedBilstm, pooled_positions
 
 Tensor = Any
 Batch = Mapping[str, Tensor]

@@ -1,7 +1,7 @@
-"""Batches and models of the original's run_classifier.py, with its arguments and results.
+"""Batches and models of the original's run_classifier.py and run_classifier_with_tfhub.py.
 
-Code written for the original finds these names as `run_classifier.<name>`; those about examples
-are in `bert.original.processors`.
+Arguments and results are the original's. Code written for it finds these names as
+`run_classifier.<name>`; those about examples are in `bert.original.processors`.
 """
 
 import functools
@@ -20,11 +20,13 @@ from bert.network.heads import (
     classification_objective,
     classifier_model,
 )
-from bert.original import graph, input_fn, model_fn
+from bert.original import graph, model_fn
 from bert.original import processors as original_processors
 from bert.training.loop import Objective
+from bert.weights import tf_hub
 
 Tensor = Any
+
 
 InputExample = original_processors.InputExample
 PaddingInputExample = original_processors.PaddingInputExample
@@ -47,7 +49,7 @@ _SCALARS = ("label_ids", "is_real_example")
 
 def file_based_input_fn_builder(
     input_file: str, seq_length: int, is_training: bool, drop_remainder: bool
-) -> input_fn.InputFn:
+) -> model_fn.InputFn:
     """Returns a function that reads the records of a file in batches.
 
     The function takes a mapping with `batch_size`, B, and returns a dataset of dictionaries:
@@ -65,9 +67,9 @@ def file_based_input_fn_builder(
       ValueError: by the function, where the file does not hold such records.
     """
     lengths = {**dict.fromkeys(_ENCODER_INPUTS, seq_length), **dict.fromkeys(_SCALARS, 1)}
-    return input_fn.from_records(
+    return model_fn.from_records(
         [input_file],
-        {name: input_fn.integers(length, "`seq_length`") for name, length in lengths.items()},
+        {name: model_fn.integers(length, "`seq_length`") for name, length in lengths.items()},
         _SCALARS,
         is_training=is_training,
         drop_remainder=drop_remainder,
@@ -76,13 +78,13 @@ def file_based_input_fn_builder(
 
 def input_fn_builder(
     features: Sequence[InputFeatures], seq_length: int, is_training: bool, drop_remainder: bool
-) -> input_fn.InputFn:
+) -> model_fn.InputFn:
     """Returns a function that returns features in batches, as `file_based_input_fn_builder` does.
 
     Raises:
       ValueError: where there are none, or one is not of `seq_length`.
     """
-    input_fn.check_lengths(features, _ENCODER_INPUTS, seq_length)
+    model_fn.check_lengths(features, _ENCODER_INPUTS, seq_length)
     arrays = {
         name: np.array([getattr(example, name) for example in features], np.int32)
         for name in _ENCODER_INPUTS
@@ -91,7 +93,7 @@ def input_fn_builder(
     # Departs: the original leaves this out here, so that padding would count as examples.
     is_real = [getattr(example, "is_real_example", True) for example in features]
     arrays["is_real_example"] = np.array(is_real, np.int32)
-    return input_fn.from_arrays(arrays, is_training=is_training, drop_remainder=drop_remainder)
+    return model_fn.from_arrays(arrays, is_training=is_training, drop_remainder=drop_remainder)
 
 
 def create_model(  # noqa: PLR0913, PLR0917 (the original's arguments)
@@ -225,3 +227,38 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
     make_model = functools.partial(classifier_model, bert_config, num_labels)
     schedule = (learning_rate, num_train_steps, num_warmup_steps)
     return model_fn.build(make_model, ways, init_checkpoint, *schedule)
+
+
+def create_hub_model(
+    is_training: bool,
+    input_ids: Tensor,
+    input_mask: Tensor,
+    segment_ids: Tensor,
+    labels: Tensor | None,
+    num_labels: int,
+    bert_hub_module_handle: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Returns the results of `run_classifier.create_model` with the encoder of a module.
+
+    In a graph of `tf.compat.v1`, the encoder's variables are in the scope `module`, and their
+    initializers give the weights of the module.
+
+    Raises:
+      ValueError: where the folder is no such module.
+    """
+    module = tf_hub.Module(bert_hub_module_handle)
+    inputs = (module.config, is_training, input_ids, input_mask, segment_ids)
+    if graph.in_graph():
+        module.stored.check_fit(module.config)
+        with tf.compat.v1.variable_scope(None, "module") as scope:
+            bert = modeling.BertModel(*inputs, scope="bert")
+        created = {v.name.removesuffix(":0"): v for v in scope.global_variables()}
+        names = {name: f"{scope.name}/{name}" for name in module.stored.shapes}
+        tf.compat.v1.train.init_from_checkpoint(
+            module.stored.prefix,
+            {name: created[scoped] for name, scoped in names.items() if scoped in created},
+        )
+    else:
+        bert = modeling.BertModel(*inputs)
+        module.stored.assign(bert.weights)
+    return classify(bert, module.config, is_training, input_ids, labels, num_labels)

@@ -16,7 +16,7 @@ import tokenization
 from bert.files.paths import read_lines
 from bert.files.texts import clean_line, split_pair
 from bert.log import logger
-from bert.original import input_fn, model_fn
+from bert.original import model_fn
 from bert.tasks import features as layer_features
 from bert.tasks import layers as layers_by_name
 
@@ -82,18 +82,18 @@ def convert_examples_to_features(
     return converted
 
 
-def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> input_fn.InputFn:
+def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> model_fn.InputFn:
     """Returns a function that gives features as batches, in order.
 
     These have `unique_ids`, int32 [B]; `input_ids`, `input_mask` and `input_type_ids`, int32
     [B, S].
     """
-    input_fn.check_lengths(features, _INPUTS, seq_length)
+    model_fn.check_lengths(features, _INPUTS, seq_length)
     arrays = {
         name: np.array([getattr(row, name) for row in features], np.int32) for name in _INPUTS
     }
     arrays["unique_ids"] = np.array([row.unique_id for row in features], np.int32)
-    return input_fn.from_arrays(arrays, is_training=False, drop_remainder=False)
+    return model_fn.from_arrays(arrays, is_training=False, drop_remainder=False)
 
 
 def model_fn_builder(

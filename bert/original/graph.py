@@ -1,18 +1,24 @@
-"""Layers in graphs of `tf.compat.v1`, for code that builds one and runs it in a Session.
+"""Layers and the optimizer behind the functions of the original, also in graphs of `tf.compat.v1`.
 
 Keras 3 does not support such graphs: it would create new variables in every call, and draw a
-dropout mask once. Here variables are `tf.compat.v1.get_variable`'s, so that scopes, reuse, savers
-and `tf.compat.v1.train.init_from_checkpoint` treat them as in the original, and every run of the
-Session draws new masks.
+dropout mask once. In them, variables are `tf.compat.v1.get_variable`'s, so that scopes, reuse,
+savers and `tf.compat.v1.train.init_from_checkpoint` treat them as in the original, and every run of
+the Session draws new masks.
+
+The Keras layers are those that the functions of `bert.original.modeling` create. A saved model with
+such layers loads where this module has been imported.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import ops
 
 import modeling
+from modeling import BertConfig
+from optimization import SLOTS, AdamWeightDecayOptimizer, adam_changes, clip_scale, dense
 
 Tensor = Any
 
@@ -138,3 +144,244 @@ def _encode(
             initializer_range=config.initializer_range,
             scope="bert/",
         )
+
+
+Activation = Callable[[Tensor], Tensor] | str | None
+
+
+def _activation(saved: Any) -> Callable[[Tensor], Tensor]:
+    return keras.activations.get(modeling.get_activation(saved))
+
+
+# Each layer creates its variables in `__init__`, under the caller's name scope and not its own, so
+# that variables have the original's names while Keras gives the layer any free name.
+
+
+class _Table(keras.layers.Layer):
+    """A table of embeddings [`size`, `width`]."""
+
+    def __init__(
+        self, size: int, width: int, initializer_range: float, table_name: str, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = keras.Variable(
+            modeling.create_initializer(initializer_range),
+            shape=(size, width),
+            dtype=self.variable_dtype,
+            name=table_name,
+        )
+        self.built = True
+
+
+@keras.saving.register_keras_serializable("bert")
+class TokenEmbeddings(_Table):
+    """Returns embeddings and the table: [B, S] to [B, S, width], [B, S, n] to [B, S, n·width]."""
+
+    def call(self, ids: Tensor, one_hot: bool = False) -> tuple[Tensor, Tensor]:
+        table = ops.convert_to_tensor(self.table)
+        size, width = self.table.shape
+        *shape, last = ops.shape(ids)
+        shape = (*shape, last, width) if len(shape) == 1 else (*shape, last * width)
+        if one_hot:
+            flat = ops.one_hot(ops.reshape(ids, (-1,)), size, dtype=table.dtype)
+            rows = ops.matmul(flat, table)
+        else:
+            rows = ops.take(table, ids, axis=0)
+        return ops.reshape(rows, shape), table
+
+
+@keras.saving.register_keras_serializable("bert")
+class PositionEmbeddings(_Table):
+    """Adds row s of the table to every embedding at position s: [B, S, width]."""
+
+    def call(self, inputs: Tensor) -> Tensor:
+        length, limit = ops.shape(inputs)[1], self.table.shape[0]
+        if isinstance(length, int) and length > limit:
+            raise ValueError(
+                f"`seq_length` must be at most {limit}, the `max_position_embeddings`. "
+                f"Received {length}."
+            )
+        return inputs + self.table[:length]
+
+
+@keras.saving.register_keras_serializable("bert")
+class LayerNorm(keras.layers.Layer):
+    """Normalizes the last axis, of that width, with variables under `scope`."""
+
+    def __init__(self, width: int, scope: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.layer_norm = keras.layers.LayerNormalization(
+            epsilon=modeling.LAYER_NORM_EPSILON, name=scope, dtype=self.dtype_policy
+        )
+        self.layer_norm.build((None, width))
+        self.built = True
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return self.layer_norm(inputs)
+
+
+@keras.saving.register_keras_serializable("bert")
+class CrossAttention(modeling.SelfAttention):
+    """Attends from [B, Q, `from_width`] to [B, K, `to_width`] under a mask [B, Q, K]: [B·Q, H].
+
+    `activations` are those of query, key and value.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        from_width: int,
+        to_width: int,
+        activations: Sequence[Activation],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.widths = (from_width, to_width, to_width)
+        for projection, width, activation in zip(
+            self.projections, self.widths, activations, strict=True
+        ):
+            projection.activation = _activation(activation)
+            projection.build((None, width))
+        self.activations = activations
+        self.dropout.build(None)
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        from_width, to_width, _ = self.widths
+        widths = {"from_width": from_width, "to_width": to_width}
+        return {**super().get_config(), **widths, "activations": list(self.activations)}
+
+    def call(  # type: ignore[override]  # two sequences in place of one
+        self,
+        from_tensor: Tensor,
+        to_tensor: Tensor,
+        attention_mask: Tensor,
+        training: bool | None = False,
+    ) -> Tensor:
+        query, key, value = (
+            self.split_heads(projection(inputs), ops.shape(inputs)[1])
+            for projection, inputs in zip(
+                self.projections, (from_tensor, to_tensor, to_tensor), strict=True
+            )
+        )
+        return self.attend(query, key, value, attention_mask, training)
+
+
+@keras.saving.register_keras_serializable("bert")
+class TransformerStack(modeling.Encoder):
+    """`modeling.Encoder` without its own name in its variables' names, and of any activation."""
+
+    def __init__(self, config: BertConfig, activation: Activation, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        self.activation = activation
+        for layer in self.transformer_layers:
+            layer.intermediate.dense.activation = _activation(activation)
+            layer.build(None)
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "activation": self.activation}
+
+
+@keras.saving.register_keras_serializable("bert")
+class Dimension(keras.layers.Layer):
+    """The size of one axis, int32 []."""
+
+    def __init__(self, axis: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis = axis
+
+    def call(self, inputs: Tensor) -> Tensor:
+        return ops.convert_to_tensor(ops.shape(inputs)[self.axis], "int32")
+
+
+@keras.saving.register_keras_serializable("bert")
+class DynamicReshape(keras.layers.Layer):
+    """Reshapes to `dimensions`, where each None is replaced by the next of `sizes`, int32 []."""
+
+    def __init__(self, dimensions: Sequence[int | None], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dimensions = dimensions
+
+    def call(self, inputs: Tensor, sizes: Sequence[Tensor]) -> Tensor:
+        rest = iter(sizes)
+        return ops.reshape(inputs, [next(rest) if d is None else d for d in self.dimensions])
+
+
+Pair = tuple[Tensor | None, Any]
+
+
+def apply_gradients(
+    optimizer: AdamWeightDecayOptimizer,
+    grads_and_vars: Iterable[Pair],
+    global_step: Tensor | None,
+    name: str | None,
+) -> tf.Operation:
+    """Returns the operation that updates variables; pairs with None change nothing."""
+    rate = optimizer.given_learning_rate
+    if callable(rate):
+        step = tf.compat.v1.train.get_or_create_global_step()
+        rate = rate(tf.identity(step if global_step is None else global_step))
+    updates = []
+    for gradient, variable in grads_and_vars:
+        if gradient is not None and variable is not None:
+            updates += _updates(optimizer, tf.convert_to_tensor(gradient), variable, rate)
+    return tf.group(*updates, name=name)
+
+
+def _updates(
+    optimizer: AdamWeightDecayOptimizer, gradient: Tensor, variable: tf.Variable, rate: Tensor
+) -> list[Any]:
+    """Returns the operations that update a variable and its moments, which are created."""
+    path = optimizer._get_variable_name(variable.name)
+    moments = tuple(
+        tf.compat.v1.get_variable(
+            f"{path}/{slot}",
+            variable.shape.as_list(),
+            initializer=tf.compat.v1.zeros_initializer(),
+            trainable=False,
+        )
+        for slot in SLOTS
+    )
+    constants = (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon)
+    decay = optimizer.weight_decay_rate if optimizer._do_use_weight_decay(path) else 0.0
+    m, v, change = adam_changes((variable, *moments), gradient, constants, decay)
+    rate *= optimizer.learning_rate_scales.get(path, 1.0)
+    return [moments[0].assign(m), moments[1].assign(v), variable.assign_sub(rate * change)]
+
+
+def compute_gradients(loss: Tensor, var_list: Sequence[Any] | None) -> list[Pair]:
+    """Returns pairs of a gradient and its variable; of all trainable variables where None.
+
+    Raises:
+      ValueError: where no graph is built.
+    """
+    if not in_graph():
+        raise ValueError(
+            "`loss` must be a tensor in a graph of `tf.compat.v1`. Elsewhere, take gradients "
+            "with tf.GradientTape, and give them to `apply_gradients`."
+        )
+    variables = tf.compat.v1.trainable_variables() if var_list is None else [*var_list]
+    return [*zip(dense(tf.gradients(loss, variables)), variables, strict=True)]
+
+
+def train_op(loss: Tensor, optimizer: AdamWeightDecayOptimizer) -> tf.Operation:
+    """Returns the operation of a training step, which increases the global step.
+
+    Raises:
+      ValueError: where no graph is built.
+    """
+    if not in_graph():
+        raise ValueError(
+            "`loss` must be a function of no arguments that returns the loss, or a tensor in a "
+            f"graph of `tf.compat.v1`. Received {loss!r}. Give `lambda: ...` with what computes "
+            "it, or build the graph under `tf.Graph().as_default()`."
+        )
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    variables = tf.compat.v1.trainable_variables()
+    gradients = dense(tf.gradients(loss, variables))
+    scale = clip_scale(tf.linalg.global_norm(gradients))
+    clipped = [None if gradient is None else gradient * scale for gradient in gradients]
+    update = optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step)
+    with tf.control_dependencies([update]):
+        return tf.group(tf.compat.v1.assign_add(global_step, 1))

@@ -2,7 +2,7 @@
 
 Code written for the original finds these names as `modeling.<name>`; the network in `modeling` does
 not need them. Where the original created variables, these functions create the Keras layers of
-`bert.original.layers`: on `keras.Input` tensors, layers of a functional model; in a graph of
+`bert.original.graph`: on `keras.Input` tensors, layers of a functional model; in a graph of
 `tf.compat.v1`, layers with variables of its scopes (`bert.original.graph`); on other tensors, fresh
 layers that are used once. Outside of graphs, `keras.name_scope` takes the place of
 `tf.variable_scope`. A saved model with such layers loads where this module has been imported.
@@ -18,7 +18,7 @@ from keras import ops
 
 import modeling
 from bert.original import graph
-from bert.original.layers import (
+from bert.original.graph import (
     Activation,
     CrossAttention,
     Dimension,

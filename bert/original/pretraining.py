@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import ops
 
 import modeling
-from bert.original import graph, input_fn, model_fn
+from bert.original import graph, model_fn
 from bert.original.processors import ENCODER_INPUTS
 from bert.pretraining import heads as pretraining_heads
 from bert.training.loop import Objective
@@ -108,7 +108,7 @@ def _cross_entropy(log_probs: Tensor, labels: Tensor) -> Tensor:
 
 def decode_record(record: Tensor, name_to_features: Mapping[str, Any]) -> dict[str, Tensor]:
     """Returns the features of a record, integers as int32."""
-    return input_fn.decode(record, name_to_features)
+    return model_fn.decode(record, name_to_features)
 
 
 def input_fn_builder(
@@ -117,7 +117,7 @@ def input_fn_builder(
     max_predictions_per_seq: int,
     is_training: bool,
     num_cpu_threads: int = 4,
-) -> input_fn.InputFn:
+) -> model_fn.InputFn:
     """Returns a function that reads the records of create_pretraining_data.py in full batches.
 
     Args:
@@ -131,12 +131,12 @@ def input_fn_builder(
     tokens = (max_seq_length, "`max_seq_length`")
     masked = (max_predictions_per_seq, "`max_predictions_per_seq`")
     features = {
-        **{name: input_fn.integers(*tokens) for name in ENCODER_INPUTS},
-        **{name: input_fn.integers(*masked) for name in ("masked_lm_positions", "masked_lm_ids")},
+        **{name: model_fn.integers(*tokens) for name in ENCODER_INPUTS},
+        **{name: model_fn.integers(*masked) for name in ("masked_lm_positions", "masked_lm_ids")},
         "masked_lm_weights": Feature(*masked),
-        "next_sentence_labels": input_fn.integers(1, "next-sentence prediction"),
+        "next_sentence_labels": model_fn.integers(1, "next-sentence prediction"),
     }
-    return input_fn.from_records(
+    return model_fn.from_records(
         input_files, features, (), is_training=is_training, drop_remainder=True
     )
 

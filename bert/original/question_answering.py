@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import modeling
 from bert.network.heads import OutputLayer, span_model, span_objective
-from bert.original import graph, input_fn, model_fn
+from bert.original import graph, model_fn
 from bert.original.processors import ENCODER_INPUTS
 from bert.training.loop import Objective
 
@@ -47,7 +47,7 @@ def create_model(
 
 def input_fn_builder(
     input_file: str, seq_length: int, is_training: bool, drop_remainder: bool
-) -> input_fn.InputFn:
+) -> model_fn.InputFn:
     """Returns a function that reads the records of a `FeatureWriter` in batches.
 
     Batches have `unique_ids`, int32 [B]; `input_ids`, `input_mask` and `segment_ids`, int32 [B, S];
@@ -56,9 +56,9 @@ def input_fn_builder(
     """
     scalars = ("unique_ids", *(_ENDS if is_training else ()))
     lengths = {**dict.fromkeys(ENCODER_INPUTS, seq_length), **dict.fromkeys(scalars, 1)}
-    return input_fn.from_records(
+    return model_fn.from_records(
         [input_file],
-        {name: input_fn.integers(length, "`seq_length`") for name, length in lengths.items()},
+        {name: model_fn.integers(length, "`seq_length`") for name, length in lengths.items()},
         scalars,
         is_training=is_training,
         drop_remainder=drop_remainder,

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tokenization
+from bert.files.display import Progress
 from bert.files.fingerprints import WatchedFiles
+from bert.files.machine import Workers
 from bert.files.paths import LineChunk, read_chunks
-from bert.files.processes import Workers
-from bert.files.progress import Progress
 from bert.log import logger
 from bert.options import Option
 from bert.pretraining.draws import Draws

@@ -13,11 +13,11 @@ import tokenization
 from bert.files.outputs import check_folder, check_outputs
 from bert.files.paths import is_file
 from bert.files.rows import text_lines
-from bert.files.weight_names import WEIGHTS
+from bert.files.stored_models import WEIGHTS
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.options import find_untrained
-from bert.text.tokenizer_json import vocab_text
+from bert.text.vocabulary import vocab_text
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE

@@ -11,7 +11,7 @@ from keras import ops
 
 import modeling
 from bert.network.heads import cross_entropy
-from bert.network.pooling import num_pooled, pooled_positions
+from bert.network.lstm import num_pooled, pooled_positions
 from bert.options import Option
 from bert.training.loop import Objective
 from bert.training.records import LENGTH, Feature, encoder_features

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.files import owned
-from bert.files.durations import duration_text
+from bert.files.display import duration_text
+from bert.files.machine import in_threads
 from bert.files.paths import (
     file_size,
     index_path,
@@ -19,7 +20,6 @@ from bert.files.paths import (
     match_files,
     open_file,
 )
-from bert.files.processes import in_threads
 from bert.files.records import has_feature, read_description
 from bert.log import logger
 from bert.options import Message, Option, OptionError

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 import tokenization
-from bert.files.progress import Progress
+from bert.files.display import Progress
 from bert.files.records import encode_examples, write_records
 from bert.log import logger
 from bert.options import Message, Option

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from bert.files.durations import read_duration
+from bert.files.display import read_duration
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
 from bert.weights import provenance
 

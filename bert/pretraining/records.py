@@ -14,10 +14,9 @@ from typing import Any
 import tokenization
 from bert.files import fingerprints
 from bert.files.fingerprints import WatchedFiles
-from bert.files.machine import free_memory, size_text
+from bert.files.machine import free_memory, in_threads, size_text
 from bert.files.outputs import check_outputs
 from bert.files.paths import file_size, index_path, is_gzip, read_file
-from bert.files.processes import in_threads
 from bert.files.records import has_feature, read_description
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
@@ -25,9 +24,7 @@ from bert.pretraining.draws import Draws, check_vocabulary
 from bert.pretraining.instances import InstanceTable
 from bert.pretraining.masking import SPACES, Masking, SpacedTokenizer
 from bert.pretraining.options import LENGTHS, Goal
-from bert.text import tokenizer_json
-from bert.text.casing import warn_of_casing
-from bert.text.vocabulary import check_size
+from bert.text.vocabulary import check_size, is_tokenizer_json, vocab_text, warn_of_casing
 from bert.weights.tokenizers import options_of, read_splitting_options, splitting_options
 
 # For English text: its bytes per byte of gzip, and per token of a sequence, padding included.
@@ -351,8 +348,8 @@ class NewRecords:
         """Everything on which the records depend, for the index beside each file of records."""
         vocab = self.tokenizer.vocab
         vocabulary = read_file(self.vocab_file)
-        if tokenizer_json.is_tokenizer(self.vocab_file):
-            vocabulary = tokenizer_json.vocab_text(vocab)
+        if is_tokenizer_json(self.vocab_file):
+            vocabulary = vocab_text(vocab)
         cutting = splitting_options(options_of(self.tokenizer), self.do_lower_case)
         return {
             **dataclasses.asdict(self.draws),

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from bert.files.display import Progress
 from bert.files.paths import file_size
-from bert.files.progress import Progress
 from bert.files.texts import decoded_lines, warn_of_damaged
 from bert.files.word_vectors import WordVectors
 from bert.log import logger

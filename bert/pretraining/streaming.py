@@ -19,13 +19,12 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 import tokenization
+from bert.files.display import Progress
 from bert.files.durable import replace_files
-from bert.files.machine import free_disk, size_text
+from bert.files.machine import Workers, free_disk, size_text
 from bert.files.owned import scratch_folder
 from bert.files.paths import index_path, open_file
 from bert.files.process import collector_off
-from bert.files.processes import Workers
-from bert.files.progress import Progress
 from bert.files.records import RecordWriter, encode_examples
 from bert.log import logger
 from bert.options import Option

@@ -12,9 +12,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tokenization
+from bert.files.display import Progress
+from bert.files.machine import Workers, usable_cores
 from bert.files.paths import LineChunk, file_size, read_chunks
-from bert.files.processes import Workers, usable_cores
-from bert.files.progress import Progress
 from bert.log import logger
 from bert.options import Message, Option, OptionError
 

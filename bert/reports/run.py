@@ -10,9 +10,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bert.files.json_text import parse_json
 from bert.files.owned import claim, is_of_model_folder
-from bert.files.paths import is_file, read_file
+from bert.files.paths import is_file, parse_json, read_file
 from bert.log import logger
 from bert.reports.page import (
     Cell,

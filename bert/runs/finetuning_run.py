@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert.files import owned
 from bert.files.outputs import make_folder
 from bert.files.paths import file_system
-from bert.files.weight_names import step_of
+from bert.files.stored_models import step_of
 from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.reports.page import Figure, Section

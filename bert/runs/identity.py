@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from bert.files import fingerprints, owned
 from bert.files.paths import file_size, is_file, list_folder, match_files
-from bert.files.weight_names import WEIGHTS, step_of
+from bert.files.stored_models import WEIGHTS, step_of
 from bert.log import logger
 from bert.options import Message, Option, OptionError, joined
 from bert.runs.recipes import in_order

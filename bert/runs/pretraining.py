@@ -9,10 +9,10 @@ import tensorflow as tf
 
 import optimization
 from bert.files import fingerprints, owned
-from bert.files.durations import duration_text
+from bert.files.display import clock as time_of
+from bert.files.display import duration_text
 from bert.files.outputs import make_folder
 from bert.files.paths import match_files
-from bert.files.progress import clock as time_of
 from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts

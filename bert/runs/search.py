@@ -19,11 +19,10 @@ import tensorflow as tf
 
 from bert.files import owned
 from bert.files.durable import replace_files, write_text
-from bert.files.json_text import finite
 from bert.files.outputs import make_folder
-from bert.files.paths import is_file, read_file
+from bert.files.paths import finite, is_file, read_file
 from bert.files.process import same_random_state
-from bert.files.weight_names import SUFFIXES, WEIGHTS
+from bert.files.stored_models import SUFFIXES, WEIGHTS
 from bert.log import logger
 from bert.options import Option, OptionError
 from bert.parts import Parts

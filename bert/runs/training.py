@@ -11,9 +11,9 @@ import keras
 import tensorflow as tf
 
 import optimization
-from bert.files.progress import clock as time_of
-from bert.files.signals import deferred_stop
-from bert.files.weight_names import WEIGHTS
+from bert.files.display import clock as time_of
+from bert.files.process import deferred_stop
+from bert.files.stored_models import WEIGHTS
 from bert.log import logger
 from bert.network import crf
 from bert.options import Message, Option, OptionError

@@ -5,9 +5,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from bert.files.inputs import Columns, Input, Inputs, read_inputs
 from bert.files.paths import read_lines
 from bert.files.row_writer import JsonLines, Table
+from bert.files.texts import Columns, Input, Inputs, read_inputs
 from bert.models.open import find_answering, open_answering
 from bert.options import OptionError
 from bert.scale.batches import Work
@@ -159,7 +159,7 @@ class AnswerWork(Work):
         return open_answering(options, find_answering(options), options.batch_size)
 
     def inputs(self) -> Iterator[Input]:
-        return read(self.options, self.model()).rows
+        return read(self.options, self.model())
 
     def write(self, file: BinaryIO, start: int, inputs: Sequence[Input]) -> None:
         """Writes each `Answer`."""

@@ -11,9 +11,9 @@ import numpy as np
 import modeling
 import tokenization
 from bert.files import fingerprints
+from bert.files.display import Progress
 from bert.files.durable import replace_files
 from bert.files.paths import is_file
-from bert.files.progress import Progress
 from bert.files.texts import GivenText, Texts, find_texts
 from bert.files.vectors import Array, Features, text_array, write_jsonl, write_npy, write_npz
 from bert.log import logger
@@ -21,9 +21,8 @@ from bert.models import vectors as text_vectors
 from bert.models.vectors import unit_length
 from bert.options import Message, MessageError, Option, OptionError, take
 from bert.scale.batches import Work, computed_files, folder_of, key_of
-from bert.scale.joining import join
-from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction
-from bert.scale.parts import Part, described
+from bert.scale.joining import described, join
+from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction, Part
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import check_encoder, parse_layers, width
 from bert.weights.folder import ModelFolder

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from bert.files.display import visible
+from bert.files.machine import usable_cores
 from bert.files.owned import LIST_FILE
 from bert.files.paths import file_system, is_remote, os_errors
-from bert.files.processes import usable_cores
-from bert.files.signals import deferred_stop, stop_signal
-from bert.files.visible import visible
+from bert.files.process import deferred_stop, stop_signal
 from bert.log import logger
 from bert.options import REQUIRED, Message, Option, option
 from bert.training.cluster import Cluster

@@ -9,7 +9,6 @@ from bert.files.rows import FORMATS, SEPARATORS
 from bert.files.texts import TextColumns
 from bert.models.options import QueriedModel
 from bert.options import REQUIRED, Message, Option, OptionError, option
-from bert.scale.parts import Part
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
 from bert.weights.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, TextVectors, follow
@@ -38,6 +37,39 @@ class BeamOptions:
         "'--direct_num_workers=2 --direct_running_mode=multi_processing' or "
         "'--flink_master=host:8081 --parallelism=8'.",
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of some work.
+
+    Attributes:
+      number: The number of the part, from 1.
+      count: The number of parts.
+    """
+
+    number: int
+    count: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the output of this part has the header of a table."""
+        return self.number == 1
+
+    def of(self, num_items: int, size: int) -> range:
+        """Returns the numbers of the items of this part, which consists of chunks of `size` items.
+
+        The sizes of parts differ by one chunk at most; the last parts may be empty.
+        """
+        num_chunks = -(-num_items // size)
+        start, stop = (
+            min(size * -(-num_chunks * number // self.count), num_items)
+            for number in (self.number - 1, self.number)
+        )
+        return range(start, stop)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

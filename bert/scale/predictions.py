@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from bert.files import fingerprints, parquet
-from bert.files.inputs import Input, Inputs, kind_of, names_of
+from bert.files.display import Progress
 from bert.files.outputs import check_outputs, check_replaced, open_output
 from bert.files.paths import is_file, is_remote, match_file
-from bert.files.progress import Progress
 from bert.files.row_writer import (
     JsonLines,
     Names,
@@ -24,6 +23,7 @@ from bert.files.row_writer import (
     flat_names,
     open_resumable,
 )
+from bert.files.texts import Input, Inputs, kind_of, names_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.answers import (
@@ -36,8 +36,8 @@ from bert.scale.answers import (
     read_back,
 )
 from bert.scale.batches import check_machines, computed_files, folder_of, key_of
-from bert.scale.options import Answering, AnswerOutput, BeamOptions
-from bert.scale.parts import Part, described
+from bert.scale.joining import described
+from bert.scale.options import Answering, AnswerOutput, BeamOptions, Part
 
 if TYPE_CHECKING:
     from bert.scale.answers import Model
@@ -98,7 +98,7 @@ def check_output(
 def check_first(given: Answering, model: "Model", on_error: str) -> None:
     """Checks the header of the file, if it has one, and the first input."""
     check_probability(given.min_probability, model)
-    first = next(read(given, model).rows, None)
+    first = next(read(given, model), None)
     if first is None:
         raise _empty_input(given)
     if first.problem and on_error == "stop":
@@ -178,7 +178,7 @@ class AnswerFile:
         span = self._find_span()
         inputs = self._read()
         if span is not None:
-            inputs.rows.only(span)
+            inputs.only(span)
         rows, form = self._open_form(inputs, span)
         given = self.given
         answers = Answerer(self.model, given.input_file, form, given.min_probability)
@@ -213,7 +213,7 @@ class AnswerFile:
         return span
 
     def _count_inputs(self) -> int:
-        num_inputs = self._read().rows.count()
+        num_inputs = self._read().count()
         if not num_inputs:
             raise _empty_input(self.given)
         return num_inputs
@@ -332,7 +332,7 @@ class AnswerFile:
         if ending == parquet.ENDING:
             if source != "-" and not inputs.names:
                 # Otherwise the error would come only after all inputs are answered.
-                cells = (query.cells or {} for query in self._read().rows)
+                cells = (query.cells or {} for query in self._read())
                 parquet.check_columns(cells, source)
             kind = self.given.input_format or kind_of(source, self.given.separator)
             start = (span.start if span else 0) if kind == "parquet" else None
@@ -345,16 +345,16 @@ class AnswerFile:
     def _find_names(self, inputs: Inputs) -> tuple[list[str], Iterator[Input]]:
         """Returns the names of all values of the inputs, and the inputs."""
         if inputs.names:
-            return inputs.names, inputs.rows
+            return inputs.names, inputs
         if self.given.input_file != "-":
-            return names_of(self._read().rows), inputs.rows
+            return names_of(self._read()), inputs
         # Of standard input, only the first input that can be read is known.
         first: list[Input] = []
-        for query in inputs.rows:
+        for query in inputs:
             first.append(query)
             if query.cells:
                 break
-        return names_of(first), itertools.chain(first, inputs.rows)
+        return names_of(first), itertools.chain(first, inputs)
 
     def _report(self, tally: "_Tally") -> None:
         num_answers, problems = tally.num_answers, tally.problems

@@ -12,7 +12,7 @@ import os
 import shutil
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ from bert.pretraining.corpus import (
 from bert.pretraining.draws import Draws, Plan, Seed, part_of
 from bert.pretraining.instances import Builder, InstanceCounts, describe_instances
 from bert.pretraining.records import NewRecords
-from bert.scale.beam import NAMESPACE, check_shared, run_pipeline
+from bert.scale.batches import NAMESPACE, absolute_path, check_shared, run_pipeline
 from bert.scale.options import BeamOptions
 
 # Bytes of a part of a file.
@@ -120,10 +120,9 @@ def make_records(beam: BeamOptions, new: NewRecords) -> None:
     job = Job(new.tokenizer, draws, len(output_files))
     # A unique name, so that no file of another run is removed.
     name = f"{uuid.uuid4().hex}.partial"
-    partial = [f"{_whole(path, os.path.realpath)}.{name}" for path in output_files]
+    partial = [f"{_real_path(path)}.{name}" for path in output_files]
     clear = functools.partial(_clear, partial, name)
-    # Machines have other working directories.
-    texts = [_whole(path, os.path.abspath) for path in new.input_files]
+    texts = [*map(absolute_path, new.input_files)]
     watched = WatchedFiles.of(new.input_files)
     try:
         counters = run_pipeline(
@@ -139,8 +138,8 @@ def make_records(beam: BeamOptions, new: NewRecords) -> None:
         describe_instances(made, draws)
 
 
-def _whole(path: str, find: Callable[[str], str]) -> str:
-    return path if is_remote(path) else find(path)
+def _real_path(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)
 
 
 def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
@@ -152,7 +151,7 @@ def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
         # The index stays beside a link, which may be on another disk than the shard.
         with open_file(index_path(old)) as index, replace_files([index_path(new)]) as [file]:
             shutil.copyfileobj(index, file)
-        rename(old, _whole(new, os.path.realpath))
+        rename(old, _real_path(new))
 
 
 def _clear(partial: Sequence[str], name: str) -> None:

@@ -1,4 +1,4 @@
-"""The application behind a server's URLs.
+"""The application behind a server's URLs: its answers, its page and its metrics.
 
 Errors are `{"error": "..."}`, one line that says what must hold and what was received: 400 for a
 malformed request, 403 for a host name that is not the server's, 404 and 405 for unknown URLs
@@ -12,17 +12,104 @@ import ipaddress
 import json
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import prometheus_client
 from aiohttp import web
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from bert.log import logger
-from bert.serving import metrics, rest
+from bert.reports.page import fill_page, read_part
+from bert.serving import rest
 from bert.serving.batching import Batcher, ClosedError, FullError
 from bert.serving.options import NAME, Limits, host_name
-from bert.serving.page import make_page
-from bert.serving.served import Served
+from bert.serving.served import DEFAULT, Served
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """Counts requests and batches.
+
+    Args:
+      num_waiting: Returns how many inputs wait or are being answered.
+    """
+
+    def __init__(self, num_waiting: Callable[[], int]) -> None:
+        # Creation times would double the number of lines.
+        prometheus_client.disable_created_metrics()
+        self._registry = registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=registry)
+        prometheus_client.PlatformCollector(registry=registry)
+        self._requests = Counter(
+            "bert_requests",
+            "Requests that were answered, by what was asked and the HTTP status.",
+            ["what", "status"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "bert_request_seconds",
+            "Seconds from a request's head to its answer, by what was asked.",
+            ["what"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._batch_rows = Histogram(
+            "bert_batch_inputs", "Inputs of a batch.", buckets=_ROWS, registry=registry
+        )
+        self._batch_seconds = Histogram(
+            "bert_batch_seconds", "Seconds that a batch took.", buckets=_SECONDS, registry=registry
+        )
+        waiting = Gauge(
+            "bert_waiting_inputs", "Inputs that wait or are being answered.", registry=registry
+        )
+        waiting.set_function(num_waiting)
+
+    def count_request(self, what: str, status: int, seconds: float) -> None:
+        """Counts a request."""
+        self._requests.labels(what, status).inc()
+        self._seconds.labels(what).observe(seconds)
+
+    def count_batch(self, rows: int, seconds: float) -> None:
+        """Counts a batch."""
+        self._batch_rows.observe(rows)
+        self._batch_seconds.observe(seconds)
+
+    def format(self) -> bytes:
+        """Returns all metrics as text."""
+        return prometheus_client.generate_latest(self._registry)
+
+
+def make_page(served: Served, max_list: int) -> str:
+    """Returns the page as HTML.
+
+    Args:
+      served: The model; the page requests the signature `DEFAULT`.
+      max_list: Maximum number of text fields for a list of texts.
+    """
+    signature = served.signatures[DEFAULT]
+    content = {
+        "name": served.name,
+        "version": served.version,
+        "kind": served.kind,
+        "fields": [
+            {
+                "name": name,
+                "is_list": signature.is_list(name),
+                "is_optional": name in signature.optional,
+            }
+            for name in signature.fields
+        ],
+        "max_list": max_list,
+    }
+    parts = {name: read_part(f"page.{name}", __package__) for name in ("html", "css", "js")}
+    # The style of the reports.
+    style = read_part("page.css") + parts["css"]
+    return fill_page(parts["html"], style, parts["js"], served.name, content)
+
 
 _MODEL = re.compile(
     rf"/v1/models/(?P<name>{NAME})"
@@ -85,7 +172,7 @@ class Application:
         served: Served,
         batcher: Batcher,
         limits: Limits,
-        counts: metrics.Metrics,
+        counts: Metrics,
         names: Collection[str] | None = None,
         logs_requests: bool = False,
     ) -> None:
@@ -165,7 +252,7 @@ class Application:
             return web.Response(text=self._page, content_type="text/html")
         if what == "metrics":
             body = self._counts.format()
-            return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
+            return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
         if what == "status":
             return _as_json(rest.status(self._served))
         if what == "metadata":

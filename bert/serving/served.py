@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert.files.paths import list_folder
-from bert.files.weight_names import is_of_model
+from bert.files.stored_models import is_of_model
 from bert.log import logger
 from bert.models.exported import ExportedModel
 from bert.models.fine_tuned import LoadedModel

@@ -13,9 +13,9 @@ import numpy as np
 from keras import ops
 
 import modeling
-from bert.files.inputs import Columns, Input, read_inputs
+from bert.files.texts import Columns, Input, read_inputs
 from bert.network.heads import Batch, Blend, Losses, Weights, layer_name
-from bert.network.inference import infer
+from bert.network.kernels import infer
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.task import Inputs, Outputs, Task, read_row
 from bert.weights.tokenizers import options_of
@@ -244,7 +244,7 @@ def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any])
     Raises:
       ValueError: where the file is empty, or a row cannot be read.
     """
-    rows = list(read_inputs(path, None, Columns(fields=tuple(fields), known=columns)).rows)
+    rows = list(read_inputs(path, None, Columns(fields=tuple(fields), known=columns)))
     for each in rows:
         if each.row is None:
             raise ValueError(each.problem)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.network.inference import infer
+from bert.network.kernels import infer
 from bert.network.lengths import pad_sequences, sort_by_length
 from bert.tasks.layers import combine
 

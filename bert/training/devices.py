@@ -18,7 +18,7 @@ import modeling
 from bert.files.machine import free_disk, free_memory, gpu_memory, has_nvidia_gpu, size_text
 from bert.files.process import same_random_state
 from bert.log import logger
-from bert.network.fusion import fused_chains
+from bert.network.kernels import fused_chains
 from bert.options import Message, Option, typed_flags
 from bert.training.options import Compute, Output
 from bert.weights.variables import count_parameters

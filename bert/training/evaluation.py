@@ -10,14 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert.files.display import Progress
 from bert.files.durable import write_text
-from bert.files.json_text import finite, parse_json
 from bert.files.owned import claim, claim_folder
-from bert.files.paths import read_file
-from bert.files.progress import Progress
-from bert.files.weight_names import of_step
+from bert.files.paths import finite, parse_json, read_file
+from bert.files.stored_models import of_step
 from bert.log import logger
-from bert.network.inference import infer
+from bert.network.kernels import infer
 from bert.training.loop import Batch, Observer
 from bert.training.meeting import Meeting
 from bert.training.options import EVALUATIONS

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.files.signals import Stop, deferred_stop, stop_signal
+from bert.files.process import Stop, deferred_stop, stop_signal
 from bert.log import logger
 from bert.training.loop import Observer, train
 from bert.training.progress import TrainLog

@@ -17,11 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert.files import owned
+from bert.files.display import Progress, duration_text
 from bert.files.durable import write_text
-from bert.files.durations import duration_text
-from bert.files.json_text import finite, parse_json
-from bert.files.paths import is_file, paths_from, read_file
-from bert.files.progress import Progress
+from bert.files.paths import finite, is_file, parse_json, paths_from, read_file
 from bert.log import logger
 from bert.training.loop import Observer
 from bert.training.options import TRAIN_LOG

@@ -16,9 +16,8 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from bert.files.machine import allow_open_files
+from bert.files.machine import allow_open_files, in_threads
 from bert.files.paths import file_size, index_path, is_remote, open_file, os_errors
-from bert.files.processes import in_threads
 from bert.files.records import (
     Index,
     decode_record,

@@ -17,10 +17,10 @@ import tensorflow as tf
 import modeling
 import optimization
 from bert.files import owned
-from bert.files.signals import deferred_stop, stop_signal, take_signals_again
+from bert.files.process import deferred_stop, stop_signal, take_signals_again
 from bert.log import logger
-from bert.network.fusion import fused_chains
-from bert.network.rewriting import without_remapping
+from bert.network.kernels import fused_chains
+from bert.network.recomputation import without_remapping
 from bert.options import Message, MessageError, Option
 from bert.training.clock import CLOCK_STATE, TrainingClock
 from bert.training.loop import Batch, Objective

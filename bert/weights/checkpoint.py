@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert.files import durable, fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, paths_from
-from bert.files.weight_names import WEIGHTS, is_index, is_safetensors, of_step, prefix_of, step_of
+from bert.files.stored_models import WEIGHTS, is_index, is_safetensors, of_step, prefix_of, step_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import hub, huggingface_weights, provenance

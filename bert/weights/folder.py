@@ -10,16 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tokenization
-from bert.files import huggingface_config, owned
+from bert.files import owned, stored_models
 from bert.files.durable import replace_files
-from bert.files.json_text import find_json_object, read_json_object
-from bert.files.paths import find_file, is_file, read_file
-from bert.files.weight_names import step_of
+from bert.files.paths import find_file, find_json_object, is_file, read_file, read_json_object
+from bert.files.stored_models import step_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
-from bert.text import tokenizer_json
-from bert.text.casing import warn_of_casing
-from bert.text.vocabulary import check_same
+from bert.text.vocabulary import (
+    check_same,
+    is_tokenizer_json,
+    read_json_vocab,
+    vocab_text,
+    warn_of_casing,
+)
 from bert.weights import (
     checkpoint,
     provenance,
@@ -234,12 +237,12 @@ class ModelFolder:
         values = read_json_object(self.bert_config_file)
         if values.get("hidden_act", "gelu") != "gelu":
             return config
-        is_theirs = huggingface_config.is_config(values)
+        is_theirs = stored_models.is_huggingface_config(values)
         name = os.path.basename(self.bert_config_file)
         if self._stored and not self._is_huggingface and is_theirs:
             meant = "gelu"
         elif self._is_huggingface and not is_theirs and name == HUGGINGFACE_CONFIG_FILE:
-            meant = huggingface_config.to_bert(values)["hidden_act"]
+            meant = stored_models.from_huggingface(values)["hidden_act"]
         else:
             return config
         return BertConfig.from_dict({**config.to_dict(), "hidden_act": meant})
@@ -253,10 +256,10 @@ class ModelFolder:
     def vocabulary(self) -> bytes:
         """The text of a `vocab.txt` with the word pieces; added tokens are not among them."""
         text = read_file(self.vocab_file)
-        if not tokenizer_json.is_tokenizer(self.vocab_file):
+        if not is_tokenizer_json(self.vocab_file):
             return text
-        vocab = tokenizer_json.read_vocab(text, self.vocab_file, with_added=False)
-        return tokenizer_json.vocab_text(vocab)
+        vocab = read_json_vocab(text, self.vocab_file, with_added=False)
+        return vocab_text(vocab)
 
     def load_tokenizer(
         self, special_tokens: Sequence[str] = ("[CLS]", "[SEP]")

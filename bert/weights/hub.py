@@ -10,7 +10,7 @@ import os
 import re
 
 from bert.files.paths import is_remote
-from bert.files.weight_names import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
+from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
 from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.weights import sentence_transformers

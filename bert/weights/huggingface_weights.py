@@ -13,9 +13,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from bert.files.json_text import parse_json, read_json_object
-from bert.files.paths import open_file
-from bert.files.weight_names import (
+from bert.files.paths import open_file, parse_json, read_json_object
+from bert.files.stored_models import (
     KERAS_ENDING,
     SAFETENSORS_FILE,
     SAFETENSORS_INDEX_FILE,

@@ -13,9 +13,8 @@ from typing import Any
 
 from bert.files import owned
 from bert.files.durable import write_text
-from bert.files.json_text import find_json_object, parse_json
 from bert.files.owned import is_of_model_folder
-from bert.files.paths import is_file, read_file
+from bert.files.paths import find_json_object, is_file, parse_json, read_file
 from bert.log import logger
 from bert.options import typed_flags
 from bert.weights import hub, provenance

@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.files import fingerprints
-from bert.files.huggingface_config import FIXED
-from bert.files.json_text import to_json
-from bert.files.paths import is_file, read_file
-from bert.files.weight_names import TASK_FILE
+from bert.files.paths import is_file, read_file, to_json
+from bert.files.stored_models import HUGGINGFACE_FIXED, TASK_FILE
 from bert.options import Message, MessageError, Option
 from bert.weights.tokenizers import (
     TOKENIZER,
@@ -182,8 +180,8 @@ def make_huggingface_config(
     problem_type = _PROBLEM_TYPES.get(task_type or "")
     return {
         **config,
-        "model_type": FIXED["model_type"],
-        "layer_norm_eps": FIXED["layer_norm_eps"],
+        "model_type": HUGGINGFACE_FIXED["model_type"],
+        "layer_norm_eps": HUGGINGFACE_FIXED["layer_norm_eps"],
         "architectures": [architecture],
         "hidden_act": _THEIR_ACTIVATIONS[config["hidden_act"].lower()],
         "dtype": "float32",

@@ -10,8 +10,7 @@ from typing import Any
 
 from bert.files import owned
 from bert.files.durable import write_text
-from bert.files.json_text import parse_json
-from bert.files.paths import is_file, read_file
+from bert.files.paths import is_file, parse_json, read_file
 from bert.log import logger
 from bert.options import OptionError
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert.files import durable, owned
 from bert.files.paths import file_size, is_file, is_remote, open_file, paths_from
-from bert.files.weight_names import PARTIAL, SUFFIXES, prefix_of
+from bert.files.stored_models import PARTIAL, SUFFIXES, prefix_of
 from bert.options import MessageError
 
 GLOBAL_STEP = "global_step"

@@ -9,8 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert.files.json_text import find_json_object, parse_json
-from bert.files.paths import is_file, read_file
+from bert.files.paths import find_json_object, is_file, parse_json, read_file
 from bert.log import logger
 from bert.options import OptionError
 from bert.weights.tokenizers import TOKENIZER_CONFIG_FILE

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from bert.files.paths import is_file, read_file
-from bert.files.weight_names import SAVED_MODEL_FILE
+from bert.files.stored_models import SAVED_MODEL_FILE
 from bert.options import Message, Option, OptionError
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder

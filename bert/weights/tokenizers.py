@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenization
-from bert.files.json_text import find_json_object
-from bert.files.paths import is_file, read_file
-from bert.files.weight_names import TASK_FILE
+from bert.files.paths import find_json_object, is_file, read_file
+from bert.files.stored_models import TASK_FILE
 from bert.options import Option, OptionError
-from bert.text import tokenizer_json
-from bert.text.vocabulary import check_size
+from bert.text.vocabulary import check_size, is_tokenizer_json, read_json_casing, read_json_vocab
 
 # The key in `task.json` of how the tokenizer differs from the original's.
 TOKENIZER = "tokenizer"
@@ -110,7 +108,7 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
         if isinstance(casing, bool):
             return casing, path
     path = os.path.join(folder, TOKENIZER_FILE)
-    casing = tokenizer_json.read_casing(read_file(path), path) if is_file(path) else None
+    casing = read_json_casing(read_file(path), path) if is_file(path) else None
     return None if casing is None else (casing, path)
 
 
@@ -127,9 +125,9 @@ def make(
     """
     if whole_words:
         return WordTokenizer.from_vocab(tokenization.load_vocab(vocab_file), do_lower_case=False)
-    if tokenizer_json.is_tokenizer(vocab_file):
+    if is_tokenizer_json(vocab_file):
         text = read_file(vocab_file)
-        vocab = tokenizer_json.read_vocab(text, vocab_file, with_added=False)
+        vocab = read_json_vocab(text, vocab_file, with_added=False)
     else:
         vocab = tokenization.load_vocab(vocab_file)
     added = options.get("added_tokens", ())

@@ -6,7 +6,7 @@ from pathlib import Path
 import apache_beam
 from apache_beam.metrics import Metrics
 
-from bert.scale.beam import NAMESPACE
+from bert.scale.batches import NAMESPACE
 
 PROCESSES = "--direct_num_workers=2 --direct_running_mode=multi_processing"
 

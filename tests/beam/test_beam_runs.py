@@ -10,8 +10,8 @@ from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from beam_modes import PROCESSES, double, pipeline, refuse, refuse_and_tell
 from conftest import ROOT
 
-from bert.scale import beam
-from bert.scale.beam import run_pipeline
+from bert.scale import batches
+from bert.scale.batches import run_pipeline
 from bert.scale.options import BeamOptions
 
 HERE = Path(__file__).parent
@@ -113,5 +113,5 @@ def test_a_missing_cluster_is_named():
 )
 def test_options_that_beam_has_not_are_refused(options, said, capfd):
     with pytest.raises(ValueError, match=f"`beam_options` must be options of Beam.*{said}"):
-        beam.check_beam(settings(options))
+        batches.check_beam(settings(options))
     assert capfd.readouterr() == ("", "")

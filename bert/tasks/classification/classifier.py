@@ -10,9 +10,9 @@ import numpy as np
 
 import modeling
 import tokenization
-from bert.files.inputs import Input
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
+from bert.files.texts import Input
 from bert.log import logger
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import MessageError, Option, OptionError

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert.files.paths import describe_folder, find_file, list_folder
-from bert.files.rows import Row, load_rows
-from bert.files.tables import shorten
+from bert.files.rows import Row, load_rows, shorten
 from bert.log import logger
 
 Label = str | float | tuple[str, ...]

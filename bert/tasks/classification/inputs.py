@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tokenization
-from bert.files.progress import Progress
+from bert.files.display import Progress
 from bert.log import logger
 from bert.options import Message, Option
 from bert.tasks.classification.examples import ClassificationTask, InputExample

@@ -5,9 +5,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bert.files.memory_files import save_rows
-from bert.files.rows import SEPARATORS, find_separator
-from bert.files.tables import is_number
+from bert.files.rows import SEPARATORS, find_separator, is_number
+from bert.files.texts import save_rows
 from bert.options import Message, MessageError, Option, OptionError, option
 from bert.tasks.classification.examples import METRICS, TASK_NAMES
 from bert.tasks.options import DataFiles

@@ -10,8 +10,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from bert.files.paths import describe_folder
-from bert.files.rows import Row, format_of, is_table
-from bert.files.tables import shorten
+from bert.files.rows import Row, format_of, is_table, shorten
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.tasks.classification.examples import ClassificationTask, DataSet, InputExample, Label

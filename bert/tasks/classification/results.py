@@ -18,8 +18,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
+from bert.files.display import visible
 from bert.files.row_writer import write_tsv
-from bert.files.visible import visible
 from bert.log import logger
 from bert.options import OptionError
 from bert.tasks.classification.examples import (

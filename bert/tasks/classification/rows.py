@@ -5,8 +5,17 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from bert.files.rows import Row, ending_of, find_separator, is_table, load_rows
-from bert.files.tables import Table, is_number, open_table, shorten
+from bert.files.rows import (
+    Row,
+    Table,
+    ending_of,
+    find_separator,
+    is_number,
+    is_table,
+    load_rows,
+    open_table,
+    shorten,
+)
 from bert.log import logger
 from bert.options import Message, MessageError, Option
 from bert.tasks.classification.options import ClassificationData

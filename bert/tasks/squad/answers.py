@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tokenization
+from bert.files.display import Progress
 from bert.files.durable import replace_files
-from bert.files.progress import Progress
 from bert.log import logger
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.questions import SquadExample

@@ -12,8 +12,8 @@ from scipy.special import softmax
 
 import modeling
 import tokenization
+from bert.files.machine import usable_cores
 from bert.files.owned import claim
-from bert.files.processes import usable_cores
 from bert.log import logger
 from bert.network.heads import span_model, span_objective
 from bert.options import MessageError, Option, OptionError, take

@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert.files.json_text import parse_json
-from bert.files.paths import read_file
+from bert.files.paths import parse_json, read_file
 from bert.log import logger
 
 # Original: run_squad.py, is_whitespace. Other spaces, such as U+00A0, belong to words.

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import tokenization
-from bert.files.processes import Workers
-from bert.files.progress import Progress
+from bert.files.display import Progress
+from bert.files.machine import Workers
 from bert.files.records import encode_examples, write_records
 from bert.log import logger
 from bert.options import Option

@@ -14,8 +14,7 @@ from scipy.special import log_softmax
 
 import tokenization
 from bert.files.row_writer import write_tsv
-from bert.files.rows import Row, is_table, load_rows
-from bert.files.tables import open_table
+from bert.files.rows import Row, is_table, load_rows, open_table
 from bert.log import logger
 from bert.tasks.split import warn_of_unknown
 

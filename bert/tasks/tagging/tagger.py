@@ -13,8 +13,8 @@ from scipy.special import softmax
 
 import modeling
 import tokenization
-from bert.files.inputs import Input
 from bert.files.owned import claim
+from bert.files.texts import Input
 from bert.log import logger
 from bert.network.crf import ANY, decode_sentences, sentence_losses
 from bert.network.heads import Batch, Blend, crf_objective, tagging_model, tagging_objective

@@ -19,9 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 import modeling
+from bert.files.display import Progress
 from bert.files.durable import replace_files
 from bert.files.paths import is_remote
-from bert.files.progress import Progress
 from bert.files.records import encode_examples
 from bert.log import logger
 from bert.network.lengths import round_up, sort_by_length, split_by_size

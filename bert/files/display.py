@@ -1,7 +1,12 @@
-"""Progress of work: a bar on a terminal or in a notebook, or a line every ten seconds."""
+"""What people see while they wait: progress, durations, and text without control characters.
+
+Progress is a bar on a terminal or in a notebook, or a line every ten seconds.
+"""
 
 import contextlib
 import html
+import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -163,3 +168,81 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
+_DURATION = re.compile("".join(rf"(?:{_NUMBER}{unit})?" for unit in _UNITS))
+
+
+def read_duration(text: str) -> float:
+    """Returns the seconds of a time such as 90s, 60m, 1.5h or 1h30m.
+
+    Raises:
+      ValueError: where the text is no time, or 0.
+    """
+    match = _DURATION.fullmatch(text)
+    numbers = match.groups() if match else ()
+    seconds = sum(
+        float(number) * unit
+        for number, unit in zip(numbers, _UNITS.values(), strict=False)
+        if number
+    )
+    if not seconds:
+        raise ValueError(
+            f"a time must be hours, minutes and seconds, such as 90s, 60m, 1.5h or 1h30m, and more "
+            f"than nothing. Received {text!r}"
+        )
+    return seconds
+
+
+def duration_text(seconds: float) -> str:
+    """Returns the text of a time, which `read_duration` reads; equal times have equal texts."""
+    parts = []
+    # 1.1 h, times 3600, are a bit more than 66 m.
+    seconds = round(seconds, 6)
+    for unit, size in _UNITS.items():
+        count = seconds if unit == "s" else seconds // size
+        if count:
+            parts.append(f"{count:g}{unit}")
+        seconds -= count * size
+    return "".join(parts)
+
+
+# Control characters, such as the escape and line breaks; line separators; characters that change
+# the direction of text; and surrogates. Characters within words, such as joiners, are not escaped.
+_CONTROLS = re.compile("[\x00-\x1f\x7f\x80-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_IN_LINES = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+
+
+def visible(text: str) -> str:
+    r"""Returns a text in one line: `\x1b` in place of an escape, `\n` in place of a line break."""
+    return _CONTROLS.sub(_spell, text)
+
+
+def visible_lines(text: str) -> str:
+    """Returns a text with escapes for control characters, except line breaks and tabs."""
+    return _IN_LINES.sub(_spell, text)
+
+
+def _spell(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
+
+
+class _Argument(str):
+    """The `visible` text of an object, with the `repr` of the object, which has escapes."""
+
+    _value: Any
+
+    def __new__(cls, value: Any) -> "_Argument":
+        made = super().__new__(cls, visible(str(value)))
+        made._value = value
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self._value)
+
+
+def as_argument(value: Any) -> Any:
+    """Returns an argument of a message without line breaks and control characters."""
+    return _Argument(value) if isinstance(value, str | BaseException | os.PathLike) else value

@@ -1,4 +1,4 @@
-"""What the files of a model's weights are called.
+"""The files of a model on disk: their names, and the `config.json` of transformers.
 
 The checkpoint of a prefix is the file `<prefix>.index` and those beside it. Where the name begins
 with a dot, it is the index of records (`bert.files.paths.index_path`).
@@ -6,6 +6,8 @@ with a dot, it is the index of records (`bert.files.paths.index_path`).
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # The weights alone, under the name of the released checkpoints.
 WEIGHTS = "bert_model.ckpt"
@@ -82,3 +84,74 @@ def is_weights(name: str) -> bool:
 def is_of_model(name: str) -> bool:
     """Returns whether a file of that name is a model's, if there are weights in its folder."""
     return is_weights(name) or bool(_BESIDE.fullmatch(name))
+
+
+# Their "gelu" is the error-function form; Google's, and so this project's, is the tanh form.
+_ACTIVATIONS = {
+    "gelu": "gelu_erf",
+    "gelu_python": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+# The keys of `bert_config.json`, with what transformers takes where they are absent.
+_SHAPE = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+}
+
+# What this project computes; another value would give other numbers.
+HUGGINGFACE_FIXED = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "layer_norm_eps": 1e-12,
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "is_encoder_decoder": False,
+    "pruned_heads": {},
+    "quantization_config": None,
+    "auto_map": None,
+}
+
+# None of these is a key of `bert_config.json`.
+_MARKS = ("model_type", "architectures", "transformers_version", "layer_norm_eps")
+
+
+def is_huggingface_config(values: Mapping[str, Any]) -> bool:
+    """Returns whether a parsed configuration is one of transformers."""
+    return any(mark in values for mark in _MARKS)
+
+
+def from_huggingface(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the keys and values of a `bert_config.json` for the same model.
+
+    Args:
+      values: A parsed `config.json`.
+
+    Raises:
+      ValueError: where it describes what this project does not compute, naming key and value.
+    """
+    for key, only in HUGGINGFACE_FIXED.items():
+        value = values.get(key, only)
+        if value != only and not (value is None and not only):
+            raise ValueError(f"`{key}` must be {only!r}, or absent. Received {value!r}.")
+    shape = {key: values.get(key, default) for key, default in _SHAPE.items()}
+    activation = shape["hidden_act"]
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"`hidden_act` must be among {sorted(_ACTIVATIONS)}. Received {activation!r}."
+        )
+    return {**shape, "hidden_act": _ACTIVATIONS[activation]}
