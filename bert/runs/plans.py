@@ -181,7 +181,8 @@ def open_devices(
         if is_trial and compute.strategy == "multi_worker" and not compute.use_tpu:
             return _stay_alone()
         opened = strategy or strategies.open_strategy(compute)
-        strategies.check_same(opened, identity.shared_by_workers(options))
+        if strategies.has_several_workers(opened):
+            strategies.check_same(opened, identity.shared_by_workers(options))
         return opened
 
     opened = parts("devices", open_strategy, shows=_describe_devices)
