@@ -58,6 +58,7 @@ def test_a_checkpoint_that_is_being_written_is_known_and_is_none_yet(name, prefi
         ("model.safetensors", "weights"),
         ("model-00001-of-00002.safetensors", "weights"),
         ("bert_model.weights.h5", "weights"),
+        ("pytorch_model-00001-of-00002.bin", "weights"),
         ("saved_model.pb", "weights"),
         ("model.safetensors.index.json", "beside"),
         ("bert_model.ckpt.meta", "beside"),

@@ -184,7 +184,7 @@ def test_models_of_several_files_are_read_as_one(tmp_path, tensors):
     made_of = {os.path.basename(path) for path in ModelFolder.open(folder).files}
     assert made_of == {"config.json", "added_tokens.json", index.name, *files.values()}
     os.remove(tmp_path / "model-00002-of-00003.safetensors")
-    with pytest.raises(ValueError, match=r"`init_checkpoint` must have all.*'model-00002-of-"):
+    with pytest.raises(ValueError, match=r"`init_checkpoint` .* must have all.*'model-00002-of-"):
         read(folder)
     index.write_text(json.dumps({"weight_map": {"x": "../model.safetensors"}}))
     with pytest.raises(ValueError, match=r"must have all of the files.*'../model.safetensors'"):
@@ -198,7 +198,7 @@ def test_models_of_several_files_are_read_as_one(tmp_path, tensors):
     with pytest.raises(ValueError, match=r"must have all of the files.*'../model-00001-of-"):
         read(tmp_path / "inner")
     index.write_text("{}")
-    with pytest.raises(ValueError, match=r"index.json' must have a `weight_map`"):
+    with pytest.raises(ValueError, match=r"index.json' .* must have a `weight_map`"):
         read(folder)
 
 
@@ -269,18 +269,12 @@ def test_gelu_means_the_exact_form_there_and_the_tanh_form_here(still_config, te
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("pytorch_model.bin", "is a pickle.*could run code"),
-        ("model.pt", "is a pickle.*could run code"),
-        ("epoch.ckpt", "is a pickle.*could run code"),
-        ("tf_model.h5", "is a format that is not read"),
-    ],
+    "name", ["flax_model.msgpack", "model.onnx", "pytorch_model.bin", "tf_model.h5", "weights.pt"]
 )
-def test_other_files_are_refused_unopened_with_the_remedy(tmp_path, name, reason):
-    (tmp_path / name).write_bytes(b"\x80\x02")
+def test_files_of_other_formats_are_refused_with_the_remedy(tmp_path, name):
+    (tmp_path / name).write_bytes(b"some other format")
     for path in (tmp_path, tmp_path / name):
-        with pytest.raises(ValueError, match=reason) as caught:
+        with pytest.raises(ValueError, match=name) as caught:
             checkpoint.Stored.open(str(path))
         assert "safe_serialization=True" in str(caught.value)
     (tmp_path / "model.safetensors").touch()
@@ -327,7 +321,7 @@ def test_damaged_files_are_named(tmp_path, tensors, size):
     folder = write(tmp_path, tensors)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ValueError, match=r"whole safetensors files.*model.safetensors' cannot"):
+    with pytest.raises(ValueError, match=r"whole checkpoint.*model.safetensors' cannot"):
         read(folder)
 
 

@@ -33,7 +33,9 @@ _OF_CHECKPOINT = re.compile(rf"(.+){_SUFFIX}", re.DOTALL)
 # While it is open, TensorFlow adds a number.
 _OF_PARTIAL = re.compile(rf"(.+){re.escape(PARTIAL)}{_SUFFIX}(?:\.tempstate\d+)?", re.DOTALL)
 
-_WEIGHTS = re.compile(r"saved_model\.pb|[^.].*\.(index|data-\d{5}-of-\d{5}|safetensors|h5)")
+_WEIGHTS = re.compile(
+    r"saved_model\.pb|[^.].*\.(index|data-\d{5}-of-\d{5}|safetensors|h5)|pytorch_model.*\.bin"
+)
 # What makes a model of weights, beside them.
 _BESIDE = re.compile(
     r".+\.meta|.+\.index\.json|checkpoint|vocab\.txt|(bert_)?config\.json|task\.json"

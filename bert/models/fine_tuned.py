@@ -97,8 +97,10 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
     heads = [*shapes.keys() - find_untrained(folder.stored.folder, shapes)]
     listed = folder.huggingface_config.get("architectures")
     named = listed[0] if isinstance(listed, list) and listed else None
+    # Version 2 of transformers lists classes of TensorFlow, too.
+    named = named.removeprefix("TF") if isinstance(named, str) else None
     architecture = given or FINE_TUNED.get(folder.task.get("kind", ""))
-    if architecture is None and isinstance(named, str) and named in ARCHITECTURES:
+    if architecture is None and named in ARCHITECTURES:
         architecture = named
     if architecture is None:
         architecture = huggingface_weights.architecture_of(heads)

@@ -73,9 +73,9 @@ def load(  # noqa: PLR0913 (what a folder may not say)
 
     Args:
       model: The `--output_dir` of a script; a checkpoint of the original with its configuration and
-        its vocabulary; a Hugging Face folder; the name of a BERT on the hub, owner/model; or a
-        SavedModel of `--do_export` without weights beside it, for which no other option may be
-        given.
+        its vocabulary; a Hugging Face folder, or a file of weights that docs/weights.md lists; the
+        name of a BERT on the hub, owner/model; or a SavedModel of `--do_export` without weights
+        beside it, for which no other option may be given.
       batch_size: Maximum sequences that go through the model together.
       precision: Name of a dtype policy: "float32", "mixed_bfloat16" or "mixed_float16"; or
         "bfloat16", which also stores the weights in that type: half the memory, and fastest where

@@ -23,6 +23,8 @@ from bert.files.stored_models import WEIGHTS, is_index, is_safetensors, of_step,
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import hub, huggingface_weights, provenance
+from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
+from bert.weights.huggingface_weights import Reader, open_objects
 from bert.weights.saving import (
     GLOBAL_STEP,
     SLOTS,  # noqa: F401 (callers name it here)
@@ -48,7 +50,7 @@ class Stored:
     """A checkpoint, located and opened once, when it is first read.
 
     Args:
-      prefix: The prefix of the checkpoint, or its file of safetensors.
+      prefix: The prefix of the checkpoint, or its file, of any format.
       option: The option that named it, for messages.
       path: The value of that option, where it is not the prefix.
     """
@@ -58,7 +60,7 @@ class Stored:
         self.option = option
         self.path = path or prefix
         self.folder = os.path.dirname(prefix)
-        self.is_huggingface = is_safetensors(prefix)
+        self._read = huggingface_weights.find_reader(prefix)
 
     @classmethod
     def open(
@@ -80,23 +82,19 @@ class Stored:
 
     @functools.cached_property
     def _reader(self) -> Any:
-        if self.is_huggingface:
-            return huggingface_weights.Reader(self.prefix, self.option)
         try:
+            if self._read:
+                return Reader(self._read(self.prefix))
             # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
             reader = tf.compat.v1.train.NewCheckpointReader(self._readable_prefix())
-        except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
+            return open_objects(reader) if reader.has_tensor(OBJECT_GRAPH) else reader
+        except (tf.errors.OpError, RuntimeError, ValueError, IndexError, OSError) as error:
             raise self._broken(error) from error
-        if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
-            raise self._error(
-                "name a checkpoint that stores variables by name, as TensorFlow 1 did",
-                "%r was written by tf.train.Checkpoint or Keras and stores objects, like the "
-                "TensorFlow 2 checkpoints of tensorflow/models. Of a released BERT, take the same "
-                "weights from Google's original release (docs/weights.md has the links) or from "
-                "the hub, such as google-bert/bert-base-uncased.",
-                self.prefix,
-            )
-        return reader
+
+    @property
+    def is_huggingface(self) -> bool:
+        """Whether the weights are those of transformers, whose configuration is `config.json`."""
+        return is_safetensors(self.prefix) or getattr(self._reader, "is_huggingface", False)
 
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""
@@ -113,7 +111,9 @@ class Stored:
     def _error(self, must: str, template: str, *arguments: Any) -> OptionError:
         return OptionError(self.option, must, remedy=Message(template, *arguments))
 
-    def _broken(self, error: Exception | str) -> UnsoundError:
+    def _broken(self, error: Exception | str) -> UnsoundError | OptionError:
+        if isinstance(error, OtherModelError):
+            return self._error("name a BERT", "%r is another model: %s.", self.prefix, error)
         return UnsoundError(
             "%s must name a whole checkpoint. %r cannot be read: %s",
             *(Option(self.option), self.prefix, error),
@@ -133,7 +133,7 @@ class Stored:
         names = self.shapes if names is None else names
         try:
             tensors = {name: self._reader.get_tensor(name) for name in names}
-        except (tf.errors.OpError, RuntimeError, IndexError) as error:
+        except (tf.errors.OpError, RuntimeError, IndexError, FormatError) as error:
             raise self._broken(error) from error
         if problem := find_not_finite(tensors):
             raise UnsoundError(
@@ -146,21 +146,22 @@ class Stored:
     @property
     def index(self) -> str:
         """The path of the index, which has the checksums of all tensors, or of the only file."""
-        is_single = self.is_huggingface or is_single_file(self.prefix)
-        return self.prefix if is_single else f"{self.prefix}.index"
+        return self.prefix + ("" if self._read or is_single_file(self.prefix) else ".index")
 
     @property
     def parts(self) -> list[str]:
         """The files of the weights, apart from a file that is the prefix itself."""
-        return list(self._reader.parts) if self.is_huggingface else paths_from(f"{self.prefix}.")
+        if self.prefix.endswith(".json"):
+            return huggingface_weights.find_shards(self.prefix)
+        return [] if self._read else paths_from(f"{self.prefix}.")
 
     def check_whole(self) -> None:
         """Checks that the bytes of all tensors are there, without reading them."""
-        if self.index == self.prefix:
+        if self.index == self.prefix or isinstance(self._reader, Reader):
             # To open a single file is to find its end.
-            if not self.shapes:
-                raise self._broken("it has no variables")
-            return
+            if self.shapes:
+                return
+            raise self._broken("it has no variables")
         needed = sum(
             math.prod(self.shapes[name]) * kind.size
             for name, kind in self._reader.get_variable_to_dtype_map().items()
@@ -314,9 +315,10 @@ def _only_checkpoint(folder: str, option: str) -> str:
 
 
 def weight_files(folder: str) -> list[str]:
-    """Returns the names of the weights in a folder: an index, safetensors, or a single file."""
-    paths = [p for p in paths_from(os.path.join(folder, "")) if is_index(p) or is_safetensors(p)]
-    return [os.path.basename(path) for path in [*paths, *find_single_files(folder)]]
+    """Returns the names of the weights in a folder: an index, or files of other formats."""
+    names = [os.path.basename(path) for path in paths_from(os.path.join(folder, ""))]
+    found = [name for name in names if is_index(name) or huggingface_weights.is_usual(name)]
+    return [*found, *map(os.path.basename, find_single_files(folder))]
 
 
 def find_trained(folder: str) -> str | None:
@@ -493,7 +495,6 @@ def describe_weights(init: Stored | None) -> dict[str, str] | None:
         return None
     files = [init.index]
     if init.prefix.endswith(".json"):
-        # The index of several safetensors files.
-        beside = paths_from(os.path.join(init.folder, ""))
-        files += [path for path in beside if path.endswith(".safetensors")]
+        ending = os.path.splitext(init.prefix.removesuffix(".index.json"))[1]
+        files += [p for p in paths_from(os.path.join(init.folder, "")) if p.endswith(ending)]
     return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

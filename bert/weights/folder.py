@@ -23,12 +23,7 @@ from bert.text.vocabulary import (
     vocab_text,
     warn_of_casing,
 )
-from bert.weights import (
-    checkpoint,
-    provenance,
-    sentence_transformers,
-    tokenizers,
-)
+from bert.weights import checkpoint, provenance, sentence_transformers, tokenizers
 from bert.weights.checkpoint import Stored
 from bert.weights.model_files import (
     CONFIG_FILE,

@@ -1,8 +1,8 @@
 """Models of the Hugging Face hub by their names, such as google/bert_uncased_L-2_H-128_A-2.
 
 The package `huggingface_hub` fetches them into its cache (HF_HOME) from the hub that HF_ENDPOINT
-names, and shows its progress. Only the files that are read here are fetched: weights as
-safetensors, never as a pickle, which could run code.
+names, and shows its progress. Only the files that are read here are fetched, and of weights only
+safetensors.
 """
 
 import functools
@@ -90,9 +90,9 @@ def fetch(name: str, option: str = "init_checkpoint", *, fetches: bool = True) -
         raise OptionError(
             option,
             "name a model with weights as safetensors",
-            remedy=f"{model!r} has none in its revision {revision!r}; a pickle such as "
-            "pytorch_model.bin is not read, since it could run code. Some models have them in "
-            f"another revision, such as {model}@refs/pr/1: look there under 'Community'.",
+            remedy=f"{model!r} has none in its revision {revision!r}. Some models have them in "
+            f"another revision, such as {model}@refs/pr/1: look there under 'Community'. Or "
+            "download its weights, config.json and vocab.txt into a folder, and give that.",
         )
     logger.info("%s@%s is in %s.", model, revision, folder)
     return folder

@@ -8,8 +8,9 @@ from bert.options import Message, Option, option
 # What the help of several options has in common.
 BESIDE = " Default: the one next to the checkpoint."
 CHECKPOINT_FORMS = (
-    "its prefix (.../bert_model.ckpt), .index file or folder; a Hugging Face folder; or the name "
-    "of a model on the Hugging Face hub, owner/model"
+    "its prefix (.../bert_model.ckpt), .index file or folder; a Hugging Face folder, or its "
+    "weights, model.safetensors, tf_model.h5 or pytorch_model.bin; or the name of a model on the "
+    "Hugging Face hub, owner/model"
 )
 LOWERS = "Lowercase the text and strip accents: true for uncased models, false for cased ones."
 

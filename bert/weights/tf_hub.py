@@ -1,10 +1,11 @@
-"""BERT modules of TensorFlow Hub in its first format, such as bert_uncased_L-12_H-768_A-12/1.
+"""BERT modules of TensorFlow Hub, such as bert_uncased_L-12_H-768_A-12/1, up to version 4.
 
 A module is a folder, as its archive unpacks: `saved_model.pb`, `variables/` with the names of the
-original's checkpoints, and the vocabulary in `assets/`. The shapes of its variables give its
-configuration. Casing and vocabulary are constants in its graph, behind the outputs of the signature
-`tokenization_info`: they are read as they are stored. The graph, which may do anything to the
-machine it runs on, is never run nor loaded.
+original's checkpoints, or from version 2 on those of the Model Garden, and the vocabulary in
+`assets/`. The shapes of its variables give its configuration. Casing and vocabulary are constants
+in its graph, behind the outputs of the signature `tokenization_info`, or the casing is a variable:
+they are read as they are stored. The graph, which may do anything to the machine it runs on, is
+never run nor loaded.
 """
 
 import functools
@@ -76,8 +77,8 @@ class Module(ModelFolder):
         if "bert/embeddings/word_embeddings" not in shapes:
             raise OptionError(
                 OPTION,
-                "be a BERT module in the format of TensorFlow Hub 1, with the variables of the "
-                "original and a vocabulary",
+                "be a BERT module of TensorFlow Hub, with the variables of the original or of the "
+                "Model Garden and a vocabulary",
                 remedy=Message(
                     "%r is a SavedModel of another kind. What %s of run_classifier.py takes will "
                     "do, too: a checkpoint or its folder, or a Hugging Face model.",
@@ -129,6 +130,8 @@ class Module(ModelFolder):
             casing = _constant_bool(_source(graph, "do_lower_case"))
             if casing is not None:
                 return casing
+        if "do_lower_case" in self.stored.shapes:
+            return bool(self.stored.read(["do_lower_case"])["do_lower_case"])
         if self._casing is not None:
             return self._casing
         raise OptionError(

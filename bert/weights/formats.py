@@ -1,0 +1,202 @@
+"""Readers of files of weights: each lists the tensors of a file, which are read when needed.
+
+A reader takes a path and returns the tensors by their names in the file (`huggingface_weights`
+finds their names in a TF1 checkpoint). Nothing that a file contains is executed, no other file is
+opened on its behalf, and what it claims is held to the limits here.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import h5py
+import numpy as np
+import safetensors
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+from bert.files.paths import open_file, parse_json
+from bert.weights.saving import GLOBAL_STEP
+
+# What any file may claim: a Large has 400 tensors, and the longest of their names 80 characters.
+MAX_TENSORS = 100_000
+MAX_NAME = 1_000
+MAX_DIMENSIONS = 8
+# The entry of a checkpoint of TensorFlow 2 that says which object a tensor belongs to.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_OPTIMIZER = re.compile(r"(^|/)(_?optimizer|\.OPTIMIZER_SLOT)/")
+# The kinds of NumPy's types that are numbers; texts and objects are no tensors.
+_NUMBERS = "fiub"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a file.
+
+    Attributes:
+      shape: Its shape.
+      read: Returns its values.
+    """
+
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+    def transposed(self) -> "Tensor":
+        """Returns the tensor with its axes in the opposite order."""
+        return Tensor(self.shape[::-1], lambda: np.ascontiguousarray(self.read().T))
+
+    def reshaped(self, *shape: int) -> "Tensor":
+        """Returns the same values in another shape."""
+        return Tensor(shape, lambda: self.read().reshape(shape))
+
+
+Tensors = Mapping[str, Tensor]
+
+
+class FormatError(ValueError):
+    """A file is not what its format demands; the text says why, as the end of a sentence."""
+
+
+class OtherModelError(FormatError):
+    """A file is sound, and its model is no BERT that is known here."""
+
+
+def check_limits(tensors: Tensors) -> None:
+    """Checks what a file claims, before anything is made of it."""
+    if len(tensors) > MAX_TENSORS:
+        raise FormatError(f"it lists more than {MAX_TENSORS:,} tensors")
+    for name, tensor in tensors.items():
+        if len(name) > MAX_NAME or len(tensor.shape) > MAX_DIMENSIONS:
+            raise FormatError(
+                f"names have at most {MAX_NAME:,} characters and tensors {MAX_DIMENSIONS} "
+                f"dimensions, not {name!r:.80} with {len(tensor.shape)}"
+            )
+
+
+def widen(halves: np.ndarray) -> np.ndarray:
+    """Returns bfloat16 numbers, which NumPy lacks, as float32: they are its upper half.
+
+    Args:
+      halves: Their bits, as little-endian unsigned integers.
+    """
+    return (halves.astype("<u4") << 16).view("<f4")
+
+
+def read_safetensors(path: str) -> Tensors:
+    """Returns the tensors of a file of safetensors, with the step in its metadata, if any.
+
+    Raises:
+      FormatError: where it is damaged.
+    """
+    try:
+        file = safetensors.safe_open(path, framework="numpy")
+        tensors = {}
+        for name in file.keys():  # noqa: SIM118 (it is no dictionary)
+            part = file.get_slice(name)
+            read = _read_bfloat16 if part.get_dtype() == "BF16" else _read_slice
+            shape = tuple(part.get_shape())
+            tensors[name] = Tensor(shape, functools.partial(read, path, file, name, shape))
+        metadata = file.metadata() or {}
+    except (safetensors.SafetensorError, OSError) as error:
+        raise FormatError(str(error)) from error
+    if (step := metadata.get(GLOBAL_STEP, "")).isdigit():
+        tensors[GLOBAL_STEP] = Tensor((), lambda: np.asarray(int(step), np.int64))
+    return tensors
+
+
+def _read_slice(_: str, file: safetensors.safe_open, name: str, shape: object) -> np.ndarray:
+    del shape
+    try:
+        return file.get_tensor(name)
+    except (safetensors.SafetensorError, OSError, TypeError) as error:
+        raise FormatError(str(error)) from error
+
+
+def _read_bfloat16(path: str, _: object, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns a tensor of a file that is the length of a header, the header and the numbers."""
+    with open_file(path) as file:
+        size = int.from_bytes(file.read(8), "little")
+        start, end = parse_json(file.read(size))[name]["data_offsets"]
+        file.seek(8 + size + start)
+        return widen(np.frombuffer(file.read(end - start), "<u2")).reshape(shape)
+
+
+# What h5py raises for a damaged file.
+_DAMAGES = (OSError, RuntimeError, ValueError, KeyError, TypeError)
+
+
+def read_hdf5(path: str) -> Tensors:
+    """Returns the tensors of an HDF5 file by the paths of its datasets.
+
+    Raises:
+      FormatError: where it is damaged, or has links or data in other files.
+    """
+    try:
+        file = h5py.File(path, "r")
+        return {
+            name: Tensor(dataset.shape, functools.partial(_read_dataset, dataset))
+            for name, dataset in _datasets(file)
+            if dataset.dtype.kind in _NUMBERS and not name.startswith("optimizer_weights/")
+        }
+    except FormatError:
+        raise
+    except _DAMAGES as error:
+        raise FormatError(str(error)) from error
+
+
+def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yields the datasets of a file by their paths, without following a link to elsewhere."""
+    groups = [("", file)]
+    seen = 0
+    while groups:
+        path, group = groups.pop()
+        for key in group:
+            seen += 1
+            name = f"{path}{key}"
+            if seen > MAX_TENSORS or len(name) > MAX_NAME:
+                raise FormatError(f"its groups have no end, as in {name!r:.80}")
+            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                raise FormatError(f"{name!r} is a link to another place, which is not followed")
+            item = group[key]
+            if isinstance(item, h5py.Group):
+                groups.append((f"{name}/", item))
+            elif isinstance(item, h5py.Dataset):
+                if item.external or item.is_virtual:
+                    raise FormatError(f"{name!r} has its data in another file, which is not read")
+                yield name, item
+
+
+def _read_dataset(dataset: h5py.Dataset) -> np.ndarray:
+    try:
+        return np.asarray(dataset[()])
+    except _DAMAGES as error:
+        raise FormatError(f"{dataset.name!r}: {error}") from error
+
+
+def read_objects(reader: Any) -> Tensors:
+    """Returns the tensors that TensorFlow 2 has stored by objects, by the variables' own names.
+
+    Args:
+      reader: A reader of TensorFlow for a checkpoint that has `OBJECT_GRAPH`.
+
+    Raises:
+      FormatError: where the graph of objects is damaged.
+    """
+    try:
+        graph = TrackableObjectGraph.FromString(reader.get_tensor(OBJECT_GRAPH))
+    except (DecodeError, TypeError) as error:
+        raise FormatError(f"its graph of objects is damaged: {error}") from error
+    shapes = reader.get_variable_to_shape_map()
+    tensors: dict[str, Tensor] = {}
+    for attribute in (attribute for node in graph.nodes for attribute in node.attributes):
+        key, name = attribute.checkpoint_key, attribute.full_name
+        # TensorFlow Hub stores the casing under a name that says nothing.
+        name = "do_lower_case" if key.startswith("do_lower_case/") else name
+        # Slots have the names of their variables, and other objects none.
+        if key not in shapes or not name or _OPTIMIZER.search(key):
+            continue
+        read = functools.partial(reader.get_tensor, key)
+        tensors[key if name in tensors else name] = Tensor(tuple(shapes[key]), read)
+    return tensors

@@ -1,0 +1,332 @@
+"""Files of weights that other programs wrote: what they compute is what is computed here."""
+
+import dataclasses
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import GOLDEN
+
+import bert
+import convert_checkpoint
+import modeling
+from bert.models import conversion, keras_models
+from bert.weights import tf_hub
+from bert.weights.checkpoint import Stored
+from bert.weights.folder import ModelFolder
+from bert.weights.formats import FormatError, Tensor
+from bert.weights.huggingface_weights import name_tensors
+
+# Outputs by their names in transformers, with the names here.
+OUTPUTS = {
+    "last_hidden_state": "sequence_output",
+    "pooler_output": "pooled_output",
+    "prediction_logits": "masked_lm_logits",
+    "seq_relationship_logits": "next_sentence_logits",
+    "start_logits": "start_logits",
+    "end_logits": "end_logits",
+}
+INPUTS = {
+    "input_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+}
+ARCHITECTURES = (
+    *("BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction"),
+    *("BertForSequenceClassification", "BertForTokenClassification", "BertForQuestionAnswering"),
+    "BertForMultipleChoice",
+)
+TRANSFORMERS = (*ARCHITECTURES, "sharded", "save_weights", "objects")
+# Sums in another order, in float32.
+TOLERANCE = 1e-5
+
+
+# The head of one name in transformers whose outputs have another one here.
+LOGITS = {
+    "BertForMaskedLM": "masked_lm_logits",
+    "BertForNextSentencePrediction": "next_sentence_logits",
+}
+TORCH = ("archive", "legacy", "shards", "half", "bfloat16")
+
+
+@pytest.fixture(scope="session")
+def formats(tmp_path_factory):
+    """The folders of all archives of models that other programs saved."""
+    folder = tmp_path_factory.mktemp("formats")
+    for path in Path(GOLDEN, "formats").glob("*.zip"):
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(folder)
+    return folder
+
+
+def make_model(opened, architecture):
+    """Returns a model with the weights of a folder; what a file lacks stays at random."""
+    model = keras_models.make_model(architecture, opened.config, len(opened.labels or [0, 0]))
+    opened.stored.assign(model.weights)
+    return model
+
+
+def compute(model, inputs):
+    """Returns the outputs of a model, those of the masked-LM head at every position."""
+    given = dict(inputs)
+    if "masked_lm_positions" in model.input:
+        places = np.arange(given["input_ids"].shape[-1])
+        given["masked_lm_positions"] = np.tile(places, (len(given["input_ids"]), 1))
+    return {name: np.asarray(value) for name, value in model(given, training=False).items()}
+
+
+def compute_layers(opened, inputs):
+    """Returns the output of the embeddings and of each layer, [L + 1, B, S, H]."""
+    encoder = modeling.BertModel(opened.config)
+    rows = {name: values.reshape(-1, values.shape[-1]) for name, values in inputs.items()}
+    encoder(rows)
+    opened.stored.assign(encoder.weights)
+    found = encoder(rows)
+    return np.stack([found["embedding_output"], *found["encoder_layers"]])
+
+
+@pytest.mark.parametrize("name", [*TRANSFORMERS, *TORCH])
+def test_every_layer_and_head_computes_what_the_program_that_saved_it_does(formats, name):
+    expected = np.load(formats / name / "outputs.npz")
+    inputs = {ours: expected[theirs] for theirs, ours in INPUTS.items()}
+    opened = ModelFolder.open(str(formats / name))
+    (architecture,) = opened.huggingface_config["architectures"]
+    layers = compute_layers(opened, inputs)
+    np.testing.assert_allclose(layers, expected["hidden_states"], rtol=0, atol=TOLERANCE)
+    outputs = compute(make_model(opened, architecture), inputs)
+    names = {**OUTPUTS, "logits": LOGITS.get(architecture, "logits")}
+    compared = {theirs: ours for theirs, ours in names.items() if theirs in expected}
+    assert compared
+    for theirs, ours in compared.items():
+        np.testing.assert_allclose(outputs[ours], expected[theirs], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "names"),
+    [
+        *(
+            (name, "BertModel", {n: n for n in ("sequence_output", "pooled_output")})
+            for name in ("encoder", "encoder_v2")
+        ),
+        (
+            "pretrainer",
+            "BertForPreTraining",
+            {"masked_lm": "masked_lm_logits", "classification": "next_sentence_logits"},
+        ),
+        (
+            "pretrainer_v2",
+            "BertForPreTraining",
+            {"mlm_logits": "masked_lm_logits", "next_sentence": "next_sentence_logits"},
+        ),
+        ("classifier", "BertForSequenceClassification", {"logits": "logits"}),
+    ],
+)
+def test_a_model_of_the_garden_computes_what_it_did_there(formats, name, architecture, names):
+    expected = np.load(formats / name / "outputs.npz")
+    inputs = {
+        "input_ids": expected["input_word_ids"],
+        "input_mask": expected["input_mask"],
+        "segment_ids": expected["input_type_ids"],
+    }
+    opened = ModelFolder.open(str(formats / name))
+    if "layers" in expected:
+        layers = compute_layers(opened, inputs)[1:]
+        np.testing.assert_allclose(layers, expected["layers"], rtol=0, atol=TOLERANCE)
+    model = keras_models.make_model(architecture, opened.config, 3)
+    opened.stored.assign(model.weights)
+    outputs = compute(model, inputs)
+    for theirs, ours in names.items():
+        np.testing.assert_allclose(outputs[ours], expected[theirs], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("BertForSequenceClassification/tf_model.h5", "save_weights/weights.h5"),
+        *("objects/weights.index", "archive/pytorch_model.bin", "half/epoch3.pt"),
+        "classifier/bert_model.ckpt-1.index",
+    ],
+)
+def test_a_model_is_converted_from_a_file_with_its_configuration(formats, name, tmp_path):
+    path = formats / name
+    config = next(path.parent.glob("*config.json"))
+    settings = convert_checkpoint.Settings(
+        input=str(path),
+        output=str(tmp_path / "converted"),
+        format="tf",
+        bert_config_file=str(config),
+        without_vocabulary=True,
+    )
+    report = convert_checkpoint.run(settings)
+    assert report.difference <= conversion.TOLERANCE
+    before, after = Stored.open(str(path)), Stored.open(str(tmp_path / "converted"))
+    assert {*report.converted} <= before.shapes.keys()
+    for tensor, values in before.read().items():
+        if np.asarray(values).dtype.kind == "f" and tensor in after.shapes:
+            np.testing.assert_array_equal(after.read([tensor])[tensor], values)
+
+
+def test_files_of_keras_and_of_pytorch_load_with_their_vocabulary(formats, tmp_path):
+    for name in ("BertModel/tf_model.h5", "legacy/pytorch_model.bin"):
+        source = formats / name
+        folder = tmp_path / source.parent.name
+        shutil.copytree(source.parent, folder)
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxy"]
+        (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+        for given in ({}, {"bert_config_file": folder / "config.json"}):
+            path = folder / source.name if given else folder
+            vectors = bert.load(path, do_lower_case=True, **given).encode(["a b c"])
+            assert vectors.shape == (1, 8) and np.abs(vectors).max() > 0
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+@pytest.mark.parametrize("size", [0, 5, 1000, -100])
+@pytest.mark.parametrize(
+    "name", ["BertModel/tf_model.h5", "archive/pytorch_model.bin", "legacy/pytorch_model.bin"]
+)
+def test_a_file_that_was_cut_is_named_before_a_weight_is_set(formats, tmp_path, name, size):
+    path = tmp_path / Path(name).name
+    shutil.copy(formats / name, path)
+    shutil.copy((formats / name).parent / "config.json", tmp_path)
+    cut(path, size)
+    with pytest.raises(ValueError, match=path.name) as caught:
+        Stored.open(str(path)).check_fit(
+            modeling.BertConfig.from_json_file(f"{tmp_path}/config.json")
+        )
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flipped_bit_among_the_numbers_of_an_archive_is_found(formats, tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    content = bytearray((formats / "archive/pytorch_model.bin").read_bytes())
+    values = Stored.open(str(formats / "archive")).read(["bert/embeddings/word_embeddings"])
+    place = content.index(values["bert/embeddings/word_embeddings"].tobytes())
+    content[place + 5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="CRC-32"):
+        Stored.open(str(path)).read()
+
+
+@pytest.mark.parametrize("name", ["hostile.bin", "hostile_plain.bin"])
+def test_a_pickle_that_would_run_a_command_is_refused_and_runs_none(
+    formats, tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=rf"{name}.*names (posix|nt)\.system"):
+        Stored.open(str(formats / name)).read()
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"\x80\x02cbuiltins\neval\n(X\x03\x00\x00\x001+1tR.",
+        b"\x80\x02(i__main__\nMachine\n.",
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.",
+        b"\x80\x02}q\x00h\x01.",
+        b"\x80\x02r\xff\xff\xff\xff.",
+        b"\x80\x02" + b"(" * 50,
+        b"\x80\x02" + b"]" + b"\x85" * 100_000 + b".",
+        b"\x80\x02NQ.",
+    ],
+    ids=["eval", "instance", "no arguments", "memo", "empty stack", "marks", "depth", "storage"],
+)
+def test_no_other_program_is_followed(tmp_path, program):
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(program)
+    with pytest.raises(ValueError, match=r"pytorch_model.bin' cannot be read"):
+        Stored.open(str(path)).read()
+
+
+@pytest.mark.parametrize("is_external", [True, False])
+def test_a_link_out_of_a_file_is_not_followed(formats, tmp_path, is_external):
+    path = tmp_path / "tf_model.h5"
+    shutil.copy(formats / "BertModel/tf_model.h5", path)
+    (tmp_path / "secret").write_bytes(b"12345678")
+    with h5py.File(path, "a") as file:
+        if is_external:
+            file["bert/other"] = h5py.ExternalLink("secret.h5", "/numbers")
+        else:
+            place = [(str(tmp_path / "secret"), 0, 8)]
+            file.create_dataset("bert/other", (2,), "f4", external=place)
+    with pytest.raises(ValueError, match=r"'bert/other' (is a link|has its data in another)"):
+        Stored.open(str(path)).read()
+
+
+def test_a_group_within_itself_has_an_end(formats, tmp_path):
+    path = tmp_path / "tf_model.h5"
+    shutil.copy(formats / "BertModel/tf_model.h5", path)
+    with h5py.File(path, "a") as file:
+        file["bert/again"] = file["bert"]
+    with pytest.raises(ValueError, match="no end"):
+        Stored.open(str(path)).read()
+
+
+def test_another_architecture_is_named(formats):
+    with pytest.raises(ValueError, match="RoBERTa"):
+        Stored.open(str(formats / "roberta")).check_fit(modeling.BertConfig(vocab_size=30))
+    with pytest.raises(ValueError, match=r"`model_type` must be 'bert'.*'roberta'"):
+        modeling.BertConfig.from_json_file(str(formats / "roberta" / "config.json"))
+
+
+@pytest.mark.parametrize(
+    "name", ["distilbert.transformer.layer.0.attention.q_lin.weight", "albert.x"]
+)
+def test_the_names_of_another_architecture_are_known(name):
+    tensor = Tensor((1,), lambda: np.zeros(1))
+    with pytest.raises(FormatError, match="no BERT"):
+        name_tensors({name: tensor})
+
+
+def test_layers_that_a_model_lacks_are_warned_of_and_layers_of_a_file_are_missed(formats, log):
+    stored = Stored.open(str(formats / "BertModel"))
+    config = ModelFolder.open(str(formats / "BertModel")).config
+    shallow = modeling.BertModel(dataclasses.replace(config, num_hidden_layers=1))
+    shallow(modeling.encoder_inputs())
+    stored.assign(shallow.weights)
+    assert "bert/encoder/layer_1" in log.text
+    deep = dataclasses.replace(config, num_hidden_layers=3)
+    with pytest.raises(ValueError, match=r"whole encoder.*bert/encoder/layer_2"):
+        stored.check_fit(deep)
+    wide = dataclasses.replace(config, intermediate_size=16)
+    with pytest.raises(ValueError, match="`intermediate_size` should be 12"):
+        stored.check_fit(wide)
+
+
+def test_a_module_of_the_hub_has_its_casing_and_shape_in_its_variables(tmp_path):
+    sizes = {"word_embeddings": 30, "position_embedding": 16, "type_embeddings": 2}
+    names = {f"{name}/embeddings": (size, 64) for name, size in sizes.items()}
+    names["transformer/layer_0/intermediate/bias"] = (12,)
+    module = tf.Module()
+    module.kept = [tf.Variable(tf.ones(shape), name=name) for name, shape in names.items()]
+    saved = tf.train.Checkpoint(encoder=module, do_lower_case=tf.Variable(False))
+    saved.write(str(tmp_path / "variables" / "variables"))
+    (tmp_path / "saved_model.pb").touch()
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "vocab.txt").write_text("[PAD]\n")
+    found = tf_hub.Module(str(tmp_path))
+    assert found.do_lower_case is False
+    config = found.config
+    assert (config.vocab_size, config.max_position_embeddings) == (30, 16)
+    assert (config.intermediate_size, config.num_attention_heads) == (12, 1)
+
+
+def test_gelu_is_exact_beside_weights_of_pytorch_that_have_the_originals_configuration(
+    formats, tmp_path
+):
+    shutil.copy(formats / "legacy" / "pytorch_model.bin", tmp_path)
+    shape = json.loads((formats / "encoder" / "bert_config.json").read_text())
+    (tmp_path / "bert_config.json").write_text(json.dumps(shape))
+    assert ModelFolder.open(str(tmp_path)).config.hidden_act == "gelu_erf"
+    for file in (formats / "encoder").glob("bert_model.ckpt*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "pytorch_model.bin").unlink()
+    assert ModelFolder.open(str(tmp_path)).config.hidden_act == "gelu"
