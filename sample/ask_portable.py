@@ -25,6 +25,8 @@ with open(os.path.join(folder, "task.json"), encoding="utf-8") as file:
     task = json.load(file)
 if task["task"]["task_type"] != "classification" or task["task"]["is_pair"]:
     sys.exit("This sample asks classifiers of single texts, with one label each.")
+if "truncation" in task:
+    sys.exit(f"This sample cuts texts at their ends. The model has {task['truncation']!r}.")
 vocabulary = os.path.join(folder, "vocab.txt")
 # How the tokenizer differs from the original's, which few models' does.
 options = dict(task.get("tokenizer", {}))
@@ -33,9 +35,16 @@ options["added_tokens"] = [
 ]
 tokenizer = tokenization.FullTokenizer(vocabulary, task["do_lower_case"], **options)
 rows = []
-for text in texts:
-    tokens, _ = tokenization.pack(tokenizer.tokenize(text), [], max_length=task["max_seq_length"])
-    rows.append(tokenizer.convert_tokens_to_ids(tokens))
+numbers = []
+room, stride = task["max_seq_length"] - 2, task.get("doc_stride")
+for number, text in enumerate(texts):
+    tokens = tokenizer.tokenize(text)
+    # A model that was trained with --doc_stride reads a long text in windows.
+    starts = range(0, max(len(tokens) - room, 0) + stride, stride) if stride else [0]
+    for start in starts[: task.get("max_windows")]:
+        packed, _ = tokenization.pack(tokens[start:], [], max_length=room + 2)
+        rows.append(tokenizer.convert_tokens_to_ids(packed))
+        numbers.append(number)
 longest = max(map(len, rows))
 ids = np.array([row + [0] * (longest - len(row)) for row in rows], np.int32)
 mask = np.array([[1] * len(row) + [0] * (longest - len(row)) for row in rows], np.int32)
@@ -52,6 +61,8 @@ else:
     model = Interpreter(os.path.join(folder, "model.tflite")).get_signature_runner()
     logits = model(**inputs)["logits"]
 
+pool = np.max if task.get("window_pooling") == "max" else np.mean
+logits = np.stack([pool(logits[np.array(numbers) == n], axis=0) for n in range(len(texts))])
 # A calibrated model has a temperature.
 logits = logits / task.get("temperature", 1.0)
 chances = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -132,7 +132,10 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
         ("--weight-decay=0.1", "It is 0.01 here, as in the paper; no flag changes that."),
         ("--num_epochs=2", "There is no `--num_epochs`. Here: `--num_train_epochs=2`."),
         ("--do_lowercase", "Here: `--do_lower_case`."),
-        ("--doc_stride=128", "There is no `--doc_stride`. Only run_squad.py reads a long text in"),
+        (
+            "--doc_stride=128",
+            "There is no `--doc_stride`. Only run_squad.py and run_classifier.py read",
+        ),
         ("--num_warmup_steps=100", "Here: `--warmup_proportion=0.1`."),
         ("--eval_every=100", "Here: `--save_checkpoints_steps=100`. Checkpoints and evaluations"),
         ("--use_xla", "There is no `--use_xla`. What gains from XLA is compiled with it by itself"),

@@ -924,6 +924,10 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "xnli_language": Case("en", error, fails=True, task_name="xnli"),
         "class_weights": Case("balanced", weights),
         "label_smoothing_factor": Case(0.5, weights),
+        "truncation": Case("tail", TRAIN_RECORDS),
+        "doc_stride": Case(2, TRAIN_RECORDS),
+        "window_pooling": Case("max", result, do_eval=True, doc_stride=2),
+        "max_windows": Case(1, TRAIN_RECORDS, doc_stride=2),
         # A dev set of ten examples is too small for it.
         "calibrate": Case(True, error, fails=True, do_eval=True),
         "teacher": Case(teacher, weights),

@@ -83,6 +83,8 @@ def drop_an_example(folder):
         ({"freeze_layers": 1}, "--freeze_layers is absent there and 1 now"),
         ({"layerwise_lr_decay": 0.5}, "--layerwise_lr_decay is 1.0 there and 0.5 now"),
         ({"max_train_samples": 15}, "--max_train_samples is absent there and 15 now"),
+        ({"truncation": "tail"}, "--truncation is 'head' there and 'tail' now"),
+        ({"doc_stride": 3}, "--doc_stride is absent there and 3 now"),
         ({"label_smoothing_factor": 0.1}, "--label_smoothing_factor is 0.0 there and 0.1 now"),
         ({"class_weights": "balanced"}, "--class_weights is 'none' there and 'balanced' now"),
         ({"precision": "mixed_bfloat16"}, "--precision is 'float32' there and 'mixed_bfloat16'"),

@@ -50,9 +50,9 @@ _EXACT = "On a CPU, the same command gives the same bytes; on a GPU, the order o
 _COMPILED = "What gains from XLA is compiled with it by itself; no flag changes that."
 _OLD = "Only scripts that train delete what earlier runs have made; else, give another path."
 _WINDOWS = (
-    "Only run_squad.py reads a long text in windows that begin so many tokens apart. Elsewhere, "
-    "raise --max_seq_length, for most models up to 512, or make several rows of a text: "
-    "docs/classification.md, Long texts."
+    "Only run_squad.py and run_classifier.py read a long text in windows that begin so many tokens "
+    "apart. Elsewhere, raise --max_seq_length, for most models up to 512; run_ner.py needs no "
+    "flag for it."
 )
 _NONE_FETCHED = "Data sets are files or folders here; none is fetched."
 _LABELS = "Labels and their kind are read from the training set."

@@ -268,6 +268,9 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Any]:
     return loss, gradient
 
 
+# The weights of the rows of a batch in the loss of a classifier, float32 [B, 1]; absent, all are 1.
+EXAMPLE_WEIGHTS = "example_weights"
+
 _TASK_TYPES = ("classification", "multi_label", "regression")
 
 
@@ -299,6 +302,8 @@ def classification_objective(
 
     def example_weights(batch: Batch) -> Tensor:
         weights = ops.cast(batch["is_real_example"][:, 0], "float32")
+        if EXAMPLE_WEIGHTS in batch:
+            weights = weights * batch[EXAMPLE_WEIGHTS][:, 0]
         if class_weights is None:
             return weights
         return weights * ops.take(ops.array(class_weights, "float32"), batch["label_ids"][:, 0])

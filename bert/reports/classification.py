@@ -103,6 +103,15 @@ def make_sections(
     return [*_confusions(task, part, scores), table, *trusted, shown]
 
 
+def count_texts(part: str, windows: np.ndarray | None) -> list[Section]:
+    """Returns a table of how many texts have how many windows, int [N]; none without windows."""
+    if windows is None:
+        return []
+    numbers, texts = np.unique(windows, return_counts=True)
+    rows: list[list[Cell]] = [[*row] for row in zip(numbers.tolist(), texts.tolist(), strict=True)]
+    return [Table(f"Windows of the texts of the {part} set", ["windows", "texts"], rows)]
+
+
 def _confusions(task: ClassificationTask, part: str, scores: Mapping[str, Any]) -> list[Section]:
     if "confusion_matrix" not in scores:
         return []

@@ -35,9 +35,13 @@ def report_part(
     name, examples, arrays = inputs.part.name, inputs.examples, inputs.arrays
     if task.kind == "classification":
         from bert.reports import classification  # noqa: PLC0415
+        from bert.tasks.classification.inputs import count_windows  # noqa: PLC0415
 
-        labels = arrays["label_ids"]
-        return classification.make_sections(task.task, name, examples, labels, predictions, scores)
+        labels, windows = task.label_ids(inputs), count_windows(arrays)
+        sections = classification.make_sections(
+            task.task, name, examples, labels, predictions, scores
+        )
+        return [*sections[:-1], *classification.count_texts(name, windows), sections[-1]]
     if task.kind == "multiple_choice":
         from bert.reports import swag  # noqa: PLC0415
 

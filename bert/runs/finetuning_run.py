@@ -322,7 +322,7 @@ def _calibrated(
     from bert.tasks.classification.results import calibrate  # noqa: PLC0415
 
     dev = find_inputs(inputs, "dev")
-    known = task.task, dev.examples, dev.arrays["label_ids"]
+    known = task.task, dev.examples, task.label_ids(dev)
     temperature = calibrate(*known, predictions(dev, step)[0], task.temperature)
     task = dataclasses.replace(task, temperature=temperature)
     if save:

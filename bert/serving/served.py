@@ -174,7 +174,10 @@ def _lengths(model: LoadedModel) -> dict[str, int]:
         return {"question": stored["max_query_length"]}
     if model.task.kind == "tagging":
         return {}
-    return dict.fromkeys(model.fields, stored["max_seq_length"])
+    most = stored["max_seq_length"]
+    if long_texts := getattr(model.task, "long_texts", None):
+        most = long_texts.num_read(most)
+    return dict.fromkeys(model.fields, most) if most else {}
 
 
 def _shortener(model: Encoding, lengths: Mapping[str, int]) -> Callable[[Row], Row]:

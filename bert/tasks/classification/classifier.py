@@ -14,8 +14,15 @@ from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.files.texts import Input
 from bert.log import logger
-from bert.network.heads import classification_objective, classifier_model
-from bert.options import MessageError, Option, OptionError
+from bert.network.heads import EXAMPLE_WEIGHTS, classification_objective, classifier_model
+from bert.options import (
+    MessageError,
+    Option,
+    OptionError,
+    changed_options,
+    check_bounds,
+    take,
+)
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import (
     ClassificationTask,
@@ -23,8 +30,19 @@ from bert.tasks.classification.examples import (
     InputExample,
     open_data_set,
 )
-from bert.tasks.classification.inputs import make_features
-from bert.tasks.classification.options import CUSTOM, ClassificationData
+from bert.tasks.classification.inputs import (
+    WINDOW_OF,
+    count_windows,
+    first_rows,
+    make_features,
+    pool_windows,
+)
+from bert.tasks.classification.options import (
+    CUSTOM,
+    CUT_AT_ENDS,
+    ClassificationData,
+    LongTexts,
+)
 from bert.tasks.classification.own_files import CustomDataSet
 from bert.tasks.classification.teacher import ClassificationTeacher, order_of_labels
 from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
@@ -60,6 +78,15 @@ def stored_temperature(stored: Mapping[str, Any]) -> float:
     return temperature
 
 
+def stored_long_texts(stored: Mapping[str, Any]) -> LongTexts:
+    """Returns what a model reads of long texts, as `task.json` has it."""
+    kinds = {"truncation": str, "doc_stride": int, "window_pooling": str, "max_windows": int}
+    found = {name: stored_field(stored, name, kinds[name]) for name in kinds.keys() & stored.keys()}
+    long_texts = LongTexts(**found)
+    check_bounds(long_texts)
+    return long_texts
+
+
 @dataclasses.dataclass(frozen=True)
 class Classification:
     """A task of `bert.tasks.task` whose predictions are logits, float32 [B, C].
@@ -77,6 +104,7 @@ class Classification:
       add_bilstm: Whether there is a BiLSTM between the encoder and the head.
       temperature: The number by which logits are divided; 1 without a calibration.
       calibrates: Whether the run fits the temperature to the dev set.
+      long_texts: What is read of texts that are longer than the sequences of the model.
       label_smoothing: The share of the loss in which all labels count alike.
     """
 
@@ -92,11 +120,13 @@ class Classification:
     add_bilstm: bool = False
     temperature: float = 1.0
     calibrates: bool = False
+    long_texts: LongTexts = CUT_AT_ENDS
     label_smoothing: float = 0.0
 
     kind = "classification"
 
     def __post_init__(self) -> None:
+        self.long_texts.check(self.max_seq_length, is_pair=self.task.is_pair)
         if self.calibrates and self.task.task_type == "regression":
             must = "be given for a task of labels: a number has no probability"
             raise OptionError("calibrate", must, remedy=f"Task {self.task.name!r} is regression.")
@@ -138,6 +168,7 @@ class Classification:
             dev_split=stored_split(stored),
             add_bilstm=stored_bilstm(stored),
             temperature=stored_temperature(stored),
+            long_texts=stored_long_texts(stored),
         )
 
     @property
@@ -172,6 +203,7 @@ class Classification:
             **split_fields(self.dev_split),
             **bilstm_fields(add_bilstm=self.add_bilstm),
             **({"temperature": self.temperature} if self.temperature != 1.0 else {}),
+            **changed_options(self.long_texts),
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
@@ -240,15 +272,27 @@ class Classification:
         if self.calibrates and part == Part("dev"):
             classification_results.check_enough(examples)
         arrays = make_features(
-            examples, self.task, self.tokenizer, self.max_seq_length, logs=part != QUERIES
+            *(examples, self.task, self.tokenizer, self.max_seq_length),
+            long_texts=self.long_texts,
+            logs=part != QUERIES,
         )
         return Inputs(part, examples, arrays)
 
+    def label_ids(self, inputs: Inputs) -> np.ndarray:
+        """Returns the labels of the examples, as `make_features` does those of rows."""
+        return np.asarray(inputs.arrays["label_ids"][first_rows(inputs.arrays)])
+
     def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
-        arrays, features = inputs.arrays, self._features()
-        if self.teacher and inputs.part.split == "train":
-            arrays = {**arrays, **self.teacher.arrays(inputs.examples)}
+        arrays, features = {**inputs.arrays}, self._features()
+        rows: Any = arrays.pop(WINDOW_OF, np.arange(inputs.num_rows)[:, None])[:, 0]
+        is_training = inputs.part.split == "train"
+        if self.teacher and is_training:
+            taught = self.teacher.arrays(inputs.examples)
+            arrays |= {name: values[rows] for name, values in taught.items()}
             features |= self.teacher.features(self.task.num_outputs)
+        if is_training and (counts := count_windows(inputs.arrays)) is not None:
+            arrays[EXAMPLE_WEIGHTS] = (1.0 / counts[rows, None]).astype(np.float32)
+            features[EXAMPLE_WEIGHTS] = Feature(1, "the format", is_weight=True)
         file.write(arrays)
         lengths = arrays["input_mask"].sum(axis=1)
         return dataclasses.replace(inputs, batches=file.open(features, lengths))
@@ -287,7 +331,7 @@ class Classification:
     def objective(self, inputs: Inputs) -> Objective:
         weights = None
         if self.class_weights == "balanced":
-            label_ids = inputs.arrays["label_ids"]
+            label_ids = self.label_ids(inputs)
             weights = classification_results.balanced_weights(self.task, label_ids)
         blend = self.teacher.blend(self.task.task_type) if self.teacher else None
         parts = classification_objective(self.task.task_type, weights, blend, self.label_smoothing)
@@ -295,7 +339,9 @@ class Classification:
         return Objective(*(layers.objective(*parts) if layers else parts))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
-        return collect(outputs)["logits"] / np.float32(self.temperature)
+        logits = collect(outputs)["logits"]
+        logits = pool_windows(logits, inputs.arrays, self.long_texts.window_pooling)
+        return logits / np.float32(self.temperature)
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
         logits = outputs["logits"] / np.float32(self.temperature)
@@ -309,7 +355,7 @@ class Classification:
         # The labels of GLUE's test sets are secret.
         if not known:
             return {}
-        label_ids = inputs.arrays["label_ids"][known]
+        label_ids = self.label_ids(inputs)[known]
         scores = classification_results.score(self.task, predictions[known], label_ids)
         baseline = classification_results.baseline(self.task, label_ids)
         return {**scores, "baseline": baseline, "baseline_metric": self.metric}
@@ -351,7 +397,7 @@ class Classification:
         # Loaded by exports only.
         from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
 
-        lengths = self.max_seq_length, self.temperature
+        lengths = self.max_seq_length, self.temperature, self.long_texts
         export_classifier(folder, model, self.tokenizer, self.task, *lengths)
 
 
@@ -367,6 +413,9 @@ def open_classification(
         raise MessageError("%s needs %s.", *map(Option, ("calibrate", "do_eval")))
     dev_split = context.find_split(data)
     data_set = _open_data_set(context, data, dev_split)
+    long_texts = take(LongTexts, data)
+    if not context.is_training and not changed_options(long_texts):
+        long_texts = stored_long_texts(context.stored)
     if data_set.task.is_pair:
         require_segments(context.config, "a pair of texts")
     return Classification(
@@ -381,6 +430,7 @@ def open_classification(
         add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
         temperature=1.0 if context.is_training else stored_temperature(context.stored),
         calibrates=data.calibrate,
+        long_texts=long_texts,
         label_smoothing=data.label_smoothing_factor,
     )
 
