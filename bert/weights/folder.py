@@ -13,7 +13,7 @@ import tokenization
 from bert.files import owned, stored_models
 from bert.files.durable import replace_files
 from bert.files.paths import find_file, find_json_object, is_file, read_file, read_json_object
-from bert.files.stored_models import step_of
+from bert.files.stored_models import is_safetensors, step_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.text.vocabulary import (
@@ -233,10 +233,12 @@ class ModelFolder:
         if values.get("hidden_act", "gelu") != "gelu":
             return config
         is_theirs = stored_models.is_huggingface_config(values)
-        name = os.path.basename(self.bert_config_file)
+        # Programs for PyTorch had the exact form before they had a `config.json`.
+        is_old = self._stored is not None and not is_safetensors(self._stored.prefix)
+        is_named = os.path.basename(self.bert_config_file) == HUGGINGFACE_CONFIG_FILE
         if self._stored and not self._is_huggingface and is_theirs:
             meant = "gelu"
-        elif self._is_huggingface and not is_theirs and name == HUGGINGFACE_CONFIG_FILE:
+        elif self._is_huggingface and not is_theirs and (is_named or is_old):
             meant = stored_models.from_huggingface(values)["hidden_act"]
         else:
             return config
