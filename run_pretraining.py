@@ -18,6 +18,7 @@ from bert.names import serve
 from bert.options import option, take
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule, RecordFiles
 from bert.runs.recipes import Command, PreTraining, PreTrainingSteps
+from bert.tasks.options import PretrainingTeacher
 from bert.training.options import OVERWRITE, Compute, Output, Seed
 from bert.weights.options import ModelSource
 
@@ -27,6 +28,7 @@ class Settings(
     PretrainingEvaluation,
     PretrainingSchedule,
     RecordFiles,
+    PretrainingTeacher,
     PreTrainingSteps,
     CheckSettings,
     ModelSource,
@@ -66,6 +68,7 @@ def make_recipe(settings: Settings) -> PreTraining:
         data=take(RecordFiles, settings),
         schedule=take(PretrainingSchedule, settings),
         evaluation=take(PretrainingEvaluation, settings),
+        teacher=take(PretrainingTeacher, settings),
         compute=take(Compute, settings),
         output=take(Output, settings),
         seed=settings.seed,

@@ -20,6 +20,7 @@ from bert.files.process import import_tensorflow
 from bert.names import serve
 from bert.options import option
 from bert.runs.recipes import FineTuning, Search
+from bert.tasks.options import Teacher
 from bert.tasks.squad.options import DecodingOptions, SquadData, SquadLengths
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(DecodingOptions, SquadData, SquadLengths, FineTuningSettings):
+class Settings(DecodingOptions, SquadData, SquadLengths, Teacher, FineTuningSettings):
     """The flags of this script, by name."""
 
     do_predict: bool = option(
@@ -67,7 +68,7 @@ def check(settings: Settings) -> None:
 
 def make_recipe(settings: Settings) -> FineTuning | Search:
     """Returns the recipe that the flags describe, or the search over several runs."""
-    return training.make_recipe(settings, SquadData, decoding=DecodingOptions)
+    return training.make_recipe(settings, SquadData, decoding=DecodingOptions, teacher=Teacher)
 
 
 def validate_flags_or_throw(

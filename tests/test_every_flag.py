@@ -212,6 +212,33 @@ def teacher(folder: Path) -> str:
     return str(folder / "teacher")
 
 
+def teacher_of_answers(folder: Path) -> str:
+    """Returns the folder of a model that answers questions; writes questions, too."""
+    question = {"question": "which", "context": "a red ."}
+    (folder / "questions.jsonl").write_text(json.dumps(question) + "\n")
+    shutil.copytree(trained_by("run_squad"), folder / "teacher")
+    return str(folder / "teacher")
+
+
+def pretrained(folder: Path) -> str:
+    """Returns the folder of a pre-trained model of the same vocabulary."""
+    shutil.copytree(trained_by("run_pretraining"), folder / "teacher")
+    return str(folder / "teacher")
+
+
+def teacher_cases(teacher: Any, texts: str | None = None) -> dict[str, Case]:
+    """Returns the cases of a teacher; `texts` names a file of unlabelled ones that it writes."""
+    unlabeled = {"unlabeled_file": Case(file_in(texts), TRAIN_RECORDS, teacher=teacher)}
+    return {
+        "teacher": Case(teacher, weights),
+        **(unlabeled if texts else {}),
+        "teacher_weight": Case(0.9, weights, teacher=teacher),
+        "distillation_temperature": Case(9.0, weights, teacher=teacher),
+        "distill_layers": Case("uniform", weights, teacher=teacher),
+        "distill_layers_weight": Case(9.0, weights, teacher=teacher, distill_layers="uniform"),
+    }
+
+
 def tagger(folder: Path) -> str:
     """Returns the folder of a tagger of the same labels, trained a little; writes texts, too."""
     (folder / "text.txt").write_text("Ada saw Oslo .\nRome in\n")
@@ -829,6 +856,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "shuffle_block": Case(2, weights),
         "do_eval": Case(True, result),
         "objective": Case("masked_lm", weights),
+        **teacher_cases(pretrained),
         "eval_batch_size": Case(5, work, do_eval=True),
         "num_train_steps": Case(4, checkpoints),
         "num_warmup_steps": Case(2, weights),
@@ -930,12 +958,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "max_windows": Case(1, TRAIN_RECORDS, doc_stride=2),
         # A dev set of ten examples is too small for it.
         "calibrate": Case(True, error, fails=True, do_eval=True),
-        "teacher": Case(teacher, weights),
-        "unlabeled_file": Case(file_in("train.tsv"), TRAIN_RECORDS, teacher=teacher),
-        "teacher_weight": Case(0.9, weights, teacher=teacher),
-        "distillation_temperature": Case(9.0, weights, teacher=teacher),
-        "distill_layers": Case("uniform", weights, teacher=teacher),
-        "distill_layers_weight": Case(9.0, weights, teacher=teacher, distill_layers="uniform"),
+        **teacher_cases(teacher, "train.tsv"),
         "metric": Case("matthews", task),
         "task_type": Case("multi_label", task),
         "labels": Case("yes,no", TRAIN_RECORDS),
@@ -951,6 +974,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "bert_hub_module_handle": Case(file_in("other_module"), TRAIN_RECORDS),
     },
     "run_squad": {
+        **teacher_cases(teacher_of_answers, "questions.jsonl"),
         "max_seq_length": Case(14, TRAIN_RECORDS),
         "train_file": Case(other_questions, TRAIN_RECORDS),
         "predict_file": Case(other_questions, EVAL_RECORDS, do_predict=True),
@@ -997,12 +1021,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "separator": Case("comma", error, fails=True, train_file=tabbed),
         "input_scheme": Case("iobes", error, fails=True),
         "output_scheme": Case("iobes", content("out/predictions.txt"), do_predict=True),
-        "teacher": Case(tagger, weights),
-        "unlabeled_file": Case(file_in("text.txt"), TRAIN_RECORDS, teacher=tagger),
-        "teacher_weight": Case(0.9, weights, teacher=tagger),
-        "distillation_temperature": Case(9.0, weights, teacher=tagger),
-        "distill_layers": Case("uniform", weights, teacher=tagger),
-        "distill_layers_weight": Case(9.0, weights, teacher=tagger, distill_layers="uniform"),
+        **teacher_cases(tagger, "text.txt"),
         "scheme": Case("iobes", task),
         "crf": Case(True, names_of_tensors),
         "unit": Case("character", TRAIN_RECORDS, train_file=chinese),

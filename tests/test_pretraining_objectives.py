@@ -180,7 +180,8 @@ def test_masked_lm_alone_has_the_gradients_of_its_half_of_the_loss(tmp_path, sti
         spread(model)
         with tf.GradientTape() as tape:
             outputs = model(model_inputs(batch))
-            parts = objective.loss.losses(outputs, batch, objective.loss.weights(batch))
+            loss = objective.make_loss()
+            parts = loss.losses(outputs, batch, loss.weights(batch))
         variables = {each.path: each.value for each in model.trainable_variables}
         gradients[name] = tape.gradient(parts["masked_lm_loss"], variables)
     assert list(parts) == ["masked_lm_loss"]

@@ -22,9 +22,9 @@ from bert.models.open import load
 from bert.network import heads
 from bert.runs import teachers
 from bert.tasks import distillation
-from bert.tasks.classification import teacher as classification_teacher
+from bert.tasks.classification import classifier
 from bert.tasks.classification.examples import ClassificationTask, InputExample
-from bert.tasks.tagging import tagger as tagging_teacher
+from bert.tasks.tagging import tagger
 from bert.tasks.tagging.sentences import Sentence
 from bert.weights.checkpoint import Stored
 from tokenization import FullTokenizer
@@ -79,8 +79,8 @@ def test_loss_of_numbers_is_the_squared_difference():
 
 
 def test_labels_have_the_share_of_the_loss_that_the_teacher_leaves():
-    teacher = classification_teacher.ClassificationTeacher(
-        lambda _: logits_of(1, 3, 2), [InputExample("u", "a")], weight=0.25
+    teacher = classifier.ClassificationTeacher(
+        answer=lambda _: logits_of(1, 3, 2), unlabeled=[InputExample("u", "a")], weight=0.25
     )
     arrays = teacher.arrays([InputExample(str(number), "a") for number in range(3)])
     np.testing.assert_array_equal(arrays["is_labeled"], [[1], [1], [0]])
@@ -218,10 +218,13 @@ def test_order_of_labels_is_found_by_their_names():
             metric="accuracy",
         )
 
-    order = classification_teacher.order_of_labels(task("a", "b", "c"), task("b", "c", "a"), "t")
+    def order_of(ours, theirs):
+        return distillation.order_of_labels(ours.decides, theirs.decides, "t")
+
+    order = order_of(task("a", "b", "c"), task("b", "c", "a"))
     assert np.array(["b", "c", "a"])[order].tolist() == ["a", "b", "c"]
     with pytest.raises(ValueError, match="classification of pairs with the labels a, b"):
-        classification_teacher.order_of_labels(task("a", "b"), task("a", "b", is_pair=True), "t")
+        order_of(task("a", "b"), task("a", "b", is_pair=True))
 
 
 @pytest.mark.parametrize(
@@ -254,11 +257,13 @@ def learning(config, numbers, **changes):
     """Returns a student of a teacher's shape, or another, and its objective, with layers alone."""
     teacher = modeling.BertModel(config)
     student_config = modeling.BertConfig.from_dict({**config.to_dict(), **changes})
-    layers = distillation.open_layers(numbers, 3.0, teacher, student_config)
+    inputs = modeling.encoder_inputs()
+    given = teacher(inputs)["encoder_layers"]
+    layers = distillation.open_layers(numbers, given, student_config)
+    step = distillation.StepTeacher(keras.Model(inputs, layers), 3.0)
     spread(teacher, 5)
-    model = layers.extend(heads.classifier_model(student_config, 2, gives_layers=True))
-    own = (lambda _: {"loss": 1.0}, lambda *_: {"loss": 0.0})
-    return teacher, model, layers.objective(*own)
+    model = step.extend(heads.classifier_model(student_config, 2, gives_layers=True))
+    return teacher, model, step.objective(lambda _: {"loss": 1.0}, lambda *_: {"loss": 0.0})
 
 
 def test_loss_of_layers_is_the_squared_distance_over_real_tokens(still_config):
@@ -427,7 +432,7 @@ def test_words_have_the_teachers_logits_in_any_window():
     sentences = [Sentence(["a", "b"], ["O", "O"]), Sentence(["c", "d", "e"])]
     word_ids = np.array([[-1, 1, 0, -1], [2, -1, 4, 3]])
     logits = np.arange(10.0).reshape(5, 2)
-    teacher = tagging_teacher.TaggingTeacher(lambda _: logits, sentences[1:], weight=0.25)
+    teacher = tagger.TaggingTeacher(answer=lambda _: logits, unlabeled=sentences[1:], weight=0.25)
     arrays = teacher.arrays(sentences, {"word_ids": word_ids})
     assert arrays["is_labeled"].tolist() == [[0, 1, 1, 0], [0, 0, 0, 0]]
     assert arrays["teacher_logits"][:, 0].tolist() == [[0, 2, 0, 0], [4, 0, 8, 6]]

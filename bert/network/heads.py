@@ -92,7 +92,8 @@ def layer_name(number: int | str) -> str:
     return f"layer_{number}"
 
 
-def _layers(encoded: Mapping[str, Any]) -> dict[str, Tensor]:
+def named_layers(encoded: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Returns the layers among the outputs of an encoder by `layer_name`."""
     return {layer_name(number): each for number, each in enumerate(encoded["encoder_layers"])}
 
 
@@ -121,7 +122,7 @@ def classifier_model(
             encoded = _encode_tokens(config, inputs, dtype, add_bilstm=True)
         else:
             encoded = modeling.BertModel(config, dtype=dtype)(inputs)
-        pooled, layers = encoded["pooled_output"], _layers(encoded)
+        pooled, layers = encoded["pooled_output"], named_layers(encoded)
     else:
         pooled = _encode_text(config, inputs, dtype, add_bilstm=add_bilstm)
     layer = OutputLayer(config, num_outputs, HEAD_DROPOUT_PROB, name="classifier", dtype=dtype)
@@ -160,17 +161,23 @@ def _encode_tokens(
 
 
 def span_model(
-    config: modeling.BertConfig, dtype: str = "float32", *, add_bilstm: bool = False
+    config: modeling.BertConfig,
+    dtype: str = "float32",
+    *,
+    gives_layers: bool = False,
+    add_bilstm: bool = False,
 ) -> keras.Model:
     """Returns a model of `encoder_inputs` with `start_logits` and `end_logits`, float32 [B, S].
 
     Padding has logits, too, and competes with them in prediction, as in the original (original:
-    run_squad.py, create_model).
+    run_squad.py, create_model). Arguments are as for `classifier_model`.
     """
     inputs = modeling.encoder_inputs()
-    sequence = _encode_tokens(config, inputs, dtype, add_bilstm=add_bilstm)["sequence_output"]
-    logits = OutputLayer(config, 2, scopes=("cls", "squad"), name="span", dtype=dtype)(sequence)
+    encoded = _encode_tokens(config, inputs, dtype, add_bilstm=add_bilstm)
+    layer = OutputLayer(config, 2, scopes=("cls", "squad"), name="span", dtype=dtype)
+    logits = layer(encoded["sequence_output"])
     outputs = {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
+    outputs |= named_layers(encoded) if gives_layers else {}
     return keras.Model(inputs, outputs, name="question_answering")
 
 
@@ -199,7 +206,7 @@ def tagging_model(
     outputs = {"logits": layer(encoded["sequence_output"])}
     if add_crf:
         outputs["transitions"] = Crf(name="crf", dtype="float32")(outputs["logits"])
-    outputs |= _layers(encoded) if gives_layers else {}
+    outputs |= named_layers(encoded) if gives_layers else {}
     return keras.Model(inputs, outputs, name="tagging")
 
 
@@ -339,10 +346,19 @@ def _example_losses(task_type: str, logits: Tensor, labels: Tensor) -> Tensor:
 _NEVER = -1e9
 
 
-def span_objective() -> tuple[Weights, Losses]:
+def without_padding(logits: Tensor, batch: Batch) -> Tensor:
+    """Returns logits [B, S] that exclude padding from a softmax."""
+    return ops.where(batch["input_mask"] > 0, logits, _NEVER)
+
+
+def span_objective(blends: Mapping[str, Blend] | None = None) -> tuple[Weights, Losses]:
     """Returns what `span_model` minimizes: the mean cross entropy of answers' starts and ends.
 
     Windows that do not hold the answer have [CLS] for it (original: run_squad.py, model_fn).
+
+    Args:
+      blends: By output of the model, as `blend` of `classification_objective`, of windows, float32
+        [B].
     """
 
     def weights(batch: Batch) -> dict[str, Tensor]:
@@ -355,8 +371,10 @@ def span_objective() -> tuple[Weights, Losses]:
         for end in ("start", "end"):
             # Departs: padding takes no part in the softmax, so that the loss is the same whatever a
             # batch is padded to.
-            logits = ops.where(batch["input_mask"] > 0, outputs[f"{end}_logits"], _NEVER)
+            logits = without_padding(outputs[f"{end}_logits"], batch)
             each = cross_entropy(logits, batch[f"{end}_positions"][:, 0])
+            if blends:
+                each = blends[f"{end}_logits"](each, logits, batch)
             total += ops.sum(each) / 2.0
         return {"loss": total / weights["loss"]}
 

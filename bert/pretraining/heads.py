@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 import modeling
-from bert.network.heads import cross_entropy
+from bert.network.heads import Blend, cross_entropy, named_layers
 from bert.network.lstm import num_pooled, pooled_positions
 from bert.options import Option
 from bert.training.loop import Objective
@@ -150,12 +150,16 @@ class PretrainingHeads(modeling.ConfiguredLayer):
         }
 
 
-def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.Model:
+def pretraining_model(
+    config: modeling.BertConfig, dtype: Any = None, *, gives_layers: bool = False
+) -> keras.Model:
     """Returns the encoder under both pre-training heads.
 
     Args:
       config: The shape of the model.
       dtype: A Keras dtype policy or its name, such as "mixed_bfloat16"; Keras' global one if None.
+      gives_layers: Whether the outputs have all layers of the encoder, too, [B, S, H] each, by
+        `layer_name`. The logits are the same.
 
     Returns:
       A functional model from `input_ids`, `input_mask`, `segment_ids` [B, S] and
@@ -165,9 +169,15 @@ def pretraining_model(config: modeling.BertConfig, dtype: Any = None) -> keras.M
     masked = keras.Input((None,), dtype="int32", name="masked_lm_positions")
     pooled = pooled_positions(config, inputs["input_mask"])
     positions = ops.concatenate([pooled, masked], axis=1)
-    encoded = modeling.BertModel(config, dtype=dtype)(inputs, positions=positions)
+    bert = modeling.BertModel(config, dtype=dtype)
+    encoded = bert(inputs) if gives_layers else bert(inputs, positions=positions)
+    layers = named_layers(encoded) if gives_layers else {}
+    if gives_layers:
+        sequence = encoded["sequence_output"]
+        gathered = ops.take_along_axis(sequence, positions[:, :, None], axis=1)
+        encoded = {**encoded, "sequence_output": gathered}
     outputs = PretrainingHeads(config, dtype=dtype)(encoded)
-    return keras.Model({**inputs, "masked_lm_positions": masked}, outputs)
+    return keras.Model({**inputs, "masked_lm_positions": masked}, {**outputs, **layers})
 
 
 def loss_weights(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -179,7 +189,10 @@ def loss_weights(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def losses(
-    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor], weights: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor],
+    batch: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    blend: Blend | None = None,
 ) -> dict[str, Tensor]:
     """Returns this batch's share of the losses whose sum is minimized (paper, appendix A.2).
 
@@ -188,8 +201,10 @@ def losses(
       batch: `masked_lm_ids` int32 and `masked_lm_weights` float32 [B, P], 0 for padding, and
         `next_sentence_labels` int32 [B, 1], 0 where segment B follows A.
       weights: The `loss_weights` of the step, of which the batch is all or a part.
+      blend: From the loss of each predicted token, float32 [B·P], its logits [B·P, V] and the batch
+        to what counts in its place.
     """
-    masked_lm, next_sentence = _cross_entropies(outputs, batch)
+    masked_lm, next_sentence = _cross_entropies(outputs, batch, blend)
     return {
         # Faithful: the original guards a batch without masked tokens by 1e-5.
         "masked_lm_loss": ops.sum(masked_lm) / (weights["masked_lm_loss"] + 1e-5),
@@ -220,13 +235,15 @@ def metrics(
 
 
 def _cross_entropies(
-    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor], blend: Blend | None = None
 ) -> tuple[Tensor, Tensor]:
     """Returns the weighted loss of every masked token [B, P] and the loss of every pair [B]."""
     logits = outputs["masked_lm_logits"]
     weights = batch["masked_lm_weights"]
     rows = ops.reshape(logits, (-1, logits.shape[-1]))  # [B·P, V]
     masked_lm = cross_entropy(rows, ops.reshape(batch["masked_lm_ids"], (-1,)))
+    if blend:
+        masked_lm = blend(masked_lm, rows, batch)
     next_sentence = cross_entropy(
         outputs["next_sentence_logits"], batch["next_sentence_labels"][:, 0]
     )

@@ -7,6 +7,7 @@ often a training run resumes.
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import modeling
+from bert.network.heads import Blend
 from bert.options import Message, Option, OptionError
 from bert.pretraining import heads
 from bert.pretraining.masking import (
@@ -199,9 +201,11 @@ class PretrainingObjective(Goal):
         config.check()
         return config
 
-    def make_model(self, config: modeling.BertConfig, dtype: Any = None) -> keras.Model:
+    def make_model(
+        self, config: modeling.BertConfig, dtype: Any = None, *, gives_layers: bool = False
+    ) -> keras.Model:
         """Returns `heads.pretraining_model`; weights on which no loss depends are not trained."""
-        model = heads.pretraining_model(config, dtype=dtype)
+        model = heads.pretraining_model(config, dtype=dtype, gives_layers=gives_layers)
         if not self.has_next_sentence:
             model.get_layer("bert").pooler.trainable = False
             model.get_layer("cls").seq_relationship.trainable = False
@@ -226,10 +230,9 @@ class PretrainingObjective(Goal):
         kind = {0: Batches, 1: NextTokenBatches, 2: NeighborBatches}[len(self.directions)]
         return kind(*arguments, shuffle_block=shuffle_block)
 
-    @property
-    def loss(self) -> Objective:
-        """The losses and their weights for the training loop."""
-        return Objective(self._weights, self._losses)
+    def make_loss(self, blend: Blend | None = None) -> Objective:
+        """Returns the losses and their weights for the training loop; `blend` as `heads.losses`."""
+        return Objective(self._weights, functools.partial(self._losses, blend=blend))
 
     def metrics(
         self, outputs: Mapping[str, Tensor], batch: Batch
@@ -241,14 +244,18 @@ class PretrainingObjective(Goal):
         return self._own(heads.loss_weights(batch))
 
     def _losses(
-        self, outputs: Mapping[str, Tensor], batch: Batch, weights: Batch
+        self,
+        outputs: Mapping[str, Tensor],
+        batch: Batch,
+        weights: Batch,
+        blend: Blend | None = None,
     ) -> dict[str, Tensor]:
         # A head that is not trained has no weight.
         of_heads = {
             name: weights.get(self._own_name(name), weight)
             for name, weight in heads.loss_weights(batch).items()
         }
-        return self._own(heads.losses(outputs, batch, of_heads))
+        return self._own(heads.losses(outputs, batch, of_heads, blend))
 
     def _own(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of the objective's heads, under the objective's names."""

@@ -29,21 +29,22 @@ from bert.pretraining.records import RecordDescription
 from bert.reports.page import Section
 from bert.reports.pretraining import make_sections
 from bert.reports.run import make_figures, title_of, write_report
-from bert.runs import identity, plans
+from bert.runs import identity, plans, teachers
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
 from bert.runs.plans import Plan, Result
 from bert.runs.recipes import PreTraining, PreTrainingSteps
 from bert.runs.training import TrainingRun, count_tried_examples
+from bert.tasks.distillation import Teacher
 from bert.training import devices, strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate
-from bert.training.loop import Observer
+from bert.training.loop import Objective, Observer
 from bert.training.options import Compute, Output, check_length
 from bert.training.progress import save_results, save_scores
 from bert.training.trainer import Trainer
 from bert.weights import checkpoint, model_card
-from bert.weights.checkpoint import Stored
+from bert.weights.checkpoint import Stored, describe_weights
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import make_files, projector_files
 from bert.weights.opening import open_model
@@ -62,6 +63,7 @@ class PreTrainingPlan(Plan):
       init: The weights to start from, if any.
       train_batches: The batches to train on, if any.
       eval_batches: The batches to evaluate on, if any.
+      teacher: The model to learn from, if any.
     """
 
     recipe: PreTraining
@@ -71,11 +73,20 @@ class PreTrainingPlan(Plan):
     init: Stored | None
     train_batches: Batches | None
     eval_batches: Batches | None
+    teacher: Teacher | None = None
 
     def make_model(self) -> keras.Model:
         """Returns the model with its heads."""
-        objective = OBJECTIVES[self.recipe.schedule.objective]
-        return objective.make_model(self.config, dtype=self.recipe.compute.precision)
+        make = OBJECTIVES[self.recipe.schedule.objective].make_model
+        gives_layers = bool(self.teacher and self.teacher.layers)
+        model = make(self.config, self.recipe.compute.precision, gives_layers=gives_layers)
+        return self.teacher.extend(model) if self.teacher else model
+
+    def objective(self) -> Objective:
+        """Returns what training minimizes."""
+        blend = self.teacher.blend_step("masked_lm_logits") if self.teacher else None
+        loss = OBJECTIVES[self.recipe.schedule.objective].make_loss(blend)
+        return Objective(*self.teacher.teach(loss.weights, loss.losses)) if self.teacher else loss
 
     def start(self, model: keras.Model) -> TrainingRun:
         """Returns the training run before its first step, with its initial weights."""
@@ -89,8 +100,7 @@ class PreTrainingPlan(Plan):
             optimizer = optimization.bert_optimizer(
                 schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps
             )
-        loss = OBJECTIVES[schedule.objective].loss
-        trainer = Trainer.of(recipe.compute, model, optimizer, loss, seed=recipe.seed)
+        trainer = Trainer.of(recipe.compute, model, optimizer, self.objective(), seed=recipe.seed)
         trainer.clock = clock
         run = TrainingRun(recipe.output, trainer, self.training)
         if not clock and run.first_step > schedule.num_train_steps:
@@ -178,6 +188,12 @@ def plan(
         *(data.max_seq_length, config, description),
         shows=lambda _: f"up to {data.max_seq_length} tokens",
     )
+    teacher, options = None, recipe.teacher
+    if steps.do_train and options and options.teacher:
+        teacher = parts(
+            *("teacher", teachers.open_pretraining, options, output.output_dir, OBJECTIVES[name]),
+            *(config, description, data.max_seq_length, limit is None),
+        )
     sizes = (
         schedule.train_batch_size if steps.do_train else None,
         recipe.evaluation.eval_batch_size if steps.do_eval else None,
@@ -217,6 +233,7 @@ def plan(
             "steps",
             _plan_training,
             *(output, schedule, data, recipe.shaping_options(), init, description),
+            recipe.teacher.teacher if recipe.teacher else None,
             shows=Training.describe,
         )
         has_memory = plans.add_needs(
@@ -254,6 +271,7 @@ def plan(
         training=training,
         train_batches=train_batches,
         eval_batches=eval_batches,
+        teacher=teacher,
     )
 
 
@@ -289,6 +307,7 @@ def _plan_training(
     shaping: Mapping[str, Any],
     init: Stored | None,
     description: RecordDescription,
+    teacher: str | None,
 ) -> Training:
     """Returns the training run, checked against the one in the folder."""
     if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
@@ -308,6 +327,7 @@ def _plan_training(
     }
     if masking := inputs.find_masking(data, description):
         described["the masking of the records"] = str(masking)
+    described["teacher"] = describe_weights(Stored.open(teacher, "teacher")) if teacher else None
     # However it is typed.
     described["time_budget"] = schedule.seconds and duration_text(schedule.seconds)
     described["warmup_proportion"] = schedule.warmup_proportion
@@ -316,7 +336,7 @@ def _plan_training(
         schedule.num_train_steps,
         init,
         identity.of_training(shaping, init, described),
-        {"input_file": data.input_file},
+        {"input_file": data.input_file, "teacher": teacher},
     )
 
 

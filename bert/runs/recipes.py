@@ -25,6 +25,7 @@ from bert.tasks.options import (
     Evaluation,
     Lengths,
     Prediction,
+    PretrainingTeacher,
     Schedule,
     SwagData,
     Teacher,
@@ -243,12 +244,14 @@ class PreTraining(Recipe):
       steps: The steps of the run.
       schedule: The objective, the learning rate and the length of training.
       evaluation: How many records are evaluated.
+      teacher: A model to learn from.
     """
 
     data: RecordFiles
     steps: PreTrainingSteps
     schedule: PretrainingSchedule = dataclasses.field(default_factory=PretrainingSchedule)
     evaluation: PretrainingEvaluation = dataclasses.field(default_factory=PretrainingEvaluation)
+    teacher: PretrainingTeacher | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -276,7 +279,7 @@ class FineTuning(Recipe):
       evaluation: The sizes of batches of predictions, and early stopping.
       encoder: The layers between the encoder and the head.
       export: The formats of exports.
-      teacher: A model to learn from, for classification and tagging.
+      teacher: A model to learn from, for all tasks but multiple choice.
       decoding: The choice of answers, for question answering.
       tags: The labels, for tagging.
       features: The inputs of a feature-based tagger, for tagging.

@@ -4,18 +4,26 @@ import functools
 import os
 from typing import Any, TypeVar
 
+import keras
+
+import modeling
 from bert.files.process import same_random_state
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned
 from bert.models.open import find_folder
 from bert.models.options import NO_OVERRIDES
+from bert.models.pretrained import HEAD
 from bert.models.vectors import find_encoder
-from bert.options import MessageError, Option, OptionError
+from bert.network.heads import layer_name
+from bert.options import Message, MessageError, Option, OptionError
+from bert.pretraining.heads import pretraining_model
+from bert.pretraining.options import Goal
+from bert.pretraining.records import RecordDescription
 from bert.tasks import distillation
-from bert.tasks.distillation import Layers
-from bert.tasks.options import Teacher
+from bert.tasks.distillation import StepTeacher
+from bert.tasks.options import Distillation, PretrainingTeacher, Teacher
 from bert.training.options import check_length
 from bert.weights.checkpoint import describe_weights
-from modeling import BertConfig
+from bert.weights.folder import ModelFolder
 
 TaskType = TypeVar("TaskType", bound=Any)
 
@@ -35,13 +43,7 @@ def teach(
     Raises:
       ValueError: where the teacher has another task, or its layers cannot be learned.
     """
-    assert options.teacher
-    if os.path.realpath(options.teacher) == os.path.realpath(output_dir):
-        raise MessageError(
-            "%s must not be the %s, in which the student is trained. Received %r for both.",
-            *(Option("teacher"), Option("output_dir"), options.teacher),
-        )
-    folder = find_folder(options.teacher, "teacher", NO_OVERRIDES, fetches=fetches)
+    folder = _find(options, output_dir, fetches=fetches)
     described = describe_weights(folder.stored) or {}
     # Loading the teacher must not change the initial weights of the student.
     with same_random_state():
@@ -53,28 +55,116 @@ def teach(
             f"be a model of {ours}",
             remedy=f"The one in {options.teacher!r} is one of {theirs}.",
         )
-    layers = _open_layers(options, model, task, task.config)
-    taught: TaskType = task.with_teacher(model, layers, options)
+    taught: TaskType = task.with_teacher(model, _open_step(options, model, task), options)
     return taught
 
 
-def _open_layers(
-    options: Teacher, model: LoadedModel, task: Any, config: BertConfig
-) -> Layers | None:
-    """Returns the layers of the teacher that the student learns; None for none."""
-    if options.distill_layers is None:
+def _open_step(options: Teacher, model: LoadedModel, task: Any) -> StepTeacher | None:
+    """Returns what the teacher computes in the training step; None for nothing."""
+    learns_in_step = hasattr(task, "step_targets")
+    if options.distill_layers is None and not learns_in_step:
         return None
-    path = options.teacher or ""
     encoder = find_encoder(model.model)
     if encoder is None:
         raise MessageError(
             "%s needs a %s with layers. The one in %r has word vectors alone.",
-            *(Option("distill_layers"), Option("teacher"), path),
+            *(Option("distill_layers"), Option("teacher"), options.teacher),
         )
-    distillation.check_same_tokenizer(task, model.task, path)
+    distillation.check_same_tokenizer(task, model.task, options)
     check_length(task.max_seq_length, encoder.config)
-    weight = options.distill_layers_weight
-    return distillation.open_layers(options.distill_layers, weight, encoder, config)
+    inputs = modeling.encoder_inputs()
+    encoded = encoder(inputs)
+    targets = {}
+    if learns_in_step:
+        # The outputs of the encoder in the model itself, so that it is computed once.
+        inputs, encoded = model.model.input, keras.tree.pack_sequence_as(encoded, encoder.output)
+        targets = task.step_targets(model.model)
+    layers = distillation.open_layers(
+        options.distill_layers, encoded["encoder_layers"], task.config
+    )
+    step_model = keras.Model(inputs, {**targets, **layers})
+    return StepTeacher(step_model, options.distill_layers_weight)
+
+
+def open_pretraining(
+    options: PretrainingTeacher,
+    output_dir: str,
+    goal: Goal,
+    config: modeling.BertConfig,
+    description: RecordDescription,
+    max_seq_length: int,
+    fetches: bool,
+) -> distillation.Teacher:
+    """Returns the teacher of a pre-training run.
+
+    Args:
+      options: The options of the teacher.
+      output_dir: The folder of the student.
+      goal: The objective of the student.
+      config: The shape of the student.
+      description: The description of the records.
+      max_seq_length: Tokens per sequence.
+      fetches: As for `teach`.
+
+    Raises:
+      ValueError: where the teacher predicts no tokens, or others, or cannot read the records.
+    """
+    folder = _find(options, output_dir, fetches=fetches)
+    theirs = folder.config
+    folder.stored.check_fit(theirs)
+    _check_predicts(folder, goal)
+    vocab = description.vocab if description.vocabulary is not None else None
+    differs = theirs.vocab_size != config.vocab_size
+    if differs or (vocab and dict(folder.load_tokenizer().vocab) != dict(vocab)):
+        remedy = f"That of {options.teacher!r} has {theirs.vocab_size:,} tokens."
+        raise OptionError("teacher", "have the vocabulary of the student's records", remedy=remedy)
+    if theirs.type_vocab_size < config.type_vocab_size:
+        must = f"have at least {config.type_vocab_size} types of segments, as the student has"
+        raise OptionError("teacher", must, theirs.type_vocab_size)
+    check_length(max_seq_length, theirs)
+    gives_layers = options.distill_layers is not None
+    with same_random_state():
+        model = pretraining_model(theirs, dtype="float32", gives_layers=gives_layers)
+    folder.stored.assign(model.weights)
+    names = map(layer_name, range(theirs.num_hidden_layers))
+    layers = [model.output[name] for name in names if gives_layers]
+    targets = {
+        "masked_lm_logits": model.output["masked_lm_logits"],
+        **distillation.open_layers(options.distill_layers, layers, config),
+    }
+    return distillation.Teacher(
+        weight=options.teacher_weight,
+        temperature=options.distillation_temperature,
+        in_step=StepTeacher(keras.Model(model.input, targets), options.distill_layers_weight),
+    )
+
+
+def _check_predicts(folder: ModelFolder, goal: Goal) -> None:
+    """Checks that a teacher has learned to predict the tokens that its student predicts."""
+    path = folder.stored.path
+    if not any(name.startswith(HEAD) for name in folder.stored.shapes):
+        raise OptionError(
+            "teacher",
+            f"have the head of pre-training that predicts tokens, {HEAD}*",
+            path,
+            "It has an encoder without it; was it fine-tuned, or stripped of its heads?",
+        )
+    config = folder.config
+    theirs = Goal("theirs", is_decoder=config.is_decoder, encoder_type=config.encoder_type)
+    if theirs.directions != goal.directions:
+        must = Message("predict the tokens that %s predicts", Option("objective", goal.name))
+        raise OptionError("teacher", must, Message("%r, which predicts others", path))
+
+
+def _find(options: Distillation, output_dir: str, *, fetches: bool) -> ModelFolder:
+    """Returns the folder of the teacher, which is not the student's."""
+    assert options.teacher
+    if os.path.realpath(options.teacher) == os.path.realpath(output_dir):
+        raise MessageError(
+            "%s must not be the %s, in which the student is trained. Received %r for both.",
+            *(Option("teacher"), Option("output_dir"), options.teacher),
+        )
+    return find_folder(options.teacher, "teacher", NO_OVERRIDES, fetches=fetches)
 
 
 @functools.lru_cache(maxsize=1)

@@ -6,7 +6,7 @@ et al., Patient Knowledge Distillation for BERT Model Compression, for the layer
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import keras
 import numpy as np
@@ -17,6 +17,7 @@ from bert.files.texts import Columns, Input, read_inputs
 from bert.network.heads import Batch, Blend, Losses, Weights, layer_name
 from bert.network.kernels import infer
 from bert.options import MessageError, Option, OptionError
+from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.task import Inputs, Outputs, Task, read_row
 from bert.weights.tokenizers import options_of
 
@@ -47,19 +48,24 @@ class TeacherModel(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Layers:
-    """The layers of a teacher that a student learns.
+class StepTeacher:
+    """A teacher whose forward pass is a part of the training step.
 
     Attributes:
-      teacher: A model from `encoder_inputs` to the target of each layer of the student, float32
-        [B, S, T].
-      widths: T of each layer.
-      weight: The factor of their loss.
+      model: A model from inputs of the student to its targets, float32: by name logits, which
+        losses find in the batch under `teacher_name`, and by `layer_name` what each layer of the
+        student learns, [B, S, T].
+      weight: The factor of the loss of layers.
     """
 
-    teacher: keras.Model
-    widths: Sequence[int]
+    model: keras.Model
     weight: float = 1.0
+
+    @property
+    def layers(self) -> list[str]:
+        """The names of the layers that are learned, from the lowest."""
+        names = map(layer_name, range(len(self.model.output)))
+        return [name for name in names if name in self.model.output]
 
     def extend(self, model: keras.Model) -> keras.Model:
         """Returns a student with layers among its outputs that are as wide as the teacher's.
@@ -68,11 +74,11 @@ class Layers:
         resumes; `without_layers` removes it.
 
         Args:
-          model: A model of `heads` with `gives_layers`.
+          model: A model with `gives_layers`.
         """
         outputs = dict(model.output)
-        for number, width in enumerate(self.widths):
-            name = layer_name(number)
+        for number, name in enumerate(self.layers):
+            width = self.model.output[name].shape[-1]
             if outputs[name].shape[-1] != width:
                 project = keras.layers.Dense(
                     width, use_bias=False, name=f"distillation_{number}", dtype="float32"
@@ -82,9 +88,10 @@ class Layers:
         return _Student(model.input, outputs, name=model.name)
 
     def objective(self, weights: Weights, losses: Losses) -> tuple[Weights, Losses]:
-        """Returns an objective with one more part, the mean squared error of layers.
+        """Returns an objective whose batches have the teacher's logits, too.
 
-        The mean is over layers, real tokens and values.
+        Where layers are learned, it has one more part, their mean squared error. The mean is over
+        layers, real tokens and values.
 
         Args:
           weights: The weights of the other parts.
@@ -92,23 +99,31 @@ class Layers:
         """
 
         def all_weights(batch: Batch) -> dict[str, Tensor]:
-            return {**weights(batch), _LAYERS: ops.sum(ops.cast(batch["input_mask"], "float32"))}
+            parts = weights(batch)
+            if self.layers:
+                parts[_LAYERS] = ops.sum(ops.cast(batch["input_mask"], "float32"))
+            return parts
 
         def all_losses(
             outputs: Mapping[str, Tensor], batch: Batch, totals: Mapping[str, Tensor]
         ) -> dict[str, Tensor]:
-            mask = ops.cast(batch["input_mask"], "float32")
-            inputs = {name: batch[name] for name in modeling.encoder_inputs()}
-            # Keras does not return a single output as a list.
-            targets = keras.tree.flatten(infer(self.teacher, inputs))
-            sums = []
-            for number, target in enumerate(targets):
-                errors = ops.square(outputs[layer_name(number)] - ops.stop_gradient(target))
-                sums.append(ops.sum(ops.mean(errors, axis=-1) * mask))
-            total = self.weight * sum(sums) / (len(sums) * totals[_LAYERS])
-            return {**losses(outputs, batch, totals), _LAYERS: total}
+            found = infer(self.model, {name: batch[name] for name in self.model.input})
+            targets = {name: ops.stop_gradient(target) for name, target in found.items()}
+            named = {teacher_name(name): target for name, target in targets.items()}
+            parts = losses(outputs, {**batch, **named}, totals)
+            if self.layers:
+                mask = ops.cast(batch["input_mask"], "float32")
+                errors = [ops.square(outputs[name] - targets[name]) for name in self.layers]
+                total = sum(ops.sum(ops.mean(each, axis=-1) * mask) for each in errors)
+                parts[_LAYERS] = self.weight * total / (len(errors) * totals[_LAYERS])
+            return parts
 
         return all_weights, all_losses
+
+
+def teacher_name(name: str) -> str:
+    """Returns the name in a batch of what a teacher gives in the training step."""
+    return f"teacher_{name}"
 
 
 class _Student(keras.Model):
@@ -116,35 +131,36 @@ class _Student(keras.Model):
 
     def call(self, inputs: Batch, training: bool | None = None, mask: Any = None) -> Any:
         outputs = super().call(inputs, training=training, mask=mask)
-        names = [name for name in outputs if training or not name.startswith(layer_name(""))]
-        return {name: outputs[name] for name in names}
+        return outputs if training else _without_layers(outputs)
 
 
 def without_layers(model: keras.Model) -> keras.Model:
-    """Returns the model of `Layers.extend` with the same weights and `logits` alone."""
-    return keras.Model(model.input, {"logits": model.output["logits"]}, name=model.name)
+    """Returns the model of `StepTeacher.extend` with the same weights, without its layers."""
+    return keras.Model(model.input, _without_layers(model.output), name=model.name)
+
+
+def _without_layers(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: outputs[name] for name in outputs if not name.startswith(layer_name(""))}
 
 
 def open_layers(
-    text: str, weight: float, teacher: modeling.BertModel, config: modeling.BertConfig
-) -> Layers:
-    """Returns the layers that `distill_layers` names.
+    text: str | None, layers: Sequence[Tensor], config: modeling.BertConfig
+) -> dict[str, Tensor]:
+    """Returns by `layer_name` the targets of the student's layers that `distill_layers` names.
 
     Args:
       text: For each layer of the student the number of a teacher's layer, from 0, separated by
-        commas; or "uniform", for layers at even distances up to the last.
-      weight: The factor of their loss.
-      teacher: The encoder of the teacher, with its weights.
+        commas; or "uniform", for layers at even distances up to the last; None for no layers.
+      layers: The layers of the teacher, symbolic tensors [B, S, T].
       config: The shape of the student.
 
     Raises:
       ValueError: where the teacher has no such layers, or their number is not the student's.
     """
-    numbers = _parse(text, teacher.config.num_hidden_layers, config.num_hidden_layers)
-    inputs = modeling.encoder_inputs()
-    layers = teacher(inputs)["encoder_layers"]
-    targets = [ops.cast(layers[number], "float32") for number in numbers]
-    return Layers(keras.Model(inputs, targets), [teacher.config.hidden_size] * len(numbers), weight)
+    numbers = [] if text is None else _parse(text, len(layers), config.num_hidden_layers)
+    return {
+        layer_name(own): ops.cast(layers[number], "float32") for own, number in enumerate(numbers)
+    }
 
 
 def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
@@ -170,23 +186,90 @@ def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
     return numbers
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Teacher:
-    """A teacher of a student; the class of its task adds the features of training.
+    """A teacher of a student.
 
     Attributes:
-      answer: Returns the teacher's logits of examples, in the order of the student's labels.
       unlabeled: Examples without labels, of which the teacher's logits alone are learned.
       weight: The share of the teacher in the loss of labelled examples.
       temperature: The divisor of the logits, as for `soft_losses`.
-      layers: The layers that are learned; None for logits alone.
+      in_step: What is computed in the training step; None where the logits in the records are all.
     """
 
-    answer: Callable[[Sequence[Any]], np.ndarray]
     unlabeled: Sequence[Any] = ()
     weight: float = 0.5
     temperature: float = 2.0
-    layers: Layers | None = None
+    in_step: StepTeacher | None = None
+
+    @classmethod
+    def of(
+        cls, options: TeacherOptions, in_step: StepTeacher | None, task: Any, **others: Any
+    ) -> Self:
+        """Returns the teacher that options describe, with the texts of its `unlabeled_file`.
+
+        Args:
+          options: The options.
+          in_step: What is computed in the training step.
+          task: The task of the student.
+          **others: More attributes of the teacher.
+
+        Raises:
+          ValueError: where the texts cannot be read.
+        """
+        unlabeled: Sequence[Any] = ()
+        if options.unlabeled_file:
+            columns = getattr(task, "columns", {})
+            rows = read_unlabeled(options.unlabeled_file, task.fields, columns)
+            unlabeled = task.parse_unlabeled(rows)
+        weight, temperature = options.teacher_weight, options.distillation_temperature
+        return cls(
+            unlabeled=unlabeled, weight=weight, temperature=temperature, in_step=in_step, **others
+        )
+
+    @property
+    def layers(self) -> list[str]:
+        """The names of the layers that are learned, from the lowest."""
+        return self.in_step.layers if self.in_step else []
+
+    def extend(self, model: keras.Model) -> keras.Model:
+        """Returns a student that learns layers, if any are learned; as `StepTeacher.extend`."""
+        return self.in_step.extend(model) if self.layers and self.in_step else model
+
+    def teach(self, weights: Weights, losses: Losses) -> tuple[Weights, Losses]:
+        """Returns the objective of a student; as `StepTeacher.objective`."""
+        return self.in_step.objective(weights, losses) if self.in_step else (weights, losses)
+
+    def blend_step(self, name: str) -> Blend:
+        """Returns a function that blends losses with the distance from logits of the step.
+
+        Rows are labelled, except where the batch has `IS_LABELED` and says otherwise.
+
+        Args:
+          name: The name of the logits, [R, C] or of more axes, among the outputs of `in_step`.
+        """
+        blend_rows = blend("classification", self.weight, self.temperature)
+
+        def blended(losses: Tensor, logits: Tensor, batch: Batch) -> Tensor:
+            theirs = ops.reshape(batch[teacher_name(name)], ops.shape(logits))
+            is_labeled = batch.get(IS_LABELED)
+            if is_labeled is None:
+                is_labeled = ops.ones_like(losses)[:, None]
+            rows = {TEACHER_LOGITS: theirs, IS_LABELED: is_labeled}
+            return blend_rows(losses, logits, rows)
+
+        return blended
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnsweringTeacher(Teacher):
+    """A teacher whose logits are computed once, and stored in the records of training.
+
+    Attributes:
+      answer: Returns the teacher's logits of examples, in the order of the student's labels.
+    """
+
+    answer: Callable[[Sequence[Any]], np.ndarray]
 
 
 def blend(task_type: str, weight: float, temperature: float) -> Blend:
@@ -254,8 +337,8 @@ def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any])
     return rows
 
 
-def check_same_tokenizer(ours: Task, theirs: Task, path: str) -> None:
-    """Checks that a student tokenizes texts as the teacher does whose layers it learns.
+def check_same_tokenizer(ours: Task, theirs: Task, options: TeacherOptions) -> None:
+    """Checks that a student tokenizes texts as the teacher does, whose forward pass it shares.
 
     Raises:
       ValueError: where their vocabularies, casings or options of the tokenizer differ.
@@ -264,9 +347,40 @@ def check_same_tokenizer(ours: Task, theirs: Task, path: str) -> None:
         (tokenizer.basic_tokenizer.do_lower_case, options_of(tokenizer), dict(tokenizer.vocab))
         for tokenizer in (ours.tokenizer, theirs.tokenizer)
     )
-    if student != teacher:
-        raise MessageError(
-            "%s needs a %s with the vocabulary, the casing and the other options of the student's "
-            "tokenizer. Those of %r differ. Without it, only the answers are learned.",
-            *(Option("distill_layers"), Option("teacher"), path),
+    if student == teacher:
+        return
+    must = "have the vocabulary, the casing and the other options of the student's tokenizer"
+    if hasattr(ours, "step_targets"):
+        raise OptionError("teacher", must, remedy=f"Those of {options.teacher!r} differ.")
+    raise MessageError(
+        "%s needs a %s with the vocabulary, the casing and the other options of the student's "
+        "tokenizer. Those of %r differ. Without it, only the answers are learned.",
+        *(Option("distill_layers"), Option("teacher"), options.teacher),
+    )
+
+
+def order_of_labels(
+    ours: tuple[str, Sequence[str]], theirs: tuple[str, Sequence[str]], path: str | None
+) -> list[int]:
+    """Returns the index of each label of a student among the labels of a teacher.
+
+    Args:
+      ours: What the student decides, in words, and its labels; no labels for a number.
+      theirs: What the teacher decides.
+      path: The teacher, for the message.
+
+    Raises:
+      OptionError: where the teacher decides something else, or has other labels.
+    """
+    (kind, labels), (their_kind, their_labels) = ours, theirs
+    if kind != their_kind or sorted(labels) != sorted(their_labels):
+        student, teacher = (
+            kind + f" with the labels {', '.join(sorted(labels))}" * bool(labels)
+            for kind, labels in (ours, theirs)
         )
+        raise OptionError(
+            "teacher",
+            f"decide the same as the student, {student}",
+            remedy=f"The one in {path!r} decides {teacher}.",
+        )
+    return [their_labels.index(label) for label in labels] or [0]

@@ -231,27 +231,19 @@ class SwagData(DataFiles):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Teacher:
-    """A model to learn from in addition to the labels."""
+class Distillation:
+    """A model to learn from in addition to what a model learns without it."""
 
     GROUP = "training"
 
     teacher: str | None = option(
         None,
-        "Folder of a fine-tuned model with the same labels, usually a larger one, to distill: its "
-        "probabilities are learned in addition to the labels.",
-    )
-    unlabeled_file: str | None = option(
-        None,
-        Message(
-            "Texts without labels, in any format that predict.py reads, for which only the "
-            "%s's answers are learned. Many of these make a small model good.",
-            Option("teacher"),
-        ),
+        "Folder of a fine-tuned model for the same task and labels, usually a larger one, to "
+        "distill: its probabilities are learned in addition to the labels.",
     )
     teacher_weight: float = option(
         0.5,
-        Message("Weight of the %s in the loss of labeled examples.", Option("teacher")),
+        Message("Weight of the %s in the loss of labeled examples or tokens.", Option("teacher")),
         low=0.0,
         high=1.0,
         shapes_training=True,
@@ -288,8 +280,34 @@ class Teacher:
 
     def __post_init__(self) -> None:
         for name in ("unlabeled_file", "distill_layers"):
-            if getattr(self, name) and not self.teacher:
+            if (value := getattr(self, name, None)) and not self.teacher:
                 raise MessageError(
-                    "%s needs a %s, a fine-tuned model that is learned from. Received %r alone.",
-                    *(Option(name), Option("teacher"), getattr(self, name)),
+                    "%s needs a %s, a model that is learned from. Received %r alone.",
+                    *(Option(name), Option("teacher"), value),
                 )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Teacher(Distillation):
+    """A fine-tuned model to learn from in addition to the labels."""
+
+    unlabeled_file: str | None = option(
+        None,
+        Message(
+            "Texts without labels, in any format that predict.py reads, for which only the "
+            "%s's answers are learned. Many of these make a small model good.",
+            Option("teacher"),
+        ),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingTeacher(Distillation):
+    """A pre-trained model to learn from in addition to the text."""
+
+    teacher: str | None = option(
+        None,
+        "Pre-trained model with the same vocabulary, a checkpoint or its folder, usually a larger "
+        "one, to distill: its probabilities of the predicted tokens are learned in addition to the "
+        "tokens.",
+    )

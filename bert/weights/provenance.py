@@ -18,8 +18,8 @@ RUN_FILE = "run.json"
 
 # The key of the fingerprint by which an input is compared; its other keys are for messages.
 _DIGEST = "sha256"
-# The key of the weights that a run began with.
-_INIT = "--" + "init_checkpoint"
+# The keys of the weights that a run began with, and of those of its teacher.
+_INIT, _TEACHER = "--" + "init_checkpoint", "--" + "teacher"
 
 
 def read(folder: str) -> dict[str, Any]:
@@ -105,11 +105,14 @@ def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, value in made_of.items():
         # The weights that a run began with need not be named again.
-        if name not in stored or (name == _INIT and value is None):
+        if name == _INIT and value is None:
             continue
-        if _compared(stored[name]) == _compared(value):
+        # Runs of earlier versions had no teacher, and do not say so.
+        if name not in stored and not (stored and name == _TEACHER):
             continue
-        before, now = _described(stored[name]), _described(value)
+        if _compared(stored.get(name)) == _compared(value):
+            continue
+        before, now = _described(stored.get(name)), _described(value)
         if before == now:
             now = "something else of that name"
         lines.append(f"{name} is {before} there and {now} now")

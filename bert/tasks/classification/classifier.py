@@ -14,7 +14,7 @@ from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.files.texts import Input
 from bert.log import logger
-from bert.network.heads import EXAMPLE_WEIGHTS, classification_objective, classifier_model
+from bert.network.heads import EXAMPLE_WEIGHTS, Blend, classification_objective, classifier_model
 from bert.options import (
     MessageError,
     Option,
@@ -44,8 +44,16 @@ from bert.tasks.classification.options import (
     LongTexts,
 )
 from bert.tasks.classification.own_files import CustomDataSet
-from bert.tasks.classification.teacher import ClassificationTeacher, order_of_labels
-from bert.tasks.distillation import Layers, TeacherModel, read_unlabeled, without_layers
+from bert.tasks.distillation import (
+    IS_LABELED,
+    TEACHER_LOGITS,
+    AnsweringTeacher,
+    StepTeacher,
+    TeacherModel,
+    blend,
+    order_of_labels,
+    without_layers,
+)
 from bert.tasks.options import Encoder, Lengths, Teacher
 from bert.tasks.split import DevSplit, split_fields, stored_split
 from bert.tasks.task import (
@@ -85,6 +93,30 @@ def stored_long_texts(stored: Mapping[str, Any]) -> LongTexts:
     long_texts = LongTexts(**found)
     check_bounds(long_texts)
     return long_texts
+
+
+class ClassificationTeacher(AnsweringTeacher):
+    """A teacher of a classifier; `answer` returns logits, float32 [N, C]."""
+
+    def features(self, num_outputs: int) -> dict[str, Feature]:
+        """Returns the additional features of training."""
+        return {
+            TEACHER_LOGITS: Feature(num_outputs, "the number of labels"),
+            IS_LABELED: Feature(1, "the format", 2, "a bit"),
+        }
+
+    def arrays(self, examples: Sequence[InputExample]) -> dict[str, np.ndarray]:
+        """Returns the values of `features` for examples, the unlabeled ones at the end."""
+        count = len(examples) - len(self.unlabeled)
+        is_labeled = np.arange(len(examples)) < count
+        return {
+            TEACHER_LOGITS: self.answer(examples),
+            IS_LABELED: is_labeled[:, None].astype(np.int32),
+        }
+
+    def blend(self, task_type: str) -> Blend:
+        """Returns the `blend` of `heads.classification_objective`."""
+        return blend(task_type, self.weight, self.temperature)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,29 +262,21 @@ class Classification:
         ]
 
     def with_teacher(
-        self, model: TeacherModel, layers: Layers | None, options: Teacher
+        self, model: TeacherModel, in_step: StepTeacher | None, options: Teacher
     ) -> "Classification":
         """Returns the task of a student that learns from another model.
 
         Args:
           model: The teacher.
-          layers: The layers of the teacher that the student learns.
+          in_step: The layers of the teacher that the student learns, if any.
           options: The weight of the teacher, and the file of texts without labels.
 
         Raises:
           ValueError: where the teacher has other labels, or the texts cannot be read.
         """
-        order = order_of_labels(self.task, model.task.task, options.teacher or "")
-        unlabeled = []
-        if options.unlabeled_file:
-            rows = read_unlabeled(options.unlabeled_file, self.fields, self.columns)
-            unlabeled = self.parse_unlabeled(rows)
-        teacher = ClassificationTeacher(
-            lambda examples: model.decide(examples)[1][:, order],
-            unlabeled,
-            options.teacher_weight,
-            options.distillation_temperature,
-            layers,
+        order = order_of_labels(self.task.decides, model.task.task.decides, options.teacher)
+        teacher = ClassificationTeacher.of(
+            *(options, in_step, self), answer=lambda each: model.decide(each)[1][:, order]
         )
         return dataclasses.replace(self, teacher=teacher)
 
@@ -315,15 +339,14 @@ class Classification:
         }
 
     def make_model(self, precision: str) -> keras.Model:
-        layers = self.teacher.layers if self.teacher else None
         model = classifier_model(
             self.config,
             self.task.num_outputs,
             dtype=precision,
-            gives_layers=layers is not None,
+            gives_layers=bool(self.teacher and self.teacher.layers),
             add_bilstm=self.add_bilstm,
         )
-        return layers.extend(model) if layers else model
+        return self.teacher.extend(model) if self.teacher else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
         return without_layers(model) if self.teacher and self.teacher.layers else model
@@ -335,8 +358,7 @@ class Classification:
             weights = classification_results.balanced_weights(self.task, label_ids)
         blend = self.teacher.blend(self.task.task_type) if self.teacher else None
         parts = classification_objective(self.task.task_type, weights, blend, self.label_smoothing)
-        layers = self.teacher.layers if self.teacher else None
-        return Objective(*(layers.objective(*parts) if layers else parts))
+        return Objective(*(self.teacher.teach(*parts) if self.teacher else parts))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
         logits = collect(outputs)["logits"]

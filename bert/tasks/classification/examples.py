@@ -85,6 +85,11 @@ class ClassificationTask:
         """The width of the model's output."""
         return len(self.labels) or 1
 
+    @property
+    def decides(self) -> tuple[str, tuple[str, ...]]:
+        """What the classifier decides, in words, and its labels."""
+        return f"{self.task_type} of {'pairs' if self.is_pair else 'single texts'}", self.labels
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields for JSON."""
         return {**dataclasses.asdict(self), "labels": list(self.labels)}

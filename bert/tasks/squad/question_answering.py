@@ -14,10 +14,13 @@ import modeling
 import tokenization
 from bert.files.machine import usable_cores
 from bert.files.owned import claim
+from bert.files.texts import Input
 from bert.log import logger
-from bert.network.heads import span_model, span_objective
-from bert.options import MessageError, Option, OptionError, take
+from bert.network.heads import span_model, span_objective, without_padding
+from bert.options import Message, MessageError, Option, OptionError, take
+from bert.tasks.distillation import IS_LABELED, StepTeacher, Teacher, TeacherModel, without_layers
 from bert.tasks.options import Encoder, Lengths
+from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
@@ -48,6 +51,7 @@ from bert.weights.variables import require_segments
 SHUFFLE_SEED = 12345
 
 _FEATURES = ("input_ids", "input_mask", "segment_ids")
+_LOGITS = ("start_logits", "end_logits")
 
 
 class _TableArrays(Mapping[str, np.ndarray]):
@@ -117,6 +121,7 @@ class QuestionAnswering:
       files: The file of each split; empty for a trained model without data.
       scored_options: The options in use that need answers in the file of the dev set.
       add_bilstm: Whether a BiLSTM is between the encoder and the head.
+      teacher: The model to learn from in addition to the answers, if any.
     """
 
     config: modeling.BertConfig
@@ -128,6 +133,7 @@ class QuestionAnswering:
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     scored_options: Sequence[str] = ()
     add_bilstm: bool = False
+    teacher: Teacher | None = None
 
     kind = "question_answering"
     metric = "f1"
@@ -217,6 +223,10 @@ class QuestionAnswering:
             )
             if is_training:
                 random.Random(SHUFFLE_SEED).shuffle(read)
+                if self.teacher and self.teacher.unlabeled:
+                    num_unlabeled = len(self.teacher.unlabeled)
+                    logger.info("Read %d questions that the teacher answers.", num_unlabeled)
+                    read += self.teacher.unlabeled
             elif self.scored_options and not self.golds(read):
                 raise MessageError(
                     "%s needs answers in %s to score with. There are none in %r.",
@@ -237,6 +247,40 @@ class QuestionAnswering:
             for number, row in enumerate(rows)
         ]
 
+    def step_targets(self, model: keras.Model) -> dict[str, Any]:
+        """Returns by name the logits of a teacher that are learned in the training step."""
+        return {name: without_padding(model.output[name], model.input) for name in _LOGITS}
+
+    def with_teacher(
+        self, model: TeacherModel, in_step: StepTeacher | None, options: TeacherOptions
+    ) -> "QuestionAnswering":
+        """Returns the task of a student that learns from another model.
+
+        Args:
+          model: The teacher.
+          in_step: The logits of the teacher, and its layers that the student learns, if any.
+          options: The weights of the teacher, and its file of questions without answers.
+
+        Raises:
+          ValueError: if only one of both finds that a question has no answer, or the questions
+            cannot be read.
+        """
+        name = "version_2_with_negative"
+        theirs = model.task.decoding.version_2_with_negative
+        if theirs != self.decoding.version_2_with_negative:
+            must = Message("be trained with %s, as the student is", Option(name, not theirs))
+            received = Message("%r, trained with %s", options.teacher, Option(name, theirs))
+            raise OptionError("teacher", must, received)
+        return dataclasses.replace(self, teacher=Teacher.of(options, in_step, self))
+
+    def parse_unlabeled(self, rows: Sequence[Input]) -> list[SquadExample]:
+        """Returns the questions of rows without answers, for training."""
+        questions = self.parse([row.row or {} for row in rows])
+        for question in questions:
+            question.orig_answer_text, question.is_impossible = "", True
+            question.start_position = question.end_position = -1
+        return questions
+
     def make_inputs(self, part: Part, examples: Sequence[SquadExample]) -> WindowInputs:
         is_training = part.split == "train"
         table = squad_windows.make_features(
@@ -255,6 +299,9 @@ class QuestionAnswering:
                 "have paragraphs with words",
                 remedy=f"{self.files['train']!r} has none.",
             )
+        if is_training and self.teacher and self.teacher.unlabeled:
+            num_labeled = len(examples) - len(self.teacher.unlabeled)
+            table = dataclasses.replace(table, num_labeled=num_labeled)
         return WindowInputs(
             part,
             examples,
@@ -277,6 +324,8 @@ class QuestionAnswering:
         if inputs.part.split == "train":
             position = Feature(1, "the task", self.max_seq_length, LENGTH)
             features |= {"start_positions": position, "end_positions": position}
+            if table.num_labeled is not None:
+                features[IS_LABELED] = Feature(1, "the format", 2, "a bit")
             batches = file.open(features, table.lengths())
             return dataclasses.replace(inputs, batches=batches)
         if not len(table):
@@ -290,13 +339,22 @@ class QuestionAnswering:
         return dataclasses.replace(inputs, batches=batches, padding_competes=not buckets)
 
     def make_model(self, precision: str) -> keras.Model:
-        return span_model(self.config, dtype=precision, add_bilstm=self.add_bilstm)
+        model = span_model(
+            self.config,
+            dtype=precision,
+            gives_layers=bool(self.teacher and self.teacher.layers),
+            add_bilstm=self.add_bilstm,
+        )
+        return self.teacher.extend(model) if self.teacher else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
-        return model
+        return without_layers(model) if self.teacher and self.teacher.layers else model
 
     def objective(self, inputs: Inputs) -> Objective:
-        return Objective(*span_objective())
+        if self.teacher is None:
+            return Objective(*span_objective())
+        blends = {name: self.teacher.blend_step(name) for name in _LOGITS}
+        return Objective(*self.teacher.teach(*span_objective(blends)))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> list[squad_answers.Prediction]:
         assert isinstance(inputs, WindowInputs)

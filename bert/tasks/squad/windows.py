@@ -58,6 +58,7 @@ class WindowTable:
       answers: For training, the first and last token of the answer in its paragraph, or -1 and -1,
         int [E, 2].
       impossible: For training, whether each question has no answer, bool [E].
+      num_labeled: Where only a teacher answers the last examples, the number of the others.
     """
 
     max_seq_length: int
@@ -69,6 +70,7 @@ class WindowTable:
     doc_starts: Ragged
     answers: np.ndarray | None = None
     impossible: np.ndarray | None = None
+    num_labeled: int | None = None
 
     def __len__(self) -> int:
         return len(self.doc_starts.values)
@@ -138,6 +140,8 @@ class WindowTable:
             spans = np.where(has_answer[:, None], spans, 0)
             features["start_positions"], features["end_positions"] = spans[:, :1], spans[:, 1:]
             features["is_impossible"] = self.impossible[examples][:, None]
+        if self.num_labeled is not None:
+            features["is_labeled"] = (examples < self.num_labeled)[:, None]
         return features
 
     def part_ids(self, window: int) -> np.ndarray:

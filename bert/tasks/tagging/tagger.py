@@ -23,12 +23,12 @@ from bert.options import Message, Option, OptionError
 from bert.tasks.distillation import (
     IS_LABELED,
     TEACHER_LOGITS,
-    Layers,
-    Teacher,
+    AnsweringTeacher,
+    StepTeacher,
     TeacherModel,
     Tensor,
     blend,
-    read_unlabeled,
+    order_of_labels,
     without_layers,
 )
 from bert.tasks.options import Teacher as TeacherOptions
@@ -86,7 +86,7 @@ class RawText(Sentence):
         return cls([text[start:end] for start, end in spans], text=text, spans=spans)
 
 
-class TaggingTeacher(Teacher):
+class TaggingTeacher(AnsweringTeacher):
     """A teacher of a tagger; `answer` returns the logits of all words of sentences, [words, C]."""
 
     def features(self, num_labels: int, max_seq_length: int) -> dict[str, Feature]:
@@ -129,25 +129,6 @@ class TaggingTeacher(Teacher):
             return blend_rows(losses, logits, rows)
 
         return blended
-
-
-def order_of_labels(ours: TagSet, theirs: TagSet, path: str) -> list[int]:
-    """Returns the index of each label of a student among the labels of a teacher.
-
-    Raises:
-      ValueError: if the teacher has other labels.
-    """
-    if ours.scheme != theirs.scheme or sorted(ours.labels) != sorted(theirs.labels):
-        raise OptionError(
-            "teacher",
-            f"decide the same as the student, {_describe(ours)}",
-            remedy=f"The one in {path!r} decides {_describe(theirs)}.",
-        )
-    return [theirs.labels.index(label) for label in ours.labels]
-
-
-def _describe(tag_set: TagSet) -> str:
-    return f"tags of the scheme {tag_set.scheme}: {', '.join(sorted(tag_set.labels))}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,14 +212,19 @@ class Tagging:
     def parse(self, rows: Sequence[Row]) -> list[RawText]:
         return [RawText.read(row["text"], self.tag_set.unit) for row in rows]
 
+    @property
+    def _decides(self) -> tuple[str, Sequence[str]]:
+        """What the tagger decides, in words, and its labels."""
+        return f"tags of the scheme {self.tag_set.scheme}", self.tag_set.labels
+
     def with_teacher(
-        self, model: TeacherModel, layers: Layers | None, options: TeacherOptions
+        self, model: TeacherModel, in_step: StepTeacher | None, options: TeacherOptions
     ) -> "Tagging":
         """Returns the task of a student that learns from another model.
 
         Args:
           model: The teacher.
-          layers: The layers of the teacher that the student learns.
+          in_step: The layers of the teacher that the student learns, if any.
           options: The weights of the teacher, and its file of texts without labels.
 
         Raises:
@@ -251,24 +237,13 @@ class Tagging:
                 Option("crf"),
             )
             raise OptionError("teacher", must, options.teacher, "The teacher may have a CRF.")
-        order = order_of_labels(self.tag_set, model.task.tag_set, options.teacher or "")
+        order = order_of_labels(self._decides, model.task._decides, options.teacher)
 
         def answer(sentences: Sequence[Sentence]) -> np.ndarray:
             words, *_ = model.task.decode_words(*model.compute(sentences))
             return words[:, order]
 
-        unlabeled = []
-        if options.unlabeled_file:
-            unlabeled = self.parse_unlabeled(
-                read_unlabeled(options.unlabeled_file, self.fields, {})
-            )
-        teacher = TaggingTeacher(
-            answer,
-            unlabeled,
-            options.teacher_weight,
-            options.distillation_temperature,
-            layers,
-        )
+        teacher = TaggingTeacher.of(options, in_step, self, answer=answer)
         return dataclasses.replace(self, teacher=teacher)
 
     def parse_unlabeled(self, rows: Sequence[Input]) -> list[RawText]:
@@ -321,16 +296,15 @@ class Tagging:
         }
 
     def make_model(self, precision: str) -> keras.Model:
-        layers = self.teacher.layers if self.teacher else None
         model = tagging_model(
             self.config,
             len(self.tag_set.labels),
             dtype=precision,
-            gives_layers=layers is not None,
+            gives_layers=bool(self.teacher and self.teacher.layers),
             add_bilstm=self.add_bilstm,
             add_crf=self.add_crf,
         )
-        return layers.extend(model) if layers else model
+        return self.teacher.extend(model) if self.teacher else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
         return without_layers(model) if self.teacher and self.teacher.layers else model
@@ -339,8 +313,7 @@ class Tagging:
         if self.add_crf:
             return Objective(*crf_objective())
         parts = tagging_objective(self.teacher.blend() if self.teacher else None)
-        layers = self.teacher.layers if self.teacher else None
-        return Objective(*(layers.objective(*parts) if layers else parts))
+        return Objective(*(self.teacher.teach(*parts) if self.teacher else parts))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> Predictions:
         words, labels, loss = self.decode_words(inputs, outputs)
