@@ -49,7 +49,7 @@ BUDGETS = {
     "bert.original": 2373,
     "bert.pretraining": 4669,
     "bert.reports": 1613,
-    "bert.runs": 4081,
+    "bert.runs": 4077,
     "bert.scale": 2844,
     "bert.serving": 1779,
     "bert.tasks": 10603,

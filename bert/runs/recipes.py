@@ -177,10 +177,6 @@ class Command:
     kind: type | None = None
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def with_values(self, **values: Any) -> "Command":
-        """Returns the command with other values."""
-        return dataclasses.replace(self, values={**self.values, **values})
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -480,7 +476,7 @@ class Search:
             compute=compute,
             steps=dataclasses.replace(best.steps, do_train=False),
             evaluation=dataclasses.replace(best.evaluation, early_stopping_patience=0),
-            command=best.command.with_values(num_runs=1),
+            command=Command(best.command.kind, {**best.command.values, "num_runs": 1}),
         )
 
     def completed(self) -> "Search":
