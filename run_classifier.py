@@ -75,6 +75,10 @@ if not TYPE_CHECKING:
             "optimization": (),
             "tokenization": (),
             "bert.original.classifier": (
+                *("create_model", "file_based_input_fn_builder"),
+                *("input_fn_builder", "model_fn_builder"),
+            ),
+            "bert.original.processors": (
                 "PaddingInputExample",
                 "InputFeatures",
                 "DataProcessor",
@@ -85,10 +89,6 @@ if not TYPE_CHECKING:
                 "convert_single_example",
                 "convert_examples_to_features",
                 "file_based_convert_examples_to_features",
-                "file_based_input_fn_builder",
-                "input_fn_builder",
-                "create_model",
-                "model_fn_builder",
                 "truncate_seq_pair as _truncate_seq_pair",
             ),
             "bert.tasks.classification.examples": ("InputExample",),

@@ -19,6 +19,7 @@ from bert.export.formats import MODEL_FILES, check_installed
 from bert.files.durable import make_folders, replace_files
 from bert.files.machine import usable_cores
 from bert.files.paths import read_file
+from bert.files.process import hidden_stderr
 
 Tensor = Any
 Arrays = Mapping[str, np.ndarray]
@@ -100,24 +101,17 @@ def hushed() -> Iterator[None]:
 
     TF_CPP_MIN_LOG_LEVEL=0 in the environment brings it back, as in `import_tensorflow`.
     """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
-        yield
-        return
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
     # MLIR writes to the file descriptor.
-    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        os.close(stderr)
-        os.close(nowhere)
+    with hidden_stderr() as is_hidden:
+        loggers = [logging.getLogger(name) for name in _LOGGERS if is_hidden]
+        levels = [logger.level for logger in loggers]
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 # tf2onnx knows none above it; ONNX Runtime fuses what it has no operation for.

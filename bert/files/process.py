@@ -183,7 +183,7 @@ def import_tensorflow() -> None:
     if "keras" in sys.modules and "tensorflow" in sys.modules:
         return
     # An exception in the middle of the import might be swallowed.
-    with deferred_stop(), same_random_state(), collector_off(), _without_sklearn(), _hidden():
+    with deferred_stop(), same_random_state(), collector_off(), _without_sklearn(), hidden_stderr():
         import keras  # noqa: PLC0415
         import tensorflow  # noqa: F401, PLC0415
 
@@ -240,22 +240,25 @@ def _without_sklearn() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _hidden() -> Iterator[None]:
-    """Redirects standard error, to which TensorFlow 2.21 writes whatever its log level is."""
+def hidden_stderr() -> Iterator[bool]:
+    """Redirects standard error, to which TensorFlow 2.21 writes whatever its log level is.
+
+    Yields False where TF_CPP_MIN_LOG_LEVEL=0 in the environment asks for all messages.
+    """
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "0":
-        yield
+        yield False
         return
     try:
         stderr = os.dup(2)
     except OSError:
         # A program may have closed it, as daemons do.
-        yield
+        yield True
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     os.close(nowhere)
     try:
-        yield
+        yield True
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

@@ -21,29 +21,13 @@ from bert.network.heads import (
     classifier_model,
 )
 from bert.original import graph, model_fn
-from bert.original import processors as original_processors
+from bert.original.processors import ENCODER_INPUTS, InputFeatures
 from bert.training.loop import Objective
 from bert.weights import tf_hub
 
 Tensor = Any
 
 
-InputExample = original_processors.InputExample
-PaddingInputExample = original_processors.PaddingInputExample
-InputFeatures = original_processors.InputFeatures
-DataProcessor = original_processors.DataProcessor
-ColaProcessor = original_processors.ColaProcessor
-MnliProcessor = original_processors.MnliProcessor
-MrpcProcessor = original_processors.MrpcProcessor
-XnliProcessor = original_processors.XnliProcessor
-truncate_seq_pair = original_processors.truncate_seq_pair
-convert_single_example = original_processors.convert_single_example
-convert_examples_to_features = original_processors.convert_examples_to_features
-file_based_convert_examples_to_features = (
-    original_processors.file_based_convert_examples_to_features
-)
-
-_ENCODER_INPUTS = original_processors.ENCODER_INPUTS
 _SCALARS = ("label_ids", "is_real_example")
 
 
@@ -66,14 +50,7 @@ def file_based_input_fn_builder(
     Raises:
       ValueError: by the function, where the file does not hold such records.
     """
-    lengths = {**dict.fromkeys(_ENCODER_INPUTS, seq_length), **dict.fromkeys(_SCALARS, 1)}
-    return model_fn.from_records(
-        [input_file],
-        {name: model_fn.integers(length, "`seq_length`") for name, length in lengths.items()},
-        _SCALARS,
-        is_training=is_training,
-        drop_remainder=drop_remainder,
-    )
+    return model_fn.from_inputs(input_file, seq_length, _SCALARS, is_training, drop_remainder)
 
 
 def input_fn_builder(
@@ -84,11 +61,7 @@ def input_fn_builder(
     Raises:
       ValueError: where there are none, or one is not of `seq_length`.
     """
-    model_fn.check_lengths(features, _ENCODER_INPUTS, seq_length)
-    arrays = {
-        name: np.array([getattr(example, name) for example in features], np.int32)
-        for name in _ENCODER_INPUTS
-    }
+    arrays = model_fn.stack_inputs(features, ENCODER_INPUTS, seq_length)
     arrays["label_ids"] = np.array([example.label_id for example in features], np.int32)
     # Departs: the original leaves this out here, so that padding would count as examples.
     is_real = [getattr(example, "is_real_example", True) for example in features]

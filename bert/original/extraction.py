@@ -88,10 +88,7 @@ def input_fn_builder(features: Sequence[InputFeatures], seq_length: int) -> mode
     These have `unique_ids`, int32 [B]; `input_ids`, `input_mask` and `input_type_ids`, int32
     [B, S].
     """
-    model_fn.check_lengths(features, _INPUTS, seq_length)
-    arrays = {
-        name: np.array([getattr(row, name) for row in features], np.int32) for name in _INPUTS
-    }
+    arrays = model_fn.stack_inputs(features, _INPUTS, seq_length)
     arrays["unique_ids"] = np.array([row.unique_id for row in features], np.int32)
     return model_fn.from_arrays(arrays, is_training=False, drop_remainder=False)
 

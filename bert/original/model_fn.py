@@ -18,6 +18,7 @@ import optimization
 from bert.files.paths import is_file
 from bert.log import logger
 from bert.original import graph
+from bert.original.processors import ENCODER_INPUTS
 from bert.training.loop import Objective
 from bert.training.records import Feature, Records
 from bert.training.trainer import NonFiniteLossError, Trainer
@@ -78,6 +79,21 @@ def from_records(
     return input_fn
 
 
+def from_inputs(
+    input_file: str,
+    seq_length: int,
+    scalars: Sequence[str],
+    is_training: bool,
+    drop_remainder: bool,
+) -> InputFn:
+    """Returns a function that reads the encoder's inputs and some integers, as `from_records`."""
+    lengths = {**dict.fromkeys(ENCODER_INPUTS, seq_length), **dict.fromkeys(scalars, 1)}
+    features = {name: integers(length, "`seq_length`") for name, length in lengths.items()}
+    return from_records(
+        [input_file], features, scalars, is_training=is_training, drop_remainder=drop_remainder
+    )
+
+
 def decode(serialized: Tensor, features: Mapping[str, Any]) -> dict[str, Tensor]:
     """Returns the features of a record or of a batch of them, integers as int32."""
     parse = tf.io.parse_example if serialized.shape.rank else tf.io.parse_single_example
@@ -126,8 +142,14 @@ def batches(
     return dataset.batch(batch_size, drop_remainder=drop_remainder)
 
 
-def check_lengths(features: Sequence[Any], names: Sequence[str], seq_length: int) -> None:
-    """Checks that there are features, all of `seq_length`."""
+def stack_inputs(
+    features: Sequence[Any], names: Sequence[str], seq_length: int
+) -> dict[str, np.ndarray]:
+    """Returns the attributes of features as arrays, int32 [B, S].
+
+    Raises:
+      ValueError: where there are no features, or not all are of `seq_length`.
+    """
     if not len(features):
         raise ValueError("`features` must hold at least one example. Received none.")
     for number, example in enumerate(features):
@@ -137,6 +159,7 @@ def check_lengths(features: Sequence[Any], names: Sequence[str], seq_length: int
                 f"`features` must have `seq_length` = {seq_length} values each. Received "
                 f"{lengths} for example {number}, counted from 0."
             )
+    return {name: np.array([getattr(row, name) for row in features], np.int32) for name in names}
 
 
 Features = Mapping[str, Tensor]

@@ -13,7 +13,6 @@ import tensorflow as tf
 import modeling
 from bert.network.heads import OutputLayer, span_model, span_objective
 from bert.original import graph, model_fn
-from bert.original.processors import ENCODER_INPUTS
 from bert.training.loop import Objective
 
 Tensor = Any
@@ -55,14 +54,7 @@ def input_fn_builder(
     `run_classifier.file_based_input_fn_builder`.
     """
     scalars = ("unique_ids", *(_ENDS if is_training else ()))
-    lengths = {**dict.fromkeys(ENCODER_INPUTS, seq_length), **dict.fromkeys(scalars, 1)}
-    return model_fn.from_records(
-        [input_file],
-        {name: model_fn.integers(length, "`seq_length`") for name, length in lengths.items()},
-        scalars,
-        is_training=is_training,
-        drop_remainder=drop_remainder,
-    )
+    return model_fn.from_inputs(input_file, seq_length, scalars, is_training, drop_remainder)
 
 
 def model_fn_builder(
