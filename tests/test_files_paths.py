@@ -18,6 +18,7 @@ from bert.files.paths import (
     list_folder,
     match_file,
     match_files,
+    parse_json,
     read_lines,
     read_part,
 )
@@ -166,3 +167,14 @@ def test_the_parts_of_a_file_have_its_lines_each_once_and_cut_no_document(lines,
         ]
     assert b"".join(parts) == text
     assert all(part.split(b"\n")[0].strip() == b"" for part in parts[1:] if part)
+
+
+@pytest.mark.parametrize("text", ['{"a": [1, "\u00e9"]}', b'{"a": [1, "\xc3\xa9"]}'])
+def test_json_is_read_from_text_and_from_bytes(text):
+    assert parse_json(text) == {"a": [1, "\u00e9"]}
+
+
+@pytest.mark.parametrize("text", ["", "{", b"\xff", "[" * 100_000, b'{"a":' * 100_000])
+def test_what_is_no_json_or_too_deep_is_a_value_error(text):
+    with pytest.raises(ValueError, match=r"Expecting|decode|recursion"):
+        parse_json(text)

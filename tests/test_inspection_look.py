@@ -1,5 +1,7 @@
 import dataclasses
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from conftest import change
@@ -7,11 +9,13 @@ from helpers.served_models import CONFIG, WORDS, load_pretrained, make_model, sa
 
 import bert
 import modeling
+import tokenization
 from bert.inspection import look as looking
-from bert.inspection.look import GOALS, find_goals, look, open_inspected, read
+from bert.inspection.look import GOALS, Word, find_goals, look, open_inspected, read, read_words
 from bert.inspection.page import format_inspection
 from bert.models.options import QueriedModel
 from bert.models.vectors import find_encoder
+from bert.text.added_tokens import AddedToken
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 
@@ -248,3 +252,71 @@ def test_nothing_that_cannot_be_seen_reaches_the_terminal(pretrained):
     assert not set(text) & {"\x1b", "\u202e", "\ud800", "\u200d", "\xa0"}
     assert r"a\x1b[31m\u202eb\ud800\u200d\xa0" in text
     assert "? the vocabulary lacks the word" in text
+
+
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "cafe",
+    "##s",
+    "don",
+    "'",
+    "t",
+    "中",
+    ".",
+]
+VOCAB = {word: number for number, word in enumerate(PIECES)}
+CASED = tokenization.FullTokenizer.from_vocab(VOCAB, do_lower_case=False)
+UNCASED = tokenization.FullTokenizer.from_vocab(VOCAB)
+ADDED = tokenization.FullTokenizer.from_vocab(
+    VOCAB,
+    added_tokens=[AddedToken("<a>", normalized=False, lstrip=True), AddedToken("The B")],
+)
+
+
+def test_each_stage_is_told():
+    words = read_words("The Cafés\u200b don't 中x [MASK].", UNCASED, "[MASK]")
+    assert words == [
+        Word("The", "the", ["the"], ["the"]),
+        Word("Cafés\u200b", "cafes", ["cafes"], ["cafe", "##s"]),
+        Word("don't", "don't", ["don", "'", "t"], ["don", "'", "t"]),
+        Word("中x", " 中 x", ["中", "x"], ["中", "[UNK]"]),
+        Word("[MASK]", "[MASK]", ["[MASK]"], ["[MASK]"]),
+        Word(".", ".", ["."], ["."]),
+    ]
+
+
+def test_a_word_of_which_nothing_remains_is_told_too():
+    assert read_words("the \u200b", UNCASED)[1] == Word("\u200b", "", [], [])
+
+
+def test_cased_words_and_marks_stay():
+    [word] = read_words("Cafés", CASED)
+    assert (word.cleaned, word.pieces) == ("Cafés", ["[UNK]"])
+    # Not of a model that fills masks.
+    pieces = [piece for word in read_words("[MASK]", CASED) for piece in word.pieces]
+    assert pieces == ["[UNK]"] * 3
+
+
+def test_added_tokens_stay_whole():
+    words = read_words("the <a> the b the", ADDED)
+    assert [word.pieces for word in words] == [["the"], ["<a>"], ["The B"], ["the"]]
+    assert words[1].typed == " <a>"
+
+
+@pytest.mark.parametrize("tokenizer", [CASED, UNCASED, ADDED], ids=["cased", "uncased", "added"])
+@hypothesis.given(
+    text=st.text()
+    | st.lists(
+        st.sampled_from([*PIECES, "Σ", "ΑΣ", " ", "\x1c", "\x85", "\u2028", "é", "́", "<a>"])
+    ).map("".join)
+)
+def test_pieces_are_those_of_the_tokenizer_and_nothing_typed_is_lost(tokenizer, text):
+    words = read_words(text, tokenizer)
+    assert [piece for word in words for piece in word.pieces] == tokenizer.tokenize(text)
+    if tokenizer is not ADDED:
+        assert "".join("".join(word.typed for word in words).split()) == "".join(text.split())

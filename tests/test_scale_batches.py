@@ -4,10 +4,11 @@ import pytest
 
 import extract_features
 import predict
+from bert.scale import batches
 from bert.scale import batches as pipeline
 from bert.scale.batches import changing_options, key_of
 from bert.scale.features import FeatureWork
-from bert.scale.options import Extraction
+from bert.scale.options import BeamOptions, Extraction
 
 # Of these, files count by what they hold, and the others change nothing of what is made.
 WITHOUT_DIFFERENCE = {
@@ -53,3 +54,46 @@ def test_files_of_a_pipeline_have_all_texts_and_are_few(monkeypatch, num_chunks)
     assert (work.bounds[0], work.bounds[-1]) == (0, starts[-1])
     assert work.bounds == sorted({*work.bounds} & {*starts})
     assert min(num_chunks, 4) <= len(work.paths) <= 7
+
+
+def test_nothing_is_needed_where_no_pipeline_is_run():
+    batches.check_beam(BeamOptions())
+
+
+def test_options_need_a_runner():
+    with pytest.raises(
+        ValueError, match=r"`beam_options` must go with `runner`\. Received '--x=1'"
+    ):
+        batches.check_beam(BeamOptions(beam_options="--x=1"))
+
+
+def test_a_runner_needs_beam(monkeypatch):
+    monkeypatch.setattr(batches.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"runner='FlinkRunner'.*pip install '\.\[beam\]'"):
+        batches.check_beam(BeamOptions(runner="FlinkRunner"))
+
+
+TRACE = """Pipeline job-1 failed in state FAILED: Error running pipeline.
+Traceback (most recent call last):
+  File "runner.py", line 1395, in process_bundle
+    raise RuntimeError(result.error)
+RuntimeError: Traceback (most recent call last):
+  File "core.py", line 2128, in <lambda>
+    wrapper = lambda x: [fn(x)]
+ValueError: `--model_dir` must be a folder. Received 'x'. [while running 'Map(f)']
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (TRACE, "`--model_dir` must be a folder. Received 'x'."),
+        ("Errors: \nMissing: project.\nMissing: region.", "Errors: Missing: project. Missing:"),
+        ("Unable to fetch", "Unable to fetch. `verbosity=1`"),
+        ("long " * 1000, "long… `verb"),
+    ],
+)
+def test_an_error_of_a_runner_becomes_one_line(said, told):
+    line = str(batches._failure(BeamOptions(runner="FlinkRunner"), said))
+    assert line.startswith("`runner='FlinkRunner'` must bring the work to its end. ")
+    assert told in line and "\n" not in line and "Traceback" not in line and len(line) < 1000
