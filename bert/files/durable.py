@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, BinaryIO
 
-from bert.files.paths import file_system, is_remote, open_file, os_errors
+from bert.files.paths import file_system, is_remote, open_file, os_errors, real_path
 from bert.files.process import deferred_stop
 from bert.log import logger
 
@@ -64,7 +64,7 @@ def _put_in_place(paths: Sequence[str], opened: Sequence[tuple[str, BinaryIO]]) 
     with deferred_stop():
         for path, (temporary, _) in zip(paths, opened, strict=True):
             # A link stays a link.
-            rename(temporary, path if is_remote(path) else os.path.realpath(path))
+            rename(temporary, real_path(path))
         # Closed only now, since an unlocked temporary file counts as a leftover.
         for _, file in opened:
             file.close()

@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 from bert.files.display import no_bars, visible_lines
 from bert.files.durable import discard, make_folders, open_beside, replace_files, sync
 from bert.files.machine import allow_open_files
-from bert.files.paths import file_system, is_file, is_folder, is_remote, list_folder
+from bert.files.paths import file_system, is_file, is_folder, is_remote, list_folder, real_path
 from bert.files.stored_models import SAVED_MODEL_FILE, is_of_model, is_weights
 from bert.options import Message, MessageError, Option, OptionError
 
@@ -79,10 +79,10 @@ def check_outputs(
     Raises:
       OptionError: naming the option and the path.
     """
-    read = {*map(_place, inputs)}
+    read = {*map(real_path, inputs)}
     seen: set[str] = set()
     for path in paths:
-        place = _place(path)
+        place = real_path(path)
         if not path:
             raise OptionError(option, "name files", Message("an empty name among %s", [*paths]))
         if place in seen:
@@ -118,11 +118,6 @@ def _write_errors(option: str) -> Iterator[None]:
         raise OptionError(option, must, remedy=f"{error}.") from error
 
 
-def _place(path: str) -> str:
-    """Returns a path with its links resolved."""
-    return path if is_remote(path) else os.path.realpath(path)
-
-
 def check_replaced(path: str, option: str, may_replace: Callable[[str], bool]) -> None:
     """Raises `OptionError` where an existing file must not be replaced."""
     if not is_file(path):
@@ -137,7 +132,7 @@ def check_replaced(path: str, option: str, may_replace: Callable[[str], bool]) -
 
 def _model_of(path: str) -> str | None:
     """Returns the weights that a file belongs to, by its name and folder, or None."""
-    folder, name = os.path.split(_place(path))
+    folder, name = os.path.split(real_path(path))
     if not is_of_model(name):
         return None
     if os.path.basename(folder) == "assets":
@@ -224,7 +219,7 @@ def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
     Raises:
       ValueError: where the folder has something else in it.
     """
-    place = _place(folder).rstrip("/")
+    place = real_path(folder).rstrip("/")
     gfile = file_system()
     if gfile.exists(place) and not gfile.exists(os.path.join(place, file)):
         if gfile.isdir(place) and not gfile.listdir(place):

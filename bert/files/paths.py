@@ -31,6 +31,11 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def real_path(path: str) -> str:
+    """Returns a path with its links resolved, if it is local."""
+    return path if is_remote(path) else os.path.realpath(path)
+
+
 def _tensorflow() -> Any:
     import_tensorflow()
     import tensorflow as tf  # noqa: PLC0415

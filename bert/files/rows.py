@@ -61,8 +61,6 @@ class RowReader:
       separator: As for `find_separator`.
 
     Attributes:
-      path: As given.
-      form: One of `FORMATS`.
       has_cells: Whether rows are lists of cells, and not objects or lines.
       separator: The character between the columns of a table.
       keeps_blank: Whether blank rows of a table are yielded rather than skipped; may be changed

@@ -141,7 +141,6 @@ class Texts:
       columns: The format of the files and the columns of the texts.
 
     Attributes:
-      files: The paths of the files.
       has_ids: Whether the texts have IDs.
 
     Raises:
@@ -307,7 +306,6 @@ class Inputs(Iterator[Input]):
       parse: Returns the values of a row.
 
     Attributes:
-      names: As given.
       separator: The separator of columns, or the default one.
       has_mark: Whether the file is a table that begins with a byte order mark.
     """

@@ -18,7 +18,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 
 from bert.files import fingerprints, parquet
-from bert.files.durable import replace_files
+from bert.files.durable import write_text
 from bert.files.paths import (
     file_size,
     index_path,
@@ -93,8 +93,7 @@ def described(
     digest = fingerprints.of_whole_files([path])
     found = Description(part.number, part.count, made_of, file_size(path), digest)
     text = json.dumps({"form": _FORM, **dataclasses.asdict(found)}, indent=1, sort_keys=True)
-    with replace_files([part_path(path)]) as [file]:
-        file.write(f"{text}\n".encode())
+    write_text(part_path(path), f"{text}\n")
 
 
 def check_parts(paths: Sequence[str], output_file: str) -> None:

@@ -25,11 +25,11 @@ from bert.files.paths import (
     file_size,
     index_path,
     is_gzip,
-    is_remote,
     list_folder,
     open_file,
     read_lines,
     read_part,
+    real_path,
 )
 from bert.files.records import encode_examples, write_records
 from bert.pretraining.corpus import (
@@ -120,7 +120,7 @@ def make_records(beam: BeamOptions, new: NewRecords) -> None:
     job = Job(new.tokenizer, draws, len(output_files))
     # A unique name, so that no file of another run is removed.
     name = f"{uuid.uuid4().hex}.partial"
-    partial = [f"{_real_path(path)}.{name}" for path in output_files]
+    partial = [f"{real_path(path)}.{name}" for path in output_files]
     clear = functools.partial(_clear, partial, name)
     texts = [*map(absolute_path, new.input_files)]
     watched = WatchedFiles.of(new.input_files)
@@ -138,10 +138,6 @@ def make_records(beam: BeamOptions, new: NewRecords) -> None:
         describe_instances(made, draws)
 
 
-def _real_path(path: str) -> str:
-    return path if is_remote(path) else os.path.realpath(path)
-
-
 def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
     """Renames the shards once all are written."""
     for path in partial:
@@ -151,7 +147,7 @@ def _put_in_place(partial: Sequence[str], output_files: Sequence[str]) -> None:
         # The index stays beside a link, which may be on another disk than the shard.
         with open_file(index_path(old)) as index, replace_files([index_path(new)]) as [file]:
             shutil.copyfileobj(index, file)
-        rename(old, _real_path(new))
+        rename(old, real_path(new))
 
 
 def _clear(partial: Sequence[str], name: str) -> None:
