@@ -425,7 +425,9 @@ def key_of(options: Mapping[str, Any], *inputs: Any) -> str:
 def changing_options(options: Any) -> dict[str, Any]:
     """Returns by name the options of a group that change the output."""
     values = dataclasses.asdict(options)
-    names = sorted(values.keys() - _WITHOUT_DIFFERENCE, key=[*_FIRST, *values].index)
+    # A later option counts where it is given, so that files of earlier versions are still found.
+    later = {name for name in ("min_probability",) if not values.get(name)}
+    names = sorted(values.keys() - _WITHOUT_DIFFERENCE - later, key=[*_FIRST, *values].index)
     return {name: values[name] for name in names}
 
 
