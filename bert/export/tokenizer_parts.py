@@ -25,8 +25,6 @@ _ITSELF = -1
 
 _CODES = 0x110000
 _BLOCK = 256
-# Categories of letters without case, and of what is no character.
-_ALIKE = ("Lo", "Cn", "Co", "Cs")
 
 
 class CharacterTable(tf.Module):
@@ -56,51 +54,33 @@ class CharacterTable(tf.Module):
 
 
 @functools.cache
-def _twins() -> tuple[list[int], np.ndarray]:
-    """Returns some code points, and for each of all the place of its twin among them.
+def _blocks() -> list[Sequence[int]]:
+    """Returns the code points to look at in each block: one will do where all are alike."""
+    blocks = [range(start, start + _BLOCK) for start in range(0, _CODES, _BLOCK)]
+    return [block[:1] if _are_alike(block) else block for block in blocks]
 
-    Every table does the same to a character and its twin. Letters without case that no normal form
-    changes have one twin, or another if they are Chinese; and so has what is no character.
-    """
-    firsts: dict[tuple[str, bool], int] = {}
-    twins = np.arange(_CODES).reshape(-1, _BLOCK)
-    # In Latin-1, the first block, two letters without capitals count as lower case.
-    for number, block in enumerate(twins[1:], start=1):
-        codes = range(number * _BLOCK, (number + 1) * _BLOCK)
-        text = "".join(map(chr, codes))
-        categories = [*map(unicodedata.category, text)]
-        is_stable = unicodedata.is_normalized("NFD", text)
-        ranges = [pair for pair in CJK_RANGES if pair[0] <= codes[-1] and codes[0] <= pair[1]]
-        is_within = all(low <= codes[0] and codes[-1] <= high for low, high in ranges)
-        if len({*categories}) == 1 and is_stable and is_within and categories[0] in _ALIKE:
-            block[:] = firsts.setdefault((categories[0], bool(ranges)), codes[0])
-            continue
-        for place, (code, category) in enumerate(zip(codes, categories, strict=True)):
-            if category in _ALIKE and (is_stable or unicodedata.is_normalized("NFD", text[place])):
-                is_chinese = any(low <= code <= high for low, high in ranges)
-                block[place] = firsts.setdefault((category, is_chinese), code)
-    chosen, places = np.unique(twins, return_inverse=True)
-    return chosen.tolist(), places.reshape(twins.shape)
+
+def _are_alike(block: Sequence[int]) -> bool:
+    """Returns whether a block has no characters, or Chinese ones alone that stay as they are."""
+    text = "".join(map(chr, block))
+    categories = set(map(unicodedata.category, text))
+    is_chinese = any(low <= block[0] and block[-1] <= high for low, high in CJK_RANGES)
+    is_stable = is_chinese and unicodedata.normalize("NFD", text) == text
+    return categories <= {"Cn", "Co", "Cs"} or (is_stable and categories == {"Lo"})
 
 
 def tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
     """Returns the arrays of a `CharacterTable` from a function of one character."""
     patterns: dict[tuple[int, ...], int] = {}
-    codes, places = _twins()
-    found = [
-        tuple([_ITSELF if new == code else new for new in replace(chr(code))]) for code in codes
-    ]
-    numbers = [patterns.setdefault(pattern, len(patterns)) for pattern in found]
-    rows = np.asarray(numbers, np.int32)[places]
-    keys = [row.tobytes() for row in rows]
-    blocks = sorted(
-        {key: row.tolist() for key, row in zip(keys, rows, strict=True)}.items(),
-        key=lambda item: item[1],
-    )
-    block_of = {key: number for number, (key, _) in enumerate(blocks)}
+    rows = np.empty((_CODES // _BLOCK, _BLOCK), np.int32)
+    for row, block in zip(rows, _blocks(), strict=True):
+        news = [(code, replace(chr(code))) for code in block]
+        found = [tuple([_ITSELF if new == code else new for new in many]) for code, many in news]
+        row[:] = [patterns.setdefault(pattern, len(patterns)) for pattern in found]
+    blocks, block_of = np.unique(rows, axis=0, return_inverse=True)
     return (
-        np.asarray([block_of[key] for key in keys], np.int32),
-        np.asarray([block for _, block in blocks], np.int32).reshape(-1),
+        block_of.reshape(-1).astype(np.int32),
+        blocks.reshape(-1),
         np.asarray([code for pattern in patterns for code in pattern], np.int32),
         np.cumsum([0, *map(len, patterns)], dtype=np.int32),
     )
