@@ -55,7 +55,7 @@ BUDGETS = {
     "bert.tasks": 10603,
     "bert.text": 938,
     "bert.training": 4031,
-    "bert.weights": 4102,
+    "bert.weights": 4104,
     "convert_checkpoint": 98,
     "create_pretraining_data": 283,
     "create_vocab": 61,

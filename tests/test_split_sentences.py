@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import split_sentences
+from bert.text import sentences as definition
 
 
 @pytest.mark.parametrize(
@@ -241,11 +242,10 @@ def plainly_ends(before, match):
         return True
     if "." in word or (len(word) == 1 and word.isupper() and word != "I"):
         return word.lower() in ("a.m", "p.m")
-    is_counted = split_sentences._COUNTED.fullmatch(word)
+    is_counted = definition._COUNTED.fullmatch(word)
     following = match.string[match.start("next") :]
     return not (
-        split_sentences._TITLE.fullmatch(word)
-        or (is_counted and split_sentences._NUMBER.match(following))
+        definition._TITLE.fullmatch(word) or (is_counted and definition._NUMBER.match(following))
     )
 
 

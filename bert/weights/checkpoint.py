@@ -44,6 +44,7 @@ from modeling import BertConfig
 
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+_NEXT_SENTENCE = ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias")
 
 
 class Stored:
@@ -214,8 +215,9 @@ class Stored:
         self._check_encoder([variable.path for variable in variables])
         found = [v for v in variables if v.path in self.shapes]
         missing = [v.path for v in variables if v.path not in self.shapes]
-        # Nothing depends on a pooler that nothing trains.
-        unused = {v.path for v in variables if not v.trainable} & set(_POOLER)
+        # Nothing depends on a pooler or a next-sentence head that nothing trains.
+        idle = (*_POOLER, *_NEXT_SENTENCE)
+        unused = {v.path for v in variables if not v.trainable and v.path in idle}
         if with_head and (lacking := [name for name in missing if name not in unused]):
             raise self._error(
                 "hold the task's own weights, since nothing is trained",
