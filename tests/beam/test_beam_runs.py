@@ -71,11 +71,11 @@ def test_a_process_that_starts_late_is_not_waited_for(tmp_path, monkeypatch):
 SCRIPT = """
 from beam_modes import PROCESSES, die, pipeline
 from bert.commands import console
-from bert.scale import beam
+from bert.scale import batches
 
 def main(_):
-    settings = beam.BeamOptions(runner="DirectRunner", beam_options=PROCESSES)
-    beam.run_pipeline(settings, pipeline(die), lambda: print("Cleared.", flush=True))
+    settings = batches.BeamOptions(runner="DirectRunner", beam_options=PROCESSES)
+    batches.run_pipeline(settings, pipeline(die), lambda: print("Cleared.", flush=True))
 
 console.run_script(main)
 """
