@@ -50,7 +50,7 @@ class Settings(OutputSettings):
     )
     output_file: str = option(
         REQUIRED,
-        "File to write; its extension sets the format, as those of the parts do.",
+        "File to write; its extension sets the format, as with the parts.",
         group="output",
     )
 

@@ -78,7 +78,7 @@ def validate_flags_or_throw(
 
     Args:
       bert_config: The shape of the model.
-      settings: The flags; None for those of the command line, which `define_flags` defines.
+      settings: The flags; None for the command line's, which `define_flags` defines.
 
     Raises:
       ValueError: where they do not fit.

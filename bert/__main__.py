@@ -44,7 +44,7 @@ def main() -> None:
     elif arguments[0] in (*SCRIPTS, *_COMMANDS):
         module = _COMMANDS.get(arguments[0], arguments[0])
         sys.argv = arguments
-        # absl tells the flags of a script by the main module, and names it by the first argument.
+        # absl finds the flags of a script by the main module, and names it by the first argument.
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:
         sys.exit(_unknown(arguments[0]))

@@ -33,23 +33,23 @@ SINGLE = {"next_sentence": False, "max_seq_length": 24, "max_predictions_per_seq
 def test_segments_follow_each_other_and_leave_nothing_out(lengths, budget, short, start, seed):
     bounds = [start + sum(lengths[:number]) for number in range(len(lengths) + 1)]
     draws = Draws(next_sentence=False, max_seq_length=budget + 2, short_seq_prob=short)
-    plans = [*draws.plans(bounds, 7, 9, random.Random(seed))]
-    assert [plan.a_start for plan in plans] == [start, *(plan.a_stop for plan in plans[:-1])]
-    assert plans[-1].a_stop == bounds[-1]
-    assert all(plan.stop == plan.a_stop > plan.a_start for plan in plans)
-    assert {(plan.is_random_next, plan.b_document) for plan in plans} == {(False, 7)}
+    cuts = [*draws.cuts(bounds, 7, 9, random.Random(seed))]
+    assert [cut.a_start for cut in cuts] == [start, *(cut.a_stop for cut in cuts[:-1])]
+    assert cuts[-1].a_stop == bounds[-1]
+    assert all(cut.stop == cut.a_stop > cut.a_start for cut in cuts)
+    assert {(cut.is_random_next, cut.b_document) for cut in cuts} == {(False, 7)}
     # All between the first and the last are full, and a document is only cut that does not fit.
-    [target] = {plan.target for plan in plans}
-    sizes = [plan.a_stop - plan.a_start for plan in plans]
+    [target] = {cut.target for cut in cuts}
+    sizes = [cut.a_stop - cut.a_start for cut in cuts]
     assert set(sizes[1:-1]) <= {target} and max(sizes) <= target <= budget
-    assert (len(plans) == 1) == (sum(lengths) <= target)
+    assert (len(cuts) == 1) == (sum(lengths) <= target)
     assert short or target == budget
 
 
 def test_each_use_of_a_document_is_cut_elsewhere():
     draws = Draws(next_sentence=False, max_seq_length=12, short_seq_prob=0.0)
-    plans = [draws.plans([0, 100], 0, 1, random.Random(seed)) for seed in range(200)]
-    firsts = {next(each).a_stop for each in plans}
+    cuts = [draws.cuts([0, 100], 0, 1, random.Random(seed)) for seed in range(200)]
+    firsts = {next(each).a_stop for each in cuts}
     assert firsts == set(range(1, 11))
 
 

@@ -156,7 +156,7 @@ def start(
     """Runs a script; with `--check`, only checks what it needs, and exits with 1 if it would fail.
 
     Args:
-      settings: Those of the script, with `check`.
+      settings: The flags of the script, with `check`.
       run: Does its work.
       check: Checks what that needs.
     """

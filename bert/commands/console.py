@@ -63,13 +63,13 @@ def _open_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The lowest number that is free, which is that of the stream.
+            # The lowest number that is free, which `open` takes, is the stream's.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _leave(status: int) -> NoReturn:
     """Ends the process; Python's own end would take a second to clear TensorFlow's modules away."""
-    # As Python begins its own end: pools of threads are told to end, then threads are waited for.
+    # As Python begins its own end: pools of threads are asked to end, then threads are joined.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -198,13 +198,13 @@ def _less_memory() -> str:
 
 
 def explain(error: Exception) -> str | None:
-    """Returns what tells a user what to mend, a line for each fault; None where a bug is one."""
+    """Returns what a user can mend, a line for each fault; None where a bug is one."""
     lines = [_explain(fault) for fault in getattr(error, "faults", [error])]
     return None if None in lines else "\n".join(map(str, lines))
 
 
 def _explain(error: Exception) -> str | None:
-    """Returns the line that tells a user what to mend, None for what only a bug can cause."""
+    """Returns a line that says what a user can mend, None for what only a bug can cause."""
     tf = sys.modules.get("tensorflow")
     errors = tf.errors if tf else None
     text = error.spell(as_typed) if isinstance(error, MessageError) else str(error)

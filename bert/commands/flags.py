@@ -47,7 +47,7 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
     "num_tpu_cores": 8,
     "use_one_hot_embeddings": False,
 }
-# Those of its scripts that train.
+# Flags of the original's scripts that train.
 TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores")
 
 # How the names of flags end that give a path.

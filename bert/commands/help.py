@@ -91,7 +91,7 @@ def _show(text: str) -> NoReturn:
 
 
 def help_text(story: str) -> str:
-    """Returns what a script tells of itself, and its flags by groups."""
+    """Returns the description of a script, and its flags by groups."""
     width = min(max(shutil.get_terminal_size().columns, _NARROW), _WIDE)
     parts = [story.strip()]
     own = _own_flags()

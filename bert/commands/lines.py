@@ -36,7 +36,7 @@ def is_terminal() -> bool:
 class LineHandler(logging.StreamHandler[Any]):
     """Writes what is logged: on a terminal as it is, elsewhere behind the time of the day.
 
-    Warnings and errors are told by their first word, on a terminal also by their colour.
+    Warnings and errors are marked by their first word, on a terminal also by their colour.
 
     Args:
       as_json: Whether each line is a JSON object, with the fields of what is logged as

@@ -250,7 +250,7 @@ def _name_sizes(graph: Any) -> None:
         for dim, name in zip(dims, sizes[len(dims)], strict=True):
             dim.dim_param = name
     for each in graph.output:
-        # What is of no known size has no name, so that nothing is told wrongly.
+        # The name of a dimension of unknown size would be wrong.
         for dim in each.type.tensor_type.shape.dim:
             if not dim.HasField("dim_value"):
                 dim.Clear()
@@ -308,7 +308,7 @@ def _open_tflite(path: str) -> Runtime:
             interpreter = Interpreter(model_content=read_file(path), num_threads=usable_cores())
             run = interpreter.get_signature_runner()
             shapes = {name: each["shape"] for name, each in run.get_input_details().items()}
-            # It tells of itself when it is first used.
+            # The runtime logs a line when it is first used.
             run(**{name: np.ones(shape, np.int32) for name, shape in shapes.items()})
     except (ValueError, RuntimeError) as error:
         raise ValueError(f"{path!r} must be a model for LiteRT. {error}") from error

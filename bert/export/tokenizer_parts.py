@@ -163,7 +163,7 @@ class GraphWordpiece(tf.Module):
 
         Args:
           rest: With the mark before it, but where nothing has been taken yet, string [R].
-          numbers: Those of the words, int32 [R].
+          numbers: The numbers of the words, int32 [R].
           marks: Characters of the marks, int32 [R].
           pieces: The ids that have been taken from all words, int32 [P].
           owners: The numbers of their words, int32 [P].

@@ -201,7 +201,7 @@ def _parse_json(place: str, line: str) -> Any:
 
 
 def load_rows(path: str, form: str | None = None) -> list[Row]:
-    """Returns the rows of a file, whose format may be other than that of the extension."""
+    """Returns the rows of a file, whose format may differ from its extension."""
     return list(checked(RowReader(path, form)))
 
 

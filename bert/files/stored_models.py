@@ -27,7 +27,7 @@ KERAS_FILE = f"bert_model{KERAS_ENDING}"
 TASK_FILE = "task.json"
 
 _OF_STEP = re.compile(r"model\.ckpt-(\d+)")
-# Those of the original's with several devices included.
+# Names that the original writes with several devices are included.
 _SUFFIX = r"\.(?:index|meta|data-\d{5}-of-\d{5})"
 _OF_CHECKPOINT = re.compile(rf"(.+){_SUFFIX}", re.DOTALL)
 # While it is open, TensorFlow adds a number.
@@ -68,7 +68,7 @@ def unfinished_prefix_of(path: str) -> str | None:
 
 
 def is_index(path: str) -> bool:
-    """Returns whether a path is that of the index of a checkpoint that is whole."""
+    """Returns whether a path is the index of a whole checkpoint."""
     is_hidden = os.path.basename(path).startswith(".")
     return path.endswith(".index") and not is_hidden and not unfinished_prefix_of(path)
 

@@ -67,7 +67,7 @@ def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
 
     Raises:
       ValueError: where there is no such file, or more than one; where a line is no word with as
-        many finite numbers as the first line, or their number is not that of the header.
+        many finite numbers as the first line, or their number is not the header's.
     """
     path = match_file(path, option)
     header, width = _read_head(path)

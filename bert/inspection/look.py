@@ -44,7 +44,7 @@ class Word:
 
 
 def read_words(text: str, tokenizer: tokenization.FullTokenizer, special: str = "") -> list[Word]:
-    """Returns the words of a text; their pieces are those of the tokenizer.
+    """Returns the words of a text; their pieces are the tokenizer's.
 
     Args:
       text: The text as it was typed.

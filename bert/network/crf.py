@@ -5,7 +5,7 @@ scores of neighbouring labels; its probability is a softmax over all paths. As i
 Lample et al. (2016), the logits are those of a neural network.
 
 Dimension key: `B` sentences, `S` tokens, `W` words, `C` labels. `transitions`, [C + 2, C], has the
-score of each label (column) after each other one (row), then those of the first and the last label.
+score of each label (column) after each other one (row), then of the first and of the last label.
 """
 
 import functools
@@ -18,7 +18,7 @@ from keras import ops
 
 Tensor = Any
 
-# The peak learning rate of the transitions, whatever that of the model: Adam moves a weight by its
+# The peak learning rate of the transitions, whatever the model's: Adam moves a weight by its
 # learning rate in a step, and scores of the order of 1 are too far for those of an encoder.
 LEARNING_RATE = 0.01
 # The label of a word in `path_losses` whose label is not known.

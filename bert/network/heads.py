@@ -231,7 +231,7 @@ def choice_model(
 ) -> keras.Model:
     """Returns a model of inputs int32 [B, E, S] with `logits`, float32 [B, E] (paper, section 4.4).
 
-    The inputs have the names of `encoder_inputs`. The number of choices is that of the batch.
+    The inputs have the names of `encoder_inputs`. The batch sets the number of choices.
     """
     inputs = {
         name: keras.Input((None, None), dtype="int32", name=name)

@@ -176,7 +176,7 @@ def model_fn_builder(  # noqa: PLR0913, PLR0917 (the original's arguments)
 ) -> model_fn.ModelFn:
     """Returns a classifier that trains, evaluates and predicts one batch a call.
 
-    Features are those of the dataset of an `input_fn`; `is_real_example` may be absent, and so may
+    Features are as in the dataset of an `input_fn`; `is_real_example` may be absent, and so may
     `label_ids` to predict, or where `labels` are given, int [B]. Training needs at least one real
     example. Predictions are `probabilities`, float32 [B, C].
 

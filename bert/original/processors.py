@@ -171,7 +171,7 @@ def convert_single_example(
     max_seq_length: int,
     tokenizer: tokenization.FullTokenizer,
 ) -> InputFeatures:
-    """Returns the features of an example, and logs those of the first few examples.
+    """Returns the features of an example, and logs the first few examples' features.
 
     Args:
       ex_index: The number of the example, from 0.

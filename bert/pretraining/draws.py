@@ -54,7 +54,7 @@ class Pair(NamedTuple):
         return first + b + _SPECIAL if b else first
 
 
-class Plan(NamedTuple):
+class Cut(NamedTuple):
     """The part of a pair that the document of `a` determines.
 
     Attributes:
@@ -80,11 +80,11 @@ class Seed(NamedTuple):
     Attributes:
       key: A random number of 64 bits, which seeds all later draws of the instance. Records are in
         the order of the keys.
-      plan: The part of the pair that the first document determines.
+      cut: The part of the pair that the first document determines.
     """
 
     key: int
-    plan: Plan
+    cut: Cut
 
 
 class Drawn(NamedTuple):
@@ -181,12 +181,12 @@ class Draws(Masking):
         # The first instance of a document may have one token, and the last need not be full.
         return num_documents + (num_tokens + num_documents * (shortest - 2)) // shortest
 
-    def plans(
+    def cuts(
         self, bounds: Sequence[int], document: int, num_documents: int, rng: random.Random
-    ) -> Iterator[Plan]:
-        """Yields the plans of the instances of one use of a document.
+    ) -> Iterator[Cut]:
+        """Yields the cuts of the instances of one use of a document.
 
-        A plan is drawn when it is requested, so that its pair can be finished before the next draw.
+        A cut is drawn when it is requested, so that its pair can be finished before the next draw.
         Some sequences are short, so that the short inputs of fine-tuning are not new to the model.
 
         Args:
@@ -202,19 +202,19 @@ class Draws(Masking):
             return _draw_pairs(bounds, document, num_documents, target, rng)
         return _draw_single_segments(bounds, document, target, rng)
 
-    def finish(self, plan: Plan, other: Sequence[int], rng: random.Random) -> Pair:
-        """Returns the pair of a plan.
+    def finish(self, cut: Cut, other: Sequence[int], rng: random.Random) -> Pair:
+        """Returns the pair of a cut.
 
         Args:
-          plan: The part of the pair that the document of `a` determines.
+          cut: The part of the pair that the document of `a` determines.
           other: Where the sentences of `b_document` begin, and where the last ends. Only the length
             and a slice are read, and nothing where `b` follows `a`.
           rng: The source of random numbers.
         """
-        a_start, a_stop, b_start, b_stop = plan.a_start, plan.a_stop, plan.a_stop, plan.stop
-        if plan.is_random_next:
+        a_start, a_stop, b_start, b_stop = cut.a_start, cut.a_stop, cut.a_stop, cut.stop
+        if cut.is_random_next:
             first = below(len(other) - 1, rng)
-            target = plan.target - (a_stop - a_start)
+            target = cut.target - (a_stop - a_start)
             # No more bounds are needed, for a sentence has at least one token.
             near = other[first : first + max(target, 1) + 1]
             b_start, b_stop = near[0], near[_end_of_chunk(near, 0, target)]
@@ -223,7 +223,7 @@ class Draws(Masking):
             a_start, a_stop, b_start, b_stop = truncate(
                 a_start, a_stop, b_start, b_stop, excess, rng
             )
-        is_random_next, b_document = plan.is_random_next, plan.b_document
+        is_random_next, b_document = cut.is_random_next, cut.b_document
         return Pair(a_start, a_stop, b_start, b_stop, is_random_next, max(excess, 0), b_document)
 
     def mask(self, pair: Pair, kinds: bytes, num_words: int, rng: random.Random) -> Drawn:
@@ -245,15 +245,15 @@ class Draws(Masking):
         """Yields the seeds of the instances of some uses of a document.
 
         Args:
-          bounds: As for `plans`.
+          bounds: As for `cuts`.
           document: The number of the document.
           num_documents: The number of documents.
           uses: The numbers of the uses.
         """
         for use in uses:
             rng = generator(self.random_seed, document, use)
-            for plan in self.plans(bounds, document, num_documents, rng):
-                yield Seed(rng.getrandbits(_KEY_BITS), plan)
+            for cut in self.cuts(bounds, document, num_documents, rng):
+                yield Seed(rng.getrandbits(_KEY_BITS), cut)
 
     def pair(self, seed: Seed, other: Sequence[int]) -> tuple[Pair, random.Random]:
         """Returns the pair of an instance, and the generator from which its masks are drawn.
@@ -263,13 +263,13 @@ class Draws(Masking):
           other: As for `finish`.
         """
         rng = KeyedRandom(seed.key)
-        return self.finish(seed.plan, other, rng), rng
+        return self.finish(seed.cut, other, rng), rng
 
 
 def _draw_pairs(
     bounds: Sequence[int], document: int, num_documents: int, target: int, rng: random.Random
-) -> Iterator[Plan]:
-    """Yields the plans of the pairs of one use of a document, as `Draws.plans`.
+) -> Iterator[Cut]:
+    """Yields the cuts of the pairs of one use of a document, as `Draws.cuts`.
 
     Args:
       bounds: Where the sentences of the document begin, and where the last ends.
@@ -286,15 +286,15 @@ def _draw_pairs(
         b_document = document
         if is_random_next:
             b_document = _other_document(num_documents, document, rng)
-        yield Plan(bounds[start], bounds[middle], bounds[end], target, is_random_next, b_document)
+        yield Cut(bounds[start], bounds[middle], bounds[end], target, is_random_next, b_document)
         # Sentences that were replaced by random ones are used again.
         start = middle if is_random_next else end
 
 
 def _draw_single_segments(
     bounds: Sequence[int], document: int, target: int, rng: random.Random
-) -> Iterator[Plan]:
-    """Yields the consecutive segments of one use of a document, without pairs, as `Draws.plans`.
+) -> Iterator[Cut]:
+    """Yields the consecutive segments of one use of a document, without pairs, as `Draws.cuts`.
 
     No token is left out, and a sentence is split wherever a sequence is full. A document that does
     not fit into one sequence is first split at a random token, so that each use has other segments.
@@ -304,7 +304,7 @@ def _draw_single_segments(
     if end - start > target:
         stop = start + 1 + below(target, rng)
     while start < end:
-        yield Plan(start, stop, stop, target, False, document)
+        yield Cut(start, stop, stop, target, False, document)
         start, stop = stop, min(stop + target, end)
 
 

@@ -37,7 +37,7 @@ from bert.pretraining.corpus import (
     ids_dtype,
     tokenize_files,
 )
-from bert.pretraining.draws import Draws, Plan, Seed, part_of
+from bert.pretraining.draws import Cut, Draws, Seed, part_of
 from bert.pretraining.instances import (
     MOST_SHOWN,
     Builder,
@@ -405,9 +405,9 @@ def _rows(job: Job, part: _Uses) -> Iterator[tuple[Any, ...]]:
     ends = job.spill.bounds(firsts[0], firsts[-1])
     for number, (first, stop) in enumerate(pairwise(firsts), part.first):
         bounds = ends[first - firsts[0] : stop - firsts[0] + 1]
-        for key, plan in job.draws.seeds(bounds, number, job.num_documents, part.uses):
-            size = plan.stop - plan.a_stop
-            yield key, plan.a_start, plan.a_stop - plan.a_start, size, *plan[3:]
+        for key, cut in job.draws.seeds(bounds, number, job.num_documents, part.uses):
+            size = cut.stop - cut.a_stop
+            yield key, cut.a_start, cut.a_stop - cut.a_start, size, *cut[3:]
 
 
 class _Unfinished(NamedTuple):
@@ -435,9 +435,9 @@ def _finish(job: Job, part: _Unfinished) -> Piece:
     spill, builder = job.spill, job.builder
     for key, a_start, a_size, size, target, is_random_next, b_document in part.seeds.tolist():
         a_stop = a_start + a_size
-        plan = Plan(a_start, a_stop, a_stop + size, target, is_random_next, b_document)
+        cut = Cut(a_start, a_stop, a_stop + size, target, is_random_next, b_document)
         other = spill.document(b_document) if is_random_next else ()
-        pair, rng = job.draws.pair(Seed(key, plan), other)
+        pair, rng = job.draws.pair(Seed(key, cut), other)
         a, b = spill.ids(pair.a_start, pair.a_stop), spill.ids(pair.b_start, pair.b_stop)
         builder.add(pair, a, b, rng)
     table = builder.build()

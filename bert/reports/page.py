@@ -1,7 +1,7 @@
 """A page of sections: one file that asks the network for nothing and runs no text as code.
 
 A section has curves, tables, a confusion matrix, a scatter plot, or examples. page.js draws them:
-it reads the names of these classes, in lower case, and those of their fields.
+it reads the names of these classes, in lower case, and the names of their fields.
 """
 
 import base64
@@ -113,7 +113,7 @@ class Scatter:
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A text of an example; its name tells it from the others."""
+    """A text of an example; its name distinguishes it from the others."""
 
     text: str
     name: str = ""
@@ -242,7 +242,7 @@ def worst_first(
 ) -> Examples:
     """Returns examples in the order of their rank, the first `MAX_EXAMPLES` of them.
 
-    What is right is not known of those of the rank `UNKNOWN`, which the page says.
+    The right answer of examples of the rank `UNKNOWN` is not known, which the page says.
     """
     unknown = sum(example.rank == UNKNOWN for example in examples)
     if unknown:

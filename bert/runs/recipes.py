@@ -418,7 +418,7 @@ class FineTuning(Recipe):
         return dataclasses.replace(self, schedule=schedule)
 
     def read_paths(self) -> dict[str, str | None]:
-        """Returns the paths of the files that are read besides those of the model, by option."""
+        """Returns the paths of the files that are read besides the model's, by option."""
         options = self.options()
         names = ("init_checkpoint", "teacher", "train_file", "dev_file", "test_file")
         return {name: options.get(name) for name in (*names, "predict_file", "unlabeled_file")}

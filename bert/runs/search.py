@@ -207,7 +207,7 @@ def _remove_replaced(output: Output, folders: Sequence[str], keeps_best: bool) -
         first = f"{os.path.basename(folders[0])}/{owned.LIST_FILE}"
         owned.clear(output.output_dir, but=[*MODEL_FILES, first])
     elif keeps_best and not all(map(has_ended, folders)):
-        # A prediction must not take the best model of other runs for that of these.
+        # A prediction must not take the best model of other runs for the best of these.
         saving.remove(os.path.join(output.output_dir, WEIGHTS))
 
 

@@ -1,6 +1,6 @@
 """Pre-training records as a pipeline of Apache Beam, with the result of `streaming`.
 
-Documents are read and numbered. Their instances are planned, sent to the documents of their second
+Documents are read and numbered. Their instances are cut, sent to the documents of their second
 segments, completed there, and sent to their shards. Random draws depend on the numbers of documents
 alone, so the result does not depend on machines and their order.
 """
@@ -40,7 +40,7 @@ from bert.pretraining.corpus import (
     ids_dtype,
     tokenize_lines,
 )
-from bert.pretraining.draws import Draws, Plan, Seed, part_of
+from bert.pretraining.draws import Cut, Draws, Seed, part_of
 from bert.pretraining.instances import Builder, InstanceCounts, describe_instances
 from bert.pretraining.records import NewRecords
 from bert.scale.batches import NAMESPACE, absolute_path, check_shared, run_pipeline
@@ -87,12 +87,12 @@ class Request(NamedTuple):
     Attributes:
       order: The position of its record, as `_ORDER`.
       ids: The token ids of the first segment and, if it is the next one, of the second.
-      plan: The plan of the instance, with offsets in `ids`.
+      cut: The cut of the instance, with offsets in `ids`.
     """
 
     order: bytes
     ids: bytes
-    plan: tuple[Any, ...]
+    cut: tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,13 +289,13 @@ def _draw(
     size = job.dtype.itemsize
     bounds = memoryview(document.bounds).cast("q")
     seeds = job.draws.seeds(bounds, number, firsts[_ALL], range(job.draws.dupe_factor))
-    for place, (key, plan) in enumerate(seeds):
-        start = plan.a_start
-        stop = plan.a_stop if plan.is_random_next else plan.stop
-        moved = plan._replace(a_start=0, a_stop=plan.a_stop - start, stop=plan.stop - start)
+    for place, (key, cut) in enumerate(seeds):
+        start = cut.a_start
+        stop = cut.a_stop if cut.is_random_next else cut.stop
+        moved = cut._replace(a_start=0, a_stop=cut.a_stop - start, stop=cut.stop - start)
         order = _ORDER.pack(key, number, place)
         ids = document.ids[start * size : stop * size]
-        yield plan.b_document // _TOGETHER, Request(order, ids, tuple(moved))
+        yield cut.b_document // _TOGETHER, Request(order, ids, tuple(moved))
 
 
 def _finish(
@@ -317,11 +317,11 @@ def _finish(
 
 def _add(request: Request, documents: Mapping[int, Document], job: Job) -> bytes:
     order, content, values = request
-    plan = Plan(*values)
-    document = documents[plan.b_document]
+    cut = Cut(*values)
+    document = documents[cut.b_document]
     ids = np.frombuffer(content, job.dtype)
     (key, *_) = _ORDER.unpack(order)
-    pair, rng = job.draws.pair(Seed(key, plan), memoryview(document.bounds).cast("q"))
+    pair, rng = job.draws.pair(Seed(key, cut), memoryview(document.bounds).cast("q"))
     others = np.frombuffer(document.ids, job.dtype) if pair.is_random_next else ids
     a, b = ids[pair.a_start : pair.a_stop], others[pair.b_start : pair.b_stop]
     job.builder.add(pair, a, b, rng)

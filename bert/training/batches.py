@@ -338,7 +338,7 @@ class BlockReader:
         for span in spans:
             self._cached[span.start // self._block] = list(itertools.islice(records, len(span)))
         found = {block: self._cached.pop(block) for block in wanted}
-        # The order of the cache is that of the last use.
+        # The cache is ordered by last use.
         self._cached |= found
         # The previous window may still be in use.
         for block in list(self._cached)[: -2 * WINDOW_BLOCKS]:

@@ -45,7 +45,7 @@ class Cluster:
     """The processes of one training run.
 
     Attributes:
-      workers: The address of each worker, as host:port; the first is that of the chief.
+      workers: The address of each worker, as host:port; the chief is the first.
       index: The number of this process.
     """
 

@@ -44,7 +44,6 @@ from modeling import BertConfig
 
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 _POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
-_NEXT_SENTENCE = ("cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias")
 
 
 class Stored:
@@ -215,10 +214,9 @@ class Stored:
         self._check_encoder([variable.path for variable in variables])
         found = [v for v in variables if v.path in self.shapes]
         missing = [v.path for v in variables if v.path not in self.shapes]
-        # Nothing depends on a pooler or a next-sentence head that nothing trains.
-        idle = (*_POOLER, *_NEXT_SENTENCE)
-        unused = {v.path for v in variables if not v.trainable and v.path in idle}
-        if with_head and (lacking := [name for name in missing if name not in unused]):
+        # The encoder is there, and no score depends on other weights that nothing trains.
+        needed = {v.path for v in variables if v.trainable}
+        if with_head and (lacking := [name for name in missing if name in needed]):
             raise self._error(
                 "hold the task's own weights, since nothing is trained",
                 "%r lacks %s. Give %s, or a checkpoint trained for the task.",

@@ -96,7 +96,7 @@ class ModelFolder:
           **given: Keyword arguments of `ModelFolder`.
 
         Raises:
-          ValueError: where there are no weights, or the given casing is not that of the model.
+          ValueError: where there are no weights, or the given casing is not the model's.
         """
         stored = Stored.open(path, option, fetches=fetches)
         folder = cls(stored.folder, option, stored, **given)

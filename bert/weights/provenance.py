@@ -94,7 +94,7 @@ def _write(folder: str, values: Mapping[str, Any]) -> None:
 
 
 def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
-    """Returns how the inputs of a training run differ from those of the run in a folder.
+    """Returns how the inputs of a training run differ from a folder's run.
 
     Args:
       folder: The folder; nothing differs from one without `run.json`, such as the original's.

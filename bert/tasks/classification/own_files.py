@@ -48,7 +48,7 @@ class CustomDataSet(DataSet):
     Args:
       data: The files, their columns and the type of the task.
       dev_split: How the dev set is split off the training file; None where it has a file.
-      labels: The labels where the options name none; None for those of the training file.
+      labels: The labels where the options name none; None for the training file's.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class Prediction:
       qas_id: The question's id.
       text: The answer; empty for "no answer".
       nbest: The best answers, in order; never empty.
-      null_odds: For SQuAD 2.0, the score of "no answer" minus that of the best answer.
+      null_odds: For SQuAD 2.0, the score of "no answer" minus the best answer's.
     """
 
     qas_id: str

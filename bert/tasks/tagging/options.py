@@ -62,7 +62,7 @@ class TagOptions:
 
     output_scheme: str | None = option(
         None,
-        "Tagging scheme of the predictions. Default: that of the model's labels.",
+        "Tagging scheme of the predictions. Default: the scheme of the model's labels.",
         choices=SCHEMES,
         group="output",
     )

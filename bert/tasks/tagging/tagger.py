@@ -90,7 +90,7 @@ class TaggingTeacher(AnsweringTeacher):
     """A teacher of a tagger; `answer` returns the logits of all words of sentences, [words, C]."""
 
     def features(self, num_labels: int, max_seq_length: int) -> dict[str, Feature]:
-        """Returns the features of training records in addition to those of the task."""
+        """Returns the features that training records have in addition to the task's."""
         length = num_labels * max_seq_length
         return {
             TEACHER_LOGITS: Feature(length, LENGTH, per_token=True, rows=num_labels),
@@ -143,7 +143,7 @@ class Tagging:
       document_context: Whether windows are filled with the neighbouring sentences.
       files: The files of sentences; None for a trained model without data.
       sentences: The sentences of each split of the files.
-      output_scheme: The scheme of predictions in files; None for that of the tag set.
+      output_scheme: The scheme of predictions in files; None for the tag set's.
       teacher: The model to learn from in addition to the tags, if any.
       add_bilstm: Whether a BiLSTM is between the encoder and the head.
       add_crf: Whether the tags of a sentence are chosen together, by a CRF.
@@ -424,7 +424,7 @@ def _decode_paths(
     Args:
       words: The logits of the words of all sentences, float [words, C].
       lengths: The number of words of each sentence.
-      transitions: Those of the CRF, float [C + 2, C].
+      transitions: The scores of neighbouring labels, float [C + 2, C], of a CRF.
       gold: The index of each word's tag, `ANY` where it is not known, int [words].
     """
     log_probabilities = np.zeros(words.shape)
