@@ -155,8 +155,8 @@ def _draw_instances(
     def draw() -> Iterator[Drawn]:
         for use in range(num_uses):
             index = use % len(corpus.documents)
-            for plan in draws.plans(corpus.documents[index], index, len(corpus.documents), rng):
-                pair = draws.finish(plan, corpus.documents[plan.b_document], rng)
+            for cut in draws.cuts(corpus.documents[index], index, len(corpus.documents), rng):
+                pair = draws.finish(cut, corpus.documents[cut.b_document], rng)
                 yield draws.mask(pair, corpus.kinds, len(tokenizer.vocab), rng)
             progress(use)
 
@@ -185,8 +185,8 @@ def create_instances_from_document(  # noqa: PLR0913, PLR0917
     document = list(chain.from_iterable(all_documents[document_index]))
     bounds = _find_bounds(all_documents[document_index])
     instances = []
-    for plan in draws.plans(bounds, document_index, len(all_documents), rng):
-        pair = draws.finish(plan, _find_bounds(all_documents[plan.b_document]), rng)
+    for cut in draws.cuts(bounds, document_index, len(all_documents), rng):
+        pair = draws.finish(cut, _find_bounds(all_documents[cut.b_document]), rng)
         other = list(chain.from_iterable(all_documents[pair.b_document]))
         tokens, segment_ids = tokenization.pack(
             document[pair.a_start : pair.a_stop],
