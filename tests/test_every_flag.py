@@ -51,7 +51,7 @@ from bert.models import pretrained as pretrained_models
 from bert.models.fine_tuned import LoadedModel
 from bert.tasks import features as tasks_features
 from bert.training.batches import Batches
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ def weights(outcome: Outcome) -> dict[str, bytes]:
     """The weights that a training leaves, optimizer and step apart."""
     stored = checkpoint.Stored.open(str(outcome.out))
     tensors = stored.read()
-    slots = (*checkpoint.SLOTS, checkpoint.GLOBAL_STEP)
+    slots = (*saving.SLOTS, checkpoint.GLOBAL_STEP)
     return {
         name: (value.shape, value.tobytes())
         for name, value in tensors.items()

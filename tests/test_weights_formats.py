@@ -226,23 +226,23 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_runs_none(
 
 
 @pytest.mark.parametrize(
-    "program",
+    ("program", "problem"),
     [
-        b"\x80\x02cbuiltins\neval\n(X\x03\x00\x00\x001+1tR.",
-        b"\x80\x02(i__main__\nMachine\n.",
-        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n)R.",
-        b"\x80\x02}q\x00h\x01.",
-        b"\x80\x02r\xff\xff\xff\xff.",
-        b"\x80\x02" + b"(" * 50,
-        b"\x80\x02" + b"]" + b"\x85" * 100_000 + b".",
-        b"\x80\x02NQ.",
+        (b"cbuiltins\neval\n(X\x03\x00\x00\x001+1tR.", r"names builtins\.eval"),
+        (b"(i__main__\nMachine\n.", "instruction INST"),
+        (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "TypeError"),
+        (b"}q\x00h\x01.", "KeyError"),
+        (b"r\xff\xff\xff\xff.", "IndexError"),
+        (b"(" * 50, "exhausted before seeing STOP"),
+        (b"NQ.", "cannot unpack"),
+        (b"\x8d" + (2**60).to_bytes(8, "little"), "MemoryError"),
     ],
-    ids=["eval", "instance", "no arguments", "memo", "empty stack", "marks", "depth", "storage"],
+    ids=["eval", "instance", "no arguments", "memo", "empty stack", "marks", "storage", "size"],
 )
-def test_no_other_program_is_followed(tmp_path, program):
+def test_no_other_program_is_followed(tmp_path, program, problem):
     path = tmp_path / "pytorch_model.bin"
-    path.write_bytes(program)
-    with pytest.raises(ValueError, match=r"pytorch_model.bin' cannot be read"):
+    path.write_bytes(b"\x80\x02" + program)
+    with pytest.raises(ValueError, match=rf"pytorch_model.bin' cannot be read: .*{problem}"):
         Stored.open(str(path)).read()
 
 
@@ -259,6 +259,28 @@ def test_a_link_out_of_a_file_is_not_followed(formats, tmp_path, is_external):
             file.create_dataset("bert/other", (2,), "f4", external=place)
     with pytest.raises(ValueError, match=r"'bert/other' (is a link|has its data in another)"):
         Stored.open(str(path)).read()
+
+
+def test_numbers_that_a_file_only_claims_are_not_read(tmp_path):
+    path = tmp_path / "tf_model.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("bert/large", (10**6, 10**7), "f4", chunks=(1000, 1000))
+    with pytest.raises(ValueError, match="the numbers of 'bert/large' are not all there"):
+        Stored.open(str(path)).read()
+
+
+def test_a_missing_shard_is_named_with_its_index(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
+    with pytest.raises(ValueError, match=r"index.json' cannot be read: .*00001-of-00002"):
+        Stored.open(str(path)).parts  # noqa: B018
+
+
+def test_an_output_bias_is_found_under_any_prefix():
+    bias = Tensor((3,), lambda: np.arange(3.0))
+    for prefix in ("", "module."):
+        found = name_tensors({f"{prefix}cls.predictions.decoder.bias": bias})
+        assert [*found] == ["cls/predictions/output_bias"]
 
 
 def test_a_group_within_itself_has_an_end(formats, tmp_path):
@@ -278,7 +300,13 @@ def test_another_architecture_is_named(formats):
 
 
 @pytest.mark.parametrize(
-    "name", ["distilbert.transformer.layer.0.attention.q_lin.weight", "albert.x"]
+    "name",
+    [
+        "distilbert.transformer.layer.0.attention.q_lin.weight",
+        "albert.x",
+        "funnel.encoder.blocks.0.0.attention.q_head.weight",
+        "transformer.layer.0.rel_attn.q",
+    ],
 )
 def test_the_names_of_another_architecture_are_known(name):
     tensor = Tensor((1,), lambda: np.zeros(1))

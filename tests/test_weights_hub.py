@@ -246,6 +246,8 @@ def test_without_the_package_the_error_says_so():
         ("my_bert/bert_model.ckpt", False),
         ("my_bert/model.ckpt-20", False),
         ("my_bert/model.safetensors", False),
+        ("my_bert/epoch3.pt", False),
+        ("my_bert/pytorch_model.bin.index.json", False),
         ("", False),
     ],
 )

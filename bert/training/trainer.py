@@ -27,7 +27,7 @@ from bert.training.loop import Batch, Objective
 from bert.training.meeting import READS, RESTS, TAKES, Pace
 from bert.training.options import Compute, check_precision
 from bert.training.strategies import has_several_workers, pace_of, together
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.checkpoint import Stored
 
 Tensor = Any
@@ -191,7 +191,7 @@ class Trainer:
         optimizer = self.optimizer
         state = {variable.path: variable for variable in self.model.weights}
         for slot, moments in zip(
-            checkpoint.SLOTS, (optimizer.first_moments, optimizer.second_moments), strict=True
+            saving.SLOTS, (optimizer.first_moments, optimizer.second_moments), strict=True
         ):
             for variable, moment in zip(self.model.trainable_variables, moments, strict=True):
                 state[f"{variable.path}/{slot}"] = moment

@@ -27,7 +27,6 @@ from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
 from bert.weights.huggingface_weights import Reader, open_objects
 from bert.weights.saving import (
     GLOBAL_STEP,
-    SLOTS,  # noqa: F401 (callers name it here)
     UnsoundError,
     find_not_finite,
     find_single_files,
@@ -121,7 +120,7 @@ class Stored:
 
     @functools.cached_property
     def shapes(self) -> dict[str, list[int]]:
-        """The shape of every tensor, by name; a `ValueError` where objects are stored."""
+        """The shape of every tensor, by name."""
         return dict(self._reader.get_variable_to_shape_map())
 
     def read(self, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
@@ -152,7 +151,10 @@ class Stored:
     def parts(self) -> list[str]:
         """The files of the weights, apart from a file that is the prefix itself."""
         if self.prefix.endswith(".json"):
-            return huggingface_weights.find_shards(self.prefix)
+            try:
+                return huggingface_weights.find_shards(self.prefix)
+            except FormatError as error:
+                raise self._broken(error) from error
         return [] if self._read else paths_from(f"{self.prefix}.")
 
     def check_whole(self) -> None:
@@ -493,8 +495,5 @@ def describe_weights(init: Stored | None) -> dict[str, str] | None:
     """Returns the name and the digest of weights, for `run.json`; None where there are none."""
     if init is None:
         return None
-    files = [init.index]
-    if init.prefix.endswith(".json"):
-        ending = os.path.splitext(init.prefix.removesuffix(".index.json"))[1]
-        files += [p for p in paths_from(os.path.join(init.folder, "")) if p.endswith(ending)]
+    files = [init.index, *(init.parts if init.prefix.endswith(".json") else ())]
     return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

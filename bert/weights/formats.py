@@ -60,7 +60,7 @@ class FormatError(ValueError):
 
 
 class OtherModelError(FormatError):
-    """A file is sound, and its model is no BERT that is known here."""
+    """A file is sound, but its model is not a BERT."""
 
 
 def check_limits(tensors: Tensors) -> None:
@@ -95,9 +95,11 @@ def read_safetensors(path: str) -> Tensors:
         tensors = {}
         for name in file.keys():  # noqa: SIM118 (it is no dictionary)
             part = file.get_slice(name)
-            read = _read_bfloat16 if part.get_dtype() == "BF16" else _read_slice
             shape = tuple(part.get_shape())
-            tensors[name] = Tensor(shape, functools.partial(read, path, file, name, shape))
+            read = functools.partial(_read_slice, file, name)
+            if part.get_dtype() == "BF16":
+                read = functools.partial(_read_bfloat16, path, name, shape)
+            tensors[name] = Tensor(shape, read)
         metadata = file.metadata() or {}
     except (safetensors.SafetensorError, OSError) as error:
         raise FormatError(str(error)) from error
@@ -106,15 +108,14 @@ def read_safetensors(path: str) -> Tensors:
     return tensors
 
 
-def _read_slice(_: str, file: safetensors.safe_open, name: str, shape: object) -> np.ndarray:
-    del shape
+def _read_slice(file: safetensors.safe_open, name: str) -> np.ndarray:
     try:
         return file.get_tensor(name)
     except (safetensors.SafetensorError, OSError, TypeError) as error:
         raise FormatError(str(error)) from error
 
 
-def _read_bfloat16(path: str, _: object, name: str, shape: tuple[int, ...]) -> np.ndarray:
+def _read_bfloat16(path: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Returns a tensor of a file that is the length of a header, the header and the numbers."""
     with open_file(path) as file:
         size = int.from_bytes(file.read(8), "little")
@@ -165,6 +166,8 @@ def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
             elif isinstance(item, h5py.Dataset):
                 if item.external or item.is_virtual:
                     raise FormatError(f"{name!r} has its data in another file, which is not read")
+                if item.dtype.kind in _NUMBERS and item.id.get_storage_size() < item.nbytes:
+                    raise FormatError(f"the numbers of {name!r} are not all there")
                 yield name, item
 
 

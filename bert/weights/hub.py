@@ -46,7 +46,7 @@ _WITHOUT_OWNER = frozenset(
     }
 )
 # Endings of the paths of checkpoints; no known name of a BERT has one of them.
-_LOCAL = re.compile(r"\.(?:ckpt(?:-\d+)?|index|meta|safetensors|bin|h5)$")
+_LOCAL = re.compile(r"\.(?:ckpt(?:-\d+)?|index|meta|safetensors|bin|h5|pt|pth|index\.json)$")
 
 
 def is_name(path: str) -> bool:

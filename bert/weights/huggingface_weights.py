@@ -34,7 +34,7 @@ from bert.weights.formats import (
 )
 from bert.weights.options import ARCHITECTURES
 from bert.weights.pickles import read_pickle
-from bert.weights.saving import GLOBAL_STEP, is_single_file
+from bert.weights.saving import GLOBAL_STEP, PICKLES, is_single_file
 from bert.weights.variables import WORD_TABLE, Table, find_variables
 
 # The weights in a folder of transformers, in one file or several; the first that is there.
@@ -47,9 +47,8 @@ FILES = (
 _ENDINGS = (".h5", ".bin", ".pt", ".pth", ".ckpt")
 _BESIDE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state.*)\.(bin|pt|pth)")
 _UNREAD = (".msgpack", ".onnx")
-# How files begin: HDF5, and a pickle of PyTorch, in an archive or bare.
+# How files of HDF5 begin.
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_PICKLES = (b"PK\x03\x04", b"\x80")
 
 _TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -96,9 +95,10 @@ _KERAS_NAMES = {
 # Parts of names that other architectures have, and no BERT.
 _OTHERS = {
     **{name.lower(): name for name in ("RoBERTa", "DistilBERT", "ALBERT", "ELECTRA", "DeBERTa")},
-    **{name.lower(): name for name in ("MobileBERT", "Longformer", "FunnelTransformer", "XLNet")},
+    **{name.lower(): name for name in ("MobileBERT", "Longformer")},
     **{"q_lin": "DistilBERT", "embedding_hidden_mapping_in": "ALBERT"},
     **{"embeddings_project": "ELECTRA", "rel_embeddings": "DeBERTa", "in_proj": "DeBERTa"},
+    **{"funnel": "Funnel Transformer", "rel_attn": "XLNet"},
 }
 
 
@@ -114,7 +114,7 @@ def find_reader(path: str) -> Callable[[str], Tensors] | None:
         start = file.read(len(_HDF5))
     if start == _HDF5:
         return read_hdf5
-    return read_pickle if start.startswith(_PICKLES) else None
+    return read_pickle if start.startswith(PICKLES) else None
 
 
 def is_usual(name: str) -> bool:
@@ -278,8 +278,7 @@ def name_tensors(stored: Tensors) -> Tensors:
                 "BERT's output weights are tied to the embeddings, and its "
                 f"{by_plain[name]!r} differs from {by_plain[twin]!r}"
             )
-    bias = "cls.predictions.decoder.bias"
-    if bias in stored:
+    if bias := by_plain.get("cls.predictions.decoder.bias"):
         tensors.setdefault("cls/predictions/output_bias", stored[bias])
     return tensors
 

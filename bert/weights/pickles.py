@@ -7,6 +7,7 @@ other and the numbers after them (torch/serialization.py, `_legacy_save`).
 """
 
 import functools
+import math
 import pickletools
 import zipfile
 from collections.abc import Callable
@@ -47,7 +48,7 @@ class _Storage(NamedTuple):
 
 
 class _View(NamedTuple):
-    """A tensor, before the place of its numbers is known."""
+    """A tensor as a view of a storage, whose numbers are not read yet."""
 
     storage: _Storage
     offset: int
@@ -63,7 +64,7 @@ def _rebuild(storage: _Storage, offset: int, size: Any, strides: Any, *_: Any) -
     if not _are_counts([offset, *size, *strides]) or len(size) != len(strides):
         raise FormatError("a tensor has no proper shape")
     last = offset + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
-    if np.prod(size, dtype=object) > storage.numel or (0 not in size and last >= storage.numel):
+    if math.prod(size) > storage.numel or (0 not in size and last >= storage.numel):
         raise FormatError(f"a tensor of shape {[*size]} is larger than its {storage.numel} numbers")
     return _View(storage, offset, tuple(size), tuple(strides))
 
@@ -197,8 +198,8 @@ _STEPS: dict[str, Callable[[_Machine, Any], Any]] = {
 
 # What a damaged file raises.
 _DAMAGES = (
-    *(AttributeError, EOFError, IndexError, KeyError, NotImplementedError, OSError, OverflowError),
-    *(RuntimeError, TypeError, ValueError, zipfile.BadZipFile),
+    *(AttributeError, EOFError, IndexError, KeyError, MemoryError, NotImplementedError, OSError),
+    *(OverflowError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile),
 )
 # The tensors of a file, a function that reads a storage, and the order of bytes.
 _Opened = tuple[dict[str, _View], Callable[[_Storage], bytes], Any]

@@ -32,7 +32,7 @@ _GOING = ".going"
 # How the table ends that such a file is (tensorflow/core/lib/io/format.h, kTableMagicNumber).
 _TABLE_END = bytes.fromhex("57fb808b247547db")
 # How pickles of PyTorch begin, which may have the same names: an archive, or a bare pickle.
-_PICKLES = (b"PK", b"\x80")
+PICKLES = (b"PK", b"\x80")
 _SINGLE_FILE = re.compile(r".+\.ckpt(?:-\d+)?")
 
 
@@ -190,7 +190,7 @@ def is_single_file(path: str) -> bool:
         file.seek(max(file_size(path) - len(_TABLE_END), 0))
         if file.read() == _TABLE_END:
             return True
-    return bool(_SINGLE_FILE.fullmatch(path)) and not start.startswith(_PICKLES)
+    return bool(_SINGLE_FILE.fullmatch(path)) and not start.startswith(PICKLES)
 
 
 def find_single_files(folder: str) -> list[str]:
