@@ -27,7 +27,6 @@ from helpers.tagging_runs import (
 import predict
 import run_ner
 from bert.commands.flags import changed_flags
-from bert.files.texts import Input
 from bert.models.open import load
 from bert.tasks.tagging import tags as tagging_entities
 from bert.tasks.tagging.tags import score_entities
@@ -508,8 +507,6 @@ def test_a_list_of_texts_is_no_input(trained):
     model = load(str(trained))
     with pytest.raises(ValueError, match="Input 1, counted from 0, must have text as 'text'"):
         model.predict(["Ada", {"text": ["Ada", "saw"]}])
-    with pytest.raises(ValueError, match="Input 0, counted from 0, must have text as 'text'"):
-        model.task.parse_unlabeled([Input(1, 1.0, {}, {"text": ["Ada", "saw"]})])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import keras
@@ -19,7 +20,7 @@ import run_squad
 from bert.models.open import load
 from bert.pretraining.heads import pretraining_model
 from bert.runs.plan import plan
-from bert.weights.checkpoint import Stored, save_tensors
+from bert.weights.checkpoint import Stored, find_trained, save_tensors
 from tokenization import FullTokenizer
 
 WEIGHT, TEMPERATURE = 0.25, 3.0
@@ -111,7 +112,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn_of_it(answering):
         assert loss_of(task, inputs, model, batch, name=name) == pytest.approx(0.0, abs=1e-5)
 
 
-def test_of_questions_without_answers_the_teacher_alone_is_learned(answering, tmp_path):
+def test_questions_without_answers_teach_what_the_teacher_answers_alone(answering, tmp_path):
     folder, make = answering
     path = tmp_path / "questions.jsonl"
     path.write_text(json.dumps({"question": "which", "context": "a b red."}) + "\n")
@@ -171,7 +172,13 @@ def assert_resumes(train, folder, step):
     for path in (folder / "resumed").glob("*.ckpt*"):
         if f"ckpt-{step}." not in path.name:
             path.unlink()
+    assert find_trained(str(folder / "resumed")) == str(folder / f"resumed/model.ckpt-{step}")
+    log = (folder / "resumed/train_log.jsonl").read_text().splitlines()
     train("resumed")
+    # Nothing up to that step is trained again.
+    again = (folder / "resumed/train_log.jsonl").read_text().splitlines()
+    kept = [line for line in log if json.loads(line)["step"] <= step]
+    assert kept and again[: len(kept)] == kept
     complete = weights_in(folder / "complete")
     assert_same(complete, weights_in(folder / "resumed"))
     return complete
@@ -198,14 +205,34 @@ def test_a_student_of_answers_resumes_and_is_exported_without_its_teacher(answer
     assert made_of["--teacher"]["path"] == "teacher"
     # The folder of an earlier version says nothing of teachers, since there was none.
     run_file = tmp_path / "complete/run.json"
-    kept = {name: value for name, value in made_of.items() if "teacher" not in name}
-    run_file.write_text(json.dumps({**json.loads(run_file.read_text()), "made_of": kept}))
+    others = {name: value for name, value in made_of.items() if "teacher" not in name}
+    run_file.write_text(json.dumps({**json.loads(run_file.read_text()), "made_of": others}))
     with pytest.raises(ValueError, match="--teacher is absent there and teacher now"):
         train("complete")
     with pytest.raises(ValueError, match="--teacher is teacher there and absent now"):
         train("resumed", teacher=None, distill_layers=None)
     (answer,) = load(str(tmp_path / "resumed")).predict([{"question": "which", "context": "a b"}])
     assert set(answer) >= {"answer", "score"}
+
+
+def test_a_teacher_is_the_checkpoint_that_is_named(answering):
+    folder, make = answering
+    stored = Stored.open(str(folder / "teacher"))
+    values = {name: value + 0.5 for name, value in stored.read().items()}
+    save_tensors(str(folder / "teacher/other.ckpt"), values)
+    found = []
+    for name in ("teacher", "teacher/other.ckpt"):
+        settings = make(do_train=True, teacher=str(folder / name), output_dir=str(folder / "new"))
+        made = plan(run_squad.make_recipe(settings))
+        (bias,) = (
+            variable.numpy()
+            for variable in made.task.teacher.in_step.model.weights
+            if variable.path == "cls/squad/output_bias"
+        )
+        found.append((bias, made.task.teacher.weights["path"]))
+    (first, _), (second, path) = found
+    np.testing.assert_allclose(second, first + 0.5, rtol=1e-6)
+    assert path == "other.ckpt"
 
 
 @pytest.fixture
@@ -303,8 +330,8 @@ def test_a_pretrained_student_resumes_in_any_parts(pretrained, tmp_path):
         train("complete", teacher=None, distill_layers=None)
 
 
-def other_teacher(prefix="", **sizes):
-    """Prepares a folder of another teacher, whose tensors have a prefix."""
+def other_teacher(pattern="", **sizes):
+    """Prepares a folder of another teacher, which has the tensors of a pattern."""
 
     def prepare(folder):
         config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
@@ -312,7 +339,7 @@ def other_teacher(prefix="", **sizes):
         (folder / "other").mkdir()
         (folder / "other/bert_config.json").write_text(other.to_json_string())
         weights = pretraining_model(other).weights
-        tensors = {each.path: each.numpy() for each in weights if each.path.startswith(prefix)}
+        tensors = {each.path: each.numpy() for each in weights if re.match(pattern, each.path)}
         save_tensors(str(folder / "other/bert_model.ckpt"), tensors)
         return {"teacher": str(folder / "other")}
 
@@ -322,17 +349,15 @@ def other_teacher(prefix="", **sizes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (other_teacher("bert/"), "`teacher` must have the masked-LM head of pre-training"),
         (
-            other_teacher("bert/"),
-            "`teacher` must have the head of pre-training that predicts tokens",
+            other_teacher("bert/|cls/predictions/output_bias"),
+            "`teacher` must have the masked-LM head .* lacks .*transform",
         ),
         (lambda _: {"objective": "left_to_right"}, "`teacher` must predict the tokens that `obj"),
-        (
-            other_teacher(vocab_size=28),
-            "`teacher` must have the vocabulary of the student's records",
-        ),
+        (other_teacher(vocab_size=28), "`teacher` must have a `vocab_size` of .* Received 28"),
         (other_teacher(type_vocab_size=2), "`teacher` must have at least 3 types of segments"),
-        (other_teacher(max_position_embeddings=8), "`max_seq_length` must be at most 8"),
+        (other_teacher(max_position_embeddings=8), "must be at most 8, .* of `teacher="),
         (lambda folder: {"output_dir": str(folder / "teacher")}, "`teacher` must not be the"),
         (lambda _: {"teacher": "nowhere"}, "`teacher` must name a checkpoint"),
         (lambda _: {"distill_layers": "5"}, "one of the teacher's, 0 to 1"),
@@ -344,6 +369,12 @@ def test_teachers_that_do_not_fit_a_pretrained_student_are_refused(
     with pytest.raises(ValueError, match=message):
         run_pretraining.run(pretrained(**changes(tmp_path)))
     assert not (tmp_path / "student").exists()
+
+
+def test_a_teacher_that_is_not_there_is_one_fault(pretrained):
+    with pytest.raises(ValueError, match="`teacher` must name a checkpoint") as caught:
+        plan(run_pretraining.make_recipe(pretrained(teacher="nowhere")), limit=10)
+    assert str(caught.value).count("`teacher`") == 1
 
 
 def test_a_teacher_of_another_vocabulary_than_the_records_is_refused(tmp_path):

@@ -25,6 +25,7 @@ from bert.options import OptionError
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.options import PAIR_HEAD, find_untrained
 from bert.training.options import check_length
+from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 
 MASK = "[MASK]"
@@ -320,7 +321,18 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     model = MaskedModel(
         folder.config, tokenizer, batch_size, precision, predicts_next=predicts_next
     )
-    needed = [v.path for v in model.model.weights if v.path.startswith(HEAD)]
+    check_head(stored, model.model)
+    stored.assign(model.model.weights)
+    return model
+
+
+def check_head(stored: Stored, model: keras.Model) -> None:
+    """Checks that a checkpoint has the whole masked-LM head of a model.
+
+    Raises:
+      OptionError: naming what it lacks.
+    """
+    needed = [v.path for v in model.weights if v.path.startswith(HEAD)]
     if missing := [name for name in needed if name not in stored.shapes]:
         raise OptionError(
             stored.option,
@@ -328,8 +340,6 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
             stored.prefix,
             f"It lacks {missing}; was it fine-tuned, or stripped of its heads?",
         )
-    stored.assign(model.model.weights)
-    return model
 
 
 class PretrainedModel(Encoding):

@@ -4,7 +4,6 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,9 +15,9 @@ from bert.files.paths import (
     file_size,
     index_path,
     is_file,
-    is_remote,
     match_files,
     open_file,
+    real_path,
 )
 from bert.files.records import has_feature, read_description
 from bert.log import logger
@@ -174,7 +173,7 @@ def _check_files(paths: Sequence[str], flag: str) -> None:
     """Checks that each file is named once, holds records, and is not text."""
     seen: dict[str, str] = {}
     for path, size in zip(paths, in_threads(file_size, paths), strict=True):
-        place = path if is_remote(path) else os.path.realpath(path)
+        place = real_path(path)
         if place in seen:
             same = Message("%r and %r, which are the same file", seen[place], path)
             raise OptionError(flag, "name each file once", same)

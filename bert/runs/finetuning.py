@@ -39,7 +39,7 @@ from bert.training.options import (
     check_precision,
 )
 from bert.weights import checkpoint
-from bert.weights.checkpoint import Stored, describe_weights
+from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TOKENIZER
 from bert.weights.opening import open_model, open_vocabulary
@@ -252,11 +252,12 @@ def plan(
         # Schedule and identity.
         trainings = parts(
             "steps",
-            lambda init, data, _: _plan_trainings(
+            lambda init, data, task, _: _plan_trainings(
                 [(run.schedule, run.output, run.shaping_options()) for run in runs],
-                *(patience, shared.teacher, shared.read_paths(), init, data),
+                *(patience, _describe_teacher(shared.teacher, task), shared.read_paths()),
+                *(init, data),
             ),
-            *(init, data, flags),
+            *(init, data, task, flags),
             shows=_describe_trainings,
         )
         rows = 1 if data is FAILED else count_rows(data[0].inputs)
@@ -360,11 +361,12 @@ def _first(task: Any, part: Part, examples: Sequence[Any], most: int | None) -> 
     teacher = getattr(task, "teacher", None)
     num_unlabeled = len(teacher.unlabeled) if teacher and part.split == "train" else 0
     count = len(examples) - num_unlabeled
-    if most is None or most >= count:
-        if most is not None:
-            logger.info("The %s set has %d examples: all are used.", part.name, count)
+    if most is None:
         return examples
-    logger.info("Of the %d examples of the %s set, the first %d are used.", count, part.name, most)
+    if most >= count:
+        logger.info("The %s set has %d examples: all are used.", part.name, count)
+        return examples
+    logger.info("Using the first %d of the %d examples of the %s set.", most, count, part.name)
     return [*examples[:most], *examples[count:]]
 
 
@@ -426,7 +428,7 @@ def stored_task(task: Task) -> dict[str, Any]:
 def _plan_trainings(
     runs: Iterable[tuple[Schedule, Output, Mapping[str, Any]]],
     patience: int,
-    teacher: Teacher | None,
+    others: Mapping[str, Any],
     paths: Mapping[str, str | None],
     init: Stored | None,
     data: Sequence[PlannedInputs],
@@ -436,7 +438,7 @@ def _plan_trainings(
     Args:
       runs: The schedule, the output and the options that shape the model, of each run.
       patience: `early_stopping_patience`.
-      teacher: The options of the teacher, if the task has any.
+      others: By option, what else the training is made of.
       paths: By option, other files that are read.
       init: The weights to start from, or None.
       data: The inputs of all parts.
@@ -452,10 +454,7 @@ def _plan_trainings(
         # The choice of the best weights depends on the dev set.
         for split in ("train", "dev") if patience else ("train",):
             described[f"the {split} set"] = _describe(find_inputs(inputs, split).arrays)
-        if teacher:
-            path = teacher.teacher
-            taught = describe_weights(Stored.open(path, "teacher")) if path else None
-            described["teacher"] = taught
+        described |= others
     trainings = []
     for schedule, output, shaping in runs:
         num_steps = count_steps(schedule, num_examples)
@@ -464,6 +463,13 @@ def _plan_trainings(
         made_of = identity.of_training(shaping, init, described)
         trainings.append(plan_training(output, num_steps, init, made_of, paths))
     return trainings
+
+
+def _describe_teacher(options: Teacher | None, task: Any) -> dict[str, Any]:
+    """Returns the name and the digest of the teacher, by option; {} for a task that has none."""
+    if options is None:
+        return {}
+    return {"teacher": task.teacher.weights if task.teacher else None}
 
 
 def _describe(arrays: Arrays) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from bert.training.options import Compute, Output, check_length
 from bert.training.progress import save_results, save_scores
 from bert.training.trainer import Trainer
 from bert.weights import checkpoint, model_card
-from bert.weights.checkpoint import Stored, describe_weights
+from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import make_files, projector_files
 from bert.weights.opening import open_model
@@ -73,7 +73,7 @@ class PreTrainingPlan(Plan):
     init: Stored | None
     train_batches: Batches | None
     eval_batches: Batches | None
-    teacher: Teacher | None = None
+    teacher: Teacher | None
 
     def make_model(self) -> keras.Model:
         """Returns the model with its heads."""
@@ -232,8 +232,7 @@ def plan(
         training = parts(
             "steps",
             _plan_training,
-            *(output, schedule, data, recipe.shaping_options(), init, description),
-            recipe.teacher.teacher if recipe.teacher else None,
+            *(output, schedule, data, recipe.shaping_options(), init, description, teacher),
             shows=Training.describe,
         )
         has_memory = plans.add_needs(
@@ -307,7 +306,7 @@ def _plan_training(
     shaping: Mapping[str, Any],
     init: Stored | None,
     description: RecordDescription,
-    teacher: str | None,
+    teacher: Teacher | None,
 ) -> Training:
     """Returns the training run, checked against the one in the folder."""
     if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
@@ -327,7 +326,7 @@ def _plan_training(
     }
     if masking := inputs.find_masking(data, description):
         described["the masking of the records"] = str(masking)
-    described["teacher"] = describe_weights(Stored.open(teacher, "teacher")) if teacher else None
+    described["teacher"] = teacher.weights if teacher else None
     # However it is typed.
     described["time_budget"] = schedule.seconds and duration_text(schedule.seconds)
     described["warmup_proportion"] = schedule.warmup_proportion
@@ -336,7 +335,7 @@ def _plan_training(
         schedule.num_train_steps,
         init,
         identity.of_training(shaping, init, described),
-        {"input_file": data.input_file, "teacher": teacher},
+        {"input_file": data.input_file, "teacher": teacher.path if teacher else None},
     )
 
 

@@ -1,17 +1,18 @@
 """Opens the teacher of a run and gives it to the task of the student."""
 
+import dataclasses
 import functools
-import os
 from typing import Any, TypeVar
 
 import keras
 
 import modeling
+from bert.files.paths import real_path
 from bert.files.process import same_random_state
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned
 from bert.models.open import find_folder
 from bert.models.options import NO_OVERRIDES
-from bert.models.pretrained import HEAD
+from bert.models.pretrained import check_head
 from bert.models.vectors import find_encoder
 from bert.network.heads import layer_name
 from bert.options import Message, MessageError, Option, OptionError
@@ -22,7 +23,7 @@ from bert.tasks import distillation
 from bert.tasks.distillation import StepTeacher
 from bert.tasks.options import Distillation, PretrainingTeacher, Teacher
 from bert.training.options import check_length
-from bert.weights.checkpoint import describe_weights
+from bert.weights.checkpoint import Stored, describe_weights
 from bert.weights.folder import ModelFolder
 
 TaskType = TypeVar("TaskType", bound=Any)
@@ -43,11 +44,11 @@ def teach(
     Raises:
       ValueError: where the teacher has another task, or its layers cannot be learned.
     """
-    folder = _find(options, output_dir, fetches=fetches)
-    described = describe_weights(folder.stored) or {}
+    _find(options, output_dir, fetches=fetches)
+    described = _describe(options)
     # Loading the teacher must not change the initial weights of the student.
     with same_random_state():
-        model = _load_teacher(folder.path, batch_size, described["sha256"])
+        model = _load_teacher(options.teacher or "", batch_size, described["sha256"])
     if model.task.kind != task.kind:
         ours, theirs = (kind.replace("_", " ") for kind in (task.kind, model.task.kind))
         raise OptionError(
@@ -56,7 +57,8 @@ def teach(
             remedy=f"The one in {options.teacher!r} is one of {theirs}.",
         )
     taught: TaskType = task.with_teacher(model, _open_step(options, model, task), options)
-    return taught
+    teacher = dataclasses.replace(taught.teacher, weights=described)
+    return dataclasses.replace(taught, teacher=teacher)
 
 
 def _open_step(options: Teacher, model: LoadedModel, task: Any) -> StepTeacher | None:
@@ -70,8 +72,9 @@ def _open_step(options: Teacher, model: LoadedModel, task: Any) -> StepTeacher |
             "%s needs a %s with layers. The one in %r has word vectors alone.",
             *(Option("distill_layers"), Option("teacher"), options.teacher),
         )
-    distillation.check_same_tokenizer(task, model.task, options)
-    check_length(task.max_seq_length, encoder.config)
+    path = options.teacher or ""
+    distillation.check_same_tokenizer(task, model.task, path, is_needed_always=learns_in_step)
+    check_length(task.max_seq_length, encoder.config, Option("teacher", path))
     inputs = modeling.encoder_inputs()
     encoded = encoder(inputs)
     targets = {}
@@ -112,22 +115,29 @@ def open_pretraining(
     folder = _find(options, output_dir, fetches=fetches)
     theirs = folder.config
     folder.stored.check_fit(theirs)
-    _check_predicts(folder, goal)
+    if (theirs.is_decoder, theirs.encoder_type) != (config.is_decoder, config.encoder_type):
+        same = Message("predict the tokens that %s predicts", Option("objective", goal.name))
+        received = Message("%r, which predicts others", options.teacher)
+        raise OptionError("teacher", same, received)
+    if theirs.vocab_size != config.vocab_size:
+        must = f"have a `vocab_size` of {config.vocab_size}, as the student has"
+        raise OptionError("teacher", must, theirs.vocab_size)
     vocab = description.vocab if description.vocabulary is not None else None
-    differs = theirs.vocab_size != config.vocab_size
-    if differs or (vocab and dict(folder.load_tokenizer().vocab) != dict(vocab)):
-        remedy = f"That of {options.teacher!r} has {theirs.vocab_size:,} tokens."
-        raise OptionError("teacher", "have the vocabulary of the student's records", remedy=remedy)
+    if vocab is not None and dict(folder.load_tokenizer().vocab) != dict(vocab):
+        must = "have the vocabulary of the student's records"
+        remedy = f"The one of {options.teacher!r} has other tokens, or another order."
+        raise OptionError("teacher", must, remedy=remedy)
     if theirs.type_vocab_size < config.type_vocab_size:
         must = f"have at least {config.type_vocab_size} types of segments, as the student has"
         raise OptionError("teacher", must, theirs.type_vocab_size)
-    check_length(max_seq_length, theirs)
+    check_length(max_seq_length, theirs, Option("teacher", options.teacher))
     gives_layers = options.distill_layers is not None
     with same_random_state():
         model = pretraining_model(theirs, dtype="float32", gives_layers=gives_layers)
+    check_head(folder.stored, model)
     folder.stored.assign(model.weights)
     names = map(layer_name, range(theirs.num_hidden_layers))
-    layers = [model.output[name] for name in names if gives_layers]
+    layers = [model.output[name] for name in names] if gives_layers else []
     targets = {
         "masked_lm_logits": model.output["masked_lm_logits"],
         **distillation.open_layers(options.distill_layers, layers, config),
@@ -136,35 +146,25 @@ def open_pretraining(
         weight=options.teacher_weight,
         temperature=options.distillation_temperature,
         in_step=StepTeacher(keras.Model(model.input, targets), options.distill_layers_weight),
+        path=options.teacher,
+        weights=_describe(options),
     )
-
-
-def _check_predicts(folder: ModelFolder, goal: Goal) -> None:
-    """Checks that a teacher has learned to predict the tokens that its student predicts."""
-    path = folder.stored.path
-    if not any(name.startswith(HEAD) for name in folder.stored.shapes):
-        raise OptionError(
-            "teacher",
-            f"have the head of pre-training that predicts tokens, {HEAD}*",
-            path,
-            "It has an encoder without it; was it fine-tuned, or stripped of its heads?",
-        )
-    config = folder.config
-    theirs = Goal("theirs", is_decoder=config.is_decoder, encoder_type=config.encoder_type)
-    if theirs.directions != goal.directions:
-        must = Message("predict the tokens that %s predicts", Option("objective", goal.name))
-        raise OptionError("teacher", must, Message("%r, which predicts others", path))
 
 
 def _find(options: Distillation, output_dir: str, *, fetches: bool) -> ModelFolder:
     """Returns the folder of the teacher, which is not the student's."""
     assert options.teacher
-    if os.path.realpath(options.teacher) == os.path.realpath(output_dir):
+    if real_path(options.teacher) == real_path(output_dir):
         raise MessageError(
             "%s must not be the %s, in which the student is trained. Received %r for both.",
             *(Option("teacher"), Option("output_dir"), options.teacher),
         )
     return find_folder(options.teacher, "teacher", NO_OVERRIDES, fetches=fetches)
+
+
+def _describe(options: Distillation) -> dict[str, str]:
+    """Returns the name and the digest of the teacher's weights, which `_find` has found."""
+    return describe_weights(Stored.open(options.teacher or "", "teacher")) or {}
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,12 +13,12 @@ import numpy as np
 from keras import ops
 
 import modeling
-from bert.files.texts import Columns, Input, read_inputs
+from bert.files.texts import Columns, read_inputs
 from bert.network.heads import Batch, Blend, Losses, Weights, layer_name
 from bert.network.kernels import infer
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.options import Teacher as TeacherOptions
-from bert.tasks.task import Inputs, Outputs, Task, read_row
+from bert.tasks.task import Inputs, Outputs, Row, Task, read_row
 from bert.weights.tokenizers import options_of
 
 Tensor = Any
@@ -52,9 +52,9 @@ class StepTeacher:
     """A teacher whose forward pass is a part of the training step.
 
     Attributes:
-      model: A model from inputs of the student to its targets, float32: by name logits, which
-        losses find in the batch under `teacher_name`, and by `layer_name` what each layer of the
-        student learns, [B, S, T].
+      model: A model from the student's inputs to its targets, float32. Logits have the names of the
+        student's outputs, and are in the batch of the losses by `teacher_name`; the targets of
+        layers, [B, S, T], have the names of `layer_name`.
       weight: The factor of the loss of layers.
     """
 
@@ -114,7 +114,7 @@ class StepTeacher:
             if self.layers:
                 mask = ops.cast(batch["input_mask"], "float32")
                 errors = [ops.square(outputs[name] - targets[name]) for name in self.layers]
-                total = sum(ops.sum(ops.mean(each, axis=-1) * mask) for each in errors)
+                total = sum(ops.sum(ops.mean(error, axis=-1) * mask) for error in errors)
                 parts[_LAYERS] = self.weight * total / (len(errors) * totals[_LAYERS])
             return parts
 
@@ -135,8 +135,11 @@ class _Student(keras.Model):
 
 
 def without_layers(model: keras.Model) -> keras.Model:
-    """Returns the model of `StepTeacher.extend` with the same weights, without its layers."""
-    return keras.Model(model.input, _without_layers(model.output), name=model.name)
+    """Returns a model with the same weights without the layers of `StepTeacher.extend`, if any."""
+    outputs = _without_layers(model.output)
+    if len(outputs) == len(model.output):
+        return model
+    return keras.Model(model.input, outputs, name=model.name)
 
 
 def _without_layers(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -194,13 +197,17 @@ class Teacher:
       unlabeled: Examples without labels, of which the teacher's logits alone are learned.
       weight: The share of the teacher in the loss of labelled examples.
       temperature: The divisor of the logits, as for `soft_losses`.
-      in_step: What is computed in the training step; None where the logits in the records are all.
+      in_step: The part that the training step computes; None if only stored logits are learned.
+      path: The option that named the teacher.
+      weights: The name and the digest of its weights, for `run.json`.
     """
 
     unlabeled: Sequence[Any] = ()
     weight: float = 0.5
     temperature: float = 2.0
     in_step: StepTeacher | None = None
+    path: str | None = None
+    weights: Mapping[str, str] | None = None
 
     @classmethod
     def of(
@@ -321,24 +328,32 @@ def soft_losses(
     return temperature**2 * ops.mean(chance * present + (1.0 - chance) * absent, axis=-1)
 
 
-def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any]) -> list[Input]:
-    """Returns the rows of a file of unlabelled texts, in any format that predict.py reads.
+def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any]) -> dict[int, Row]:
+    """Returns the rows of a file of unlabelled texts by their lines.
+
+    The file has any format that predict.py reads.
 
     Raises:
       ValueError: where the file is empty, or a row cannot be read.
     """
-    rows = list(read_inputs(path, None, Columns(fields=tuple(fields), known=columns)))
-    for each in rows:
-        if each.row is None:
-            raise ValueError(each.problem)
-        read_row(each.row, f"{path}:{each.line}:", fields)
+    rows: dict[int, Row] = {}
+    for found in read_inputs(path, None, Columns(fields=tuple(fields), known=columns)):
+        if found.row is None:
+            raise ValueError(found.problem)
+        rows[found.line] = read_row(found.row, f"{path}:{found.line}:", fields)
     if not rows:
         raise OptionError("unlabeled_file", "hold texts", remedy=f"{path!r} is empty.")
     return rows
 
 
-def check_same_tokenizer(ours: Task, theirs: Task, options: TeacherOptions) -> None:
+def check_same_tokenizer(ours: Task, theirs: Task, path: str, *, is_needed_always: bool) -> None:
     """Checks that a student tokenizes texts as the teacher does, whose forward pass it shares.
+
+    Args:
+      ours: The task of the student.
+      theirs: The task of the teacher.
+      path: The teacher, for the message.
+      is_needed_always: Whether the teacher is a part of the training step without layers, too.
 
     Raises:
       ValueError: where their vocabularies, casings or options of the tokenizer differ.
@@ -350,12 +365,12 @@ def check_same_tokenizer(ours: Task, theirs: Task, options: TeacherOptions) -> N
     if student == teacher:
         return
     must = "have the vocabulary, the casing and the other options of the student's tokenizer"
-    if hasattr(ours, "step_targets"):
-        raise OptionError("teacher", must, remedy=f"Those of {options.teacher!r} differ.")
+    if is_needed_always:
+        raise OptionError("teacher", must, remedy=f"The tokenizer of {path!r} differs.")
     raise MessageError(
         "%s needs a %s with the vocabulary, the casing and the other options of the student's "
-        "tokenizer. Those of %r differ. Without it, only the answers are learned.",
-        *(Option("distill_layers"), Option("teacher"), options.teacher),
+        "tokenizer. The tokenizer of %r differs. Without it, only the answers are learned.",
+        *(Option("distill_layers"), Option("teacher"), path),
     )
 
 

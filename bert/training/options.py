@@ -111,13 +111,21 @@ class Seed:
     )
 
 
-def check_length(max_seq_length: int, config: "BertConfig") -> None:
-    """Checks that the model has positions for the longest sequences."""
+def check_length(max_seq_length: int, config: "BertConfig", source: Option | None = None) -> None:
+    """Checks that a model has positions for the longest sequences.
+
+    Args:
+      max_seq_length: Tokens per sequence.
+      config: The shape of the model.
+      source: The option that the shape is of; None for `bert_config_file`.
+
+    Raises:
+      OptionError: where it has fewer.
+    """
     limit = config.max_position_embeddings
     if max_seq_length > limit:
-        must = Message(
-            "be at most %d, the `max_position_embeddings` of %s", limit, Option("bert_config_file")
-        )
+        source = source or Option("bert_config_file")
+        must = Message("be at most %d, the `max_position_embeddings` of %s", limit, source)
         raise OptionError("max_seq_length", must, max_seq_length)
 
 

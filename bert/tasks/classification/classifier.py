@@ -12,7 +12,6 @@ import modeling
 import tokenization
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
-from bert.files.texts import Input
 from bert.log import logger
 from bert.network.heads import EXAMPLE_WEIGHTS, Blend, classification_objective, classifier_model
 from bert.options import (
@@ -280,10 +279,9 @@ class Classification:
         )
         return dataclasses.replace(self, teacher=teacher)
 
-    def parse_unlabeled(self, rows: Sequence[Input]) -> list[InputExample]:
-        """Returns the examples of rows without labels, named by their lines; skips blank rows."""
-        read = {each.line: each.row for each in rows if each.row}
-        texts = {n: row for n, row in read.items() if "".join(row.values()).strip()}
+    def parse_unlabeled(self, rows: Mapping[int, Row]) -> list[InputExample]:
+        """Returns the examples of rows by lines, without labels; skips blank rows."""
+        texts = {line: row for line, row in rows.items() if "".join(row.values()).strip()}
         if not texts:
             raise OptionError("unlabeled_file", "hold texts", remedy="All its lines are blank.")
         parsed = self.parse([*texts.values()])
@@ -349,7 +347,7 @@ class Classification:
         return self.teacher.extend(model) if self.teacher else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
-        return without_layers(model) if self.teacher and self.teacher.layers else model
+        return without_layers(model)
 
     def objective(self, inputs: Inputs) -> Objective:
         weights = None

@@ -14,7 +14,6 @@ import modeling
 import tokenization
 from bert.files.machine import usable_cores
 from bert.files.owned import claim
-from bert.files.texts import Input
 from bert.log import logger
 from bert.network.heads import span_model, span_objective, without_padding
 from bert.options import Message, MessageError, Option, OptionError, take
@@ -273,9 +272,9 @@ class QuestionAnswering:
             raise OptionError("teacher", must, received)
         return dataclasses.replace(self, teacher=Teacher.of(options, in_step, self))
 
-    def parse_unlabeled(self, rows: Sequence[Input]) -> list[SquadExample]:
-        """Returns the questions of rows without answers, for training."""
-        questions = self.parse([row.row or {} for row in rows])
+    def parse_unlabeled(self, rows: Mapping[int, Row]) -> list[SquadExample]:
+        """Returns the questions of rows by lines, without answers, for training."""
+        questions = self.parse([*rows.values()])
         for question in questions:
             question.orig_answer_text, question.is_impossible = "", True
             question.start_position = question.end_position = -1
@@ -348,7 +347,7 @@ class QuestionAnswering:
         return self.teacher.extend(model) if self.teacher else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
-        return without_layers(model) if self.teacher and self.teacher.layers else model
+        return without_layers(model)
 
     def objective(self, inputs: Inputs) -> Objective:
         if self.teacher is None:

@@ -14,7 +14,6 @@ from scipy.special import softmax
 import modeling
 import tokenization
 from bert.files.owned import claim
-from bert.files.texts import Input
 from bert.log import logger
 from bert.network.crf import ANY, decode_sentences, sentence_losses
 from bert.network.heads import Batch, Blend, crf_objective, tagging_model, tagging_objective
@@ -47,7 +46,6 @@ from bert.tasks.task import (
     Row,
     bilstm_fields,
     collect_padded,
-    read_rows,
     write_scores,
 )
 from bert.training.loop import Objective
@@ -246,12 +244,12 @@ class Tagging:
         teacher = TaggingTeacher.of(options, in_step, self, answer=answer)
         return dataclasses.replace(self, teacher=teacher)
 
-    def parse_unlabeled(self, rows: Sequence[Input]) -> list[RawText]:
-        """Returns the sentences of texts without tags, each of which is a document."""
-        texts = self.parse(read_rows([row.row or {} for row in rows], self.fields))
+    def parse_unlabeled(self, rows: Mapping[int, Row]) -> list[RawText]:
+        """Returns the sentences of rows by lines, without tags; each row is a document."""
+        texts = self.parse([*rows.values()])
         return [
-            dataclasses.replace(text, document=-row.line)
-            for text, row in zip(texts, rows, strict=True)
+            dataclasses.replace(text, document=-line)
+            for text, line in zip(texts, rows, strict=True)
             if text.words
         ]
 
@@ -307,7 +305,7 @@ class Tagging:
         return self.teacher.extend(model) if self.teacher else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
-        return without_layers(model) if self.teacher and self.teacher.layers else model
+        return without_layers(model)
 
     def objective(self, inputs: Inputs) -> Objective:
         if self.add_crf:
