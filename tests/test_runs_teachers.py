@@ -9,8 +9,10 @@ import keras
 import numpy as np
 import pytest
 from conftest import change, spread
+from helpers.forks import fork_python
 from helpers.opened_tasks import open_task
 from helpers.squad_runs import settings_in, write_task
+from helpers.trainers import TRAIN_SOME_STEPS
 from scipy import special
 
 import create_pretraining_data
@@ -328,6 +330,24 @@ def test_a_pretrained_student_resumes_in_any_parts(pretrained, tmp_path):
     assert made_of["--teacher"]["path"] == "teacher"
     with pytest.raises(ValueError, match="--teacher is teacher there and absent now"):
         train("complete", teacher=None, distill_layers=None)
+
+
+@pytest.mark.slow
+def test_two_replicas_teach_as_one_device_does(pretrained, tmp_path):
+    def settings(name, **changes):
+        return pretrained(output_dir=str(tmp_path / name), distill_layers="1", **changes)
+
+    run_pretraining.run(settings("one"))
+    # A second model in the same process sends tensors of other shapes.
+    two = [settings("two", strategy="mirrored"), settings("alone", strategy="mirrored")]
+    two[1] = dataclasses.replace(two[1], teacher=None, distill_layers=None)
+    given = {"devices": 2, "settings": [dataclasses.asdict(each) for each in two]}
+    fork_python("-c", TRAIN_SOME_STEPS, json.dumps(given))
+    one, other = weights_in(tmp_path / "one"), weights_in(tmp_path / "two")
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        np.testing.assert_allclose(values, other[name], atol=2e-5, err_msg=name)
+    assert "distillation_0/kernel" not in weights_in(tmp_path / "alone")
 
 
 def other_teacher(pattern="", **sizes):

@@ -260,7 +260,7 @@ def learning(config, numbers, **changes):
     inputs = modeling.encoder_inputs()
     given = teacher(inputs)["encoder_layers"]
     layers = distillation.open_layers(numbers, given, student_config)
-    step = distillation.StepTeacher(keras.Model(inputs, layers), 3.0)
+    step = distillation.StepTeacher(keras.Model(inputs, layers), config, 3.0)
     spread(teacher, 5)
     model = step.extend(heads.classifier_model(student_config, 2, gives_layers=True))
     return teacher, model, step.objective(lambda _: {"loss": 1.0}, lambda *_: {"loss": 0.0})

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import modeling
 import run_pretraining
+from bert.files.machine import size_text
 from bert.runs.recipes import EvaluatedSteps, Steps
 from bert.training.devices import (
     checkpoint_bytes,
@@ -113,9 +114,9 @@ def test_gradient_checkpointing_needs_less_than_half_the_memory():
 COMPUTE = Compute()
 
 
-def log_training(config, compute=COMPUTE, num_sequences=32, num_replicas=1):
+def log_training(config, compute=COMPUTE, num_sequences=32, num_replicas=1, teacher=None):
     sizes = {"num_sequences": num_sequences, "num_replicas": num_replicas, "length": 128}
-    return log_training_memory(compute, config, **sizes)
+    return log_training_memory(compute, config, **sizes, teacher=teacher)
 
 
 def test_a_run_that_needs_more_memory_than_is_free_is_warned_of(tiny_config, log):
@@ -134,6 +135,15 @@ def test_a_run_that_needs_more_memory_than_is_free_is_warned_of(tiny_config, log
     # As many parts as examples need what one needs.
     assert log_training(tiny_config, Compute(gradient_accumulation_steps=10**9), **huge)
     assert log_training(tiny_config, num_replicas=10**9, **huge)
+
+
+def test_a_teacher_in_the_step_needs_memory(tiny_config, log):
+    huge = change(tiny_config, vocab_size=10**13)
+    assert log_training(tiny_config, teacher=tiny_config)
+    assert not log_training(tiny_config, teacher=huge)
+    sizes = {"num_sequences": 32, "length": 128, "is_training": False}
+    expected = size_text(estimate_memory(huge, **sizes).total)
+    assert f", the teacher about {expected};" in log.messages[1]
 
 
 def test_a_run_that_needs_more_disk_than_is_free_is_warned_of(tmp_path, tiny_config, log):
@@ -155,8 +165,8 @@ def test_the_smallest_gpu_must_hold_a_batch(tmp_path, tiny_config, log, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * 2)
     log_training(tiny_config, num_replicas=2)
-    told, warning = log.messages
-    assert told.endswith(", of 1.05 MB on each GPU.")
+    needs, warning = log.messages
+    assert needs.endswith(", of 1.05 MB on each GPU.")
     assert "and 1.05 MB are on each GPU" in warning
 
 

@@ -261,10 +261,12 @@ def plan(
             shows=_describe_trainings,
         )
         rows = 1 if data is FAILED else count_rows(data[0].inputs)
+        shape = getattr(getattr(task, "teacher", None), "step_config", None)
         num_saved = 1 + 2 * steps.evaluates(patience)
-        batch = plans.Batch(max(sizes) * rows, length, num_weights_alone=num_saved)
         has_memory = plans.add_needs(
-            *(parts, compute, runs[0].output, config, num_replicas, batch, trainings)
+            *(parts, compute, runs[0].output, config, num_replicas),
+            plans.Batch(max(sizes) * rows, length, 0, num_saved, shape),
+            trainings,
         )
     parts.check(later="time" if steps.do_train else "model")
     if not is_trial and compute.strategy == "multi_worker":

@@ -117,12 +117,14 @@ class Batch:
       length: Tokens per sequence.
       num_predictions: Masked tokens per sequence.
       num_weights_alone: Number of checkpoints without the optimizer's slots.
+      teacher: The shape of a teacher that is a part of the training step.
     """
 
     num_sequences: int
     length: int
     num_predictions: int = 0
     num_weights_alone: int = 0
+    teacher: BertConfig | None = None
 
 
 def check_steps(steps: TrainingStep) -> None:
@@ -302,6 +304,7 @@ def add_needs(
             num_replicas=num_replicas,
             length=batch.length,
             num_predictions=batch.num_predictions,
+            teacher=batch.teacher,
         )
 
     def log_disk(config: BertConfig, trainings: Sequence[Training]) -> None:

@@ -242,6 +242,7 @@ def plan(
                 schedule.train_batch_size,
                 data.max_seq_length,
                 count_predictions(schedule.objective, data),
+                teacher=getattr(teacher, "step_config", None),
             ),
             FAILED if training is FAILED else [training],
         )

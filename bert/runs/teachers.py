@@ -86,7 +86,7 @@ def _open_step(options: Teacher, model: LoadedModel, task: Any) -> StepTeacher |
         options.distill_layers, encoded["encoder_layers"], task.config
     )
     step_model = keras.Model(inputs, {**targets, **layers})
-    return StepTeacher(step_model, options.distill_layers_weight)
+    return StepTeacher(step_model, encoder.config, options.distill_layers_weight)
 
 
 def open_pretraining(
@@ -142,10 +142,11 @@ def open_pretraining(
         "masked_lm_logits": model.output["masked_lm_logits"],
         **distillation.open_layers(options.distill_layers, layers, config),
     }
+    step_model = keras.Model(model.input, targets)
     return distillation.Teacher(
         weight=options.teacher_weight,
         temperature=options.distillation_temperature,
-        in_step=StepTeacher(keras.Model(model.input, targets), options.distill_layers_weight),
+        in_step=StepTeacher(step_model, theirs, options.distill_layers_weight),
         path=options.teacher,
         weights=_describe(options),
     )

@@ -55,10 +55,12 @@ class StepTeacher:
       model: A model from the student's inputs to its targets, float32. Logits have the names of the
         student's outputs, and are in the batch of the losses by `teacher_name`; the targets of
         layers, [B, S, T], have the names of `layer_name`.
+      config: The shape of its encoder.
       weight: The factor of the loss of layers.
     """
 
     model: keras.Model
+    config: modeling.BertConfig
     weight: float = 1.0
 
     @property
@@ -208,6 +210,11 @@ class Teacher:
     in_step: StepTeacher | None = None
     path: str | None = None
     weights: Mapping[str, str] | None = None
+
+    @property
+    def step_config(self) -> modeling.BertConfig | None:
+        """The shape of the model that is a part of the training step, if there is one."""
+        return self.in_step.config if self.in_step else None
 
     @classmethod
     def of(

@@ -167,6 +167,7 @@ def log_training_memory(
     num_replicas: int,
     length: int,
     num_predictions: int = 0,
+    teacher: BertConfig | None = None,
 ) -> bool:
     """Logs the memory that training needs on each device, and warns if it is more than is free.
 
@@ -177,33 +178,39 @@ def log_training_memory(
       num_replicas: Devices that share a batch; those of this machine share its memory.
       length: Tokens per sequence.
       num_predictions: Masked tokens per sequence.
+      teacher: The shape of a teacher that is a part of the training step.
 
     Returns:
       Whether there is enough memory, as far as is known.
     """
-    needs = estimate_memory(
+    share = -(-num_sequences // (num_replicas * compute.gradient_accumulation_steps))
+    estimate = functools.partial(
+        estimate_memory, num_sequences=share, length=length, num_predictions=num_predictions
+    )
+    needs = estimate(
         config,
-        num_sequences=-(-num_sequences // (num_replicas * compute.gradient_accumulation_steps)),
-        length=length,
         precision=compute.precision,
-        num_predictions=num_predictions,
         gradient_checkpointing=compute.gradient_checkpointing,
     )
+    taught = estimate(teacher, is_training=False).total if teacher else 0
+    total = needs.total + taught
     gpus = gpu_memory() if tf.config.list_physical_devices("GPU") else []
     # TensorFlow reserves nearly all memory of a GPU at once, so its free memory means nothing.
     free, place = (min(gpus), "on each GPU") if gpus else (free_memory(), "free")
     logger.info(
-        "Memory: weights %s, gradients and optimizer %s, a batch about %s; about %s in all%s.",
-        *map(size_text, (needs.weights, needs.training, needs.batch, needs.total)),
+        "Memory: weights %s, gradients and optimizer %s, a batch about %s%s; about %s in all%s.",
+        *map(size_text, (needs.weights, needs.training, needs.batch)),
+        f", the teacher about {size_text(taught)}" if teacher else "",
+        size_text(total),
         f", of {size_text(free)} {place}" if free is not None else "",
     )
-    if free is None or needs.total <= free:
+    if free is None or total <= free:
         return True
     checkpointing = Message("Give %s, lower", Option("gradient_checkpointing"))
     logger.warning(
         "About %s of memory will be needed, and %s are %s: the run may be killed. %s %s or %s, or "
         "raise %s.",
-        size_text(needs.total),
+        size_text(total),
         size_text(free),
         place,
         "Lower" if compute.gradient_checkpointing else checkpointing,

@@ -43,10 +43,7 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
       tpu_name: Name or address of the TPU.
     """
     if name == "mirrored":
-        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-        return tf.distribute.MirroredStrategy(
-            [device.name for device in tf.config.list_logical_devices(kind)]
-        )
+        return _mirror()
     if name == "multi_worker":
         return _join()[0]
     if name == "tpu":
@@ -62,6 +59,18 @@ def make_strategy(name: str, tpu_name: str | None = None) -> tf.distribute.Strat
             ) from error
         return tf.distribute.TPUStrategy(resolver)
     return tf.distribute.get_strategy()
+
+
+@functools.cache
+def _mirror() -> tf.distribute.Strategy:
+    """Returns the strategy of all devices of this machine, one for all runs of a process.
+
+    A second strategy would number its sums from the beginning again, and TensorFlow refuses a sum
+    of another shape than the first one with that number.
+    """
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    devices = [device.name for device in tf.config.list_logical_devices(kind)]
+    return tf.distribute.MirroredStrategy(devices)
 
 
 @functools.cache
