@@ -55,7 +55,7 @@ BUDGETS = {
     "bert.tasks": 10620,
     "bert.text": 938,
     "bert.training": 4055,
-    "bert.weights": 4104,
+    "bert.weights": 4287,
     "convert_checkpoint": 98,
     "create_pretraining_data": 283,
     "create_vocab": 61,

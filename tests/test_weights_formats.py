@@ -20,7 +20,7 @@ from bert.weights import tf_hub
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.formats import FormatError, Tensor
-from bert.weights.huggingface_weights import name_tensors
+from bert.weights.tensor_names import name_tensors
 
 # Outputs by their names in transformers, with the names here.
 OUTPUTS = {
@@ -190,12 +190,17 @@ def cut(path, size):
 
 @pytest.mark.parametrize("size", [0, 5, 1000, -100])
 @pytest.mark.parametrize(
-    "name", ["BertModel/tf_model.h5", "archive/pytorch_model.bin", "legacy/pytorch_model.bin"]
+    "name",
+    [
+        *("BertModel/tf_model.h5", "archive/pytorch_model.bin", "legacy/pytorch_model.bin"),
+        "keras_bert_model/model.h5",
+    ],
 )
 def test_a_file_that_was_cut_is_named_before_a_weight_is_set(formats, tmp_path, name, size):
     path = tmp_path / Path(name).name
     shutil.copy(formats / name, path)
-    shutil.copy((formats / name).parent / "config.json", tmp_path)
+    (config,) = (formats / name).parent.glob("*config.json")
+    shutil.copy(config, tmp_path / "config.json")
     cut(path, size)
     with pytest.raises(ValueError, match=path.name) as caught:
         Stored.open(str(path)).check_fit(
@@ -358,3 +363,31 @@ def test_gelu_is_exact_beside_weights_of_pytorch_that_have_the_originals_configu
         shutil.copy(file, tmp_path)
     (tmp_path / "pytorch_model.bin").unlink()
     assert ModelFolder.open(str(tmp_path)).config.hidden_act == "gelu"
+
+
+# Models of libraries whose file has an encoder, and perhaps both heads of pre-training.
+LIBRARIES = (
+    *("keras_bert", "keras_bert_model", "keras_bert_encoder"),
+    *("bert4keras", "bert4keras_model", "bert4keras_encoder"),
+    *("bert_for_tf2_weights", "bert_for_tf2_model", "bert_for_tf2_checkpoint"),
+    "kashgari",
+)
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_model_of_a_library_computes_what_it_did_there(formats, name):
+    expected = np.load(formats / name / "outputs.npz")
+    inputs = {ours: expected[ours] for ours in INPUTS.values()}
+    real = inputs["input_mask"] == 1
+    opened = ModelFolder.open(str(formats / name))
+    heads = {key.partition("_probabilities")[0] for key in expected if "_prob" in key}
+    architecture = "BertForPreTraining" if heads else "BertModel"
+    model = make_model(opened, architecture)
+    layers = compute_layers(opened, inputs)[1:]
+    np.testing.assert_allclose(layers[:, real], expected["layers"][:, real], rtol=0, atol=TOLERANCE)
+    outputs = compute(model, inputs)
+    for head in heads:
+        found = tf.nn.softmax(outputs[f"{head}_logits"]).numpy()
+        theirs = expected[f"{head}_probabilities"]
+        kept = real if head == "masked_lm" else ...
+        np.testing.assert_allclose(found[kept], theirs[kept], rtol=0, atol=TOLERANCE)

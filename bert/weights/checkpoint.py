@@ -95,6 +95,11 @@ class Stored:
         """Whether the weights are those of transformers, whose configuration is `config.json`."""
         return is_safetensors(self.prefix) or getattr(self._reader, "is_huggingface", False)
 
+    @property
+    def gelu(self) -> str | None:
+        """What "gelu" means in a configuration beside the weights, as `Reader.gelu`."""
+        return getattr(self._reader, "gelu", None)
+
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""
         is_file = self.index == self.prefix

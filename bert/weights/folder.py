@@ -236,7 +236,9 @@ class ModelFolder:
         # Programs for PyTorch had the exact form before they had a `config.json`.
         is_old = self._stored is not None and not is_safetensors(self._stored.prefix)
         is_named = os.path.basename(self.bert_config_file) == HUGGINGFACE_CONFIG_FILE
-        if self._stored and not self._is_huggingface and is_theirs:
+        if self._stored and self._stored.gelu:
+            meant = self._stored.gelu
+        elif self._stored and not self._is_huggingface and is_theirs:
             meant = "gelu"
         elif self._is_huggingface and not is_theirs and (is_named or is_old):
             meant = stored_models.from_huggingface(values)["hidden_act"]

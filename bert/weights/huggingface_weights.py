@@ -5,7 +5,6 @@ those of TF1 scopes but for a few (transformers: modeling_tf_bert.py). `write` m
 """
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +21,12 @@ from bert.files.stored_models import (
     is_safetensors,
 )
 from bert.options import Message, Option, OptionError
+from bert.weights import keras_names
 from bert.weights.formats import (
     FormatError,
     OtherModelError,
     Tensor,
     Tensors,
-    check_limits,
     read_hdf5,
     read_objects,
     read_safetensors,
@@ -35,13 +34,16 @@ from bert.weights.formats import (
 from bert.weights.options import ARCHITECTURES
 from bert.weights.pickles import read_pickle
 from bert.weights.saving import GLOBAL_STEP, PICKLES, is_single_file
+from bert.weights.tensor_names import name_tensors
 from bert.weights.variables import WORD_TABLE, Table, find_variables
 
-# The weights in a folder of transformers, in one file or several; the first that is there.
+# The weights in a folder of transformers, in one file or several, or in one of kashgari, which has
+# those of its BERT a second time; the first that is there.
 FILES = (
     *(SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE),
     *("tf_model.h5", "tf_model.h5.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    "model_weights.h5",
 )
 # The endings of weights under other names, and of what is beside them and has other content.
 _ENDINGS = (".h5", ".bin", ".pt", ".pth", ".ckpt")
@@ -49,57 +51,6 @@ _BESIDE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state.*)\.(
 _UNREAD = (".msgpack", ".onnx")
 # How files of HDF5 begin.
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-
-_TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
-# Buffers of some versions of transformers: 0, 1, 2 and so on.
-_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-
-_BLOCK, _LAYER = r"transformer/layer_(\d+)/", r"bert/encoder/layer_\1/"
-_GARDEN_HEAD = "(?:next_sentence|sentence_prediction)"
-# A pooler that a head of the Model Garden with a pooler of its own passes over, and the head of
-# `BertPretrainer`, whose name other models give to another one.
-_POOLER = r"pooler_transform/(.+)"
-_PAIRS = r"predictions/transform/logits/(kernel|bias)"
-# The end of a name that Keras writes, with the name in a TF1 checkpoint.
-_KERAS_NAMES = {
-    # TFBert* of transformers.
-    r"bert/encoder/layer_\._(\d+)/(.+)": r"bert/encoder/layer_\1/\2",
-    r"bert/embeddings/(\w+_embeddings)/(?:weight|embeddings)": r"bert/embeddings/\1",
-    r"(bert/(?:embeddings|pooler)/.+)": r"\1",
-    r"mlm___cls/predictions/bias": r"cls/predictions/output_bias",
-    r"mlm___(cls/predictions/.+)": r"\1",
-    r"nsp___cls/seq_relationship/(kernel|bias)": r"cls/seq_relationship/output_\1",
-    r"qa_outputs/(kernel|bias)": r"cls/squad/output_\1",
-    r"classifier/(kernel|bias)": r"output_\1",
-    # The Model Garden (official/nlp/tools/tf1_bert_checkpoint_converter_lib.py).
-    r"word_embeddings/embeddings": r"bert/embeddings/word_embeddings",
-    r"position_embedding/embeddings": r"bert/embeddings/position_embeddings",
-    r"type_embeddings/embeddings": r"bert/embeddings/token_type_embeddings",
-    r"embeddings/layer_norm/(.+)": r"bert/embeddings/LayerNorm/\1",
-    rf"{_BLOCK}self_attention/(query|key|value)/(.+)": rf"{_LAYER}attention/self/\2/\3",
-    rf"{_BLOCK}self_attention/attention_output/(.+)": rf"{_LAYER}attention/output/dense/\2",
-    rf"{_BLOCK}self_attention_layer_norm/(.+)": rf"{_LAYER}attention/output/LayerNorm/\2",
-    rf"{_BLOCK}(intermediate|output)/(.+)": rf"{_LAYER}\2/dense/\3",
-    rf"{_BLOCK}output_layer_norm/(.+)": rf"{_LAYER}output/LayerNorm/\2",
-    _POOLER: r"bert/pooler/dense/\1",
-    rf"{_GARDEN_HEAD}/pooler_dense/(.+)": r"bert/pooler/dense/\1",
-    r"cls/predictions/output_bias/bias": r"cls/predictions/output_bias",
-    r"(cls/predictions/transform/.+)": r"\1",
-    r"next_sentence/logits/(kernel|bias)": r"cls/seq_relationship/output_\1",
-    r"sentence_prediction/logits/(kernel|bias)": r"output_\1",
-    _PAIRS: r"cls/seq_relationship/output_\1",
-}
-# Parts of names that other architectures have, and no BERT.
-_OTHERS = {
-    **{name.lower(): name for name in ("RoBERTa", "DistilBERT", "ALBERT", "ELECTRA", "DeBERTa")},
-    **{name.lower(): name for name in ("MobileBERT", "Longformer")},
-    **{"q_lin": "DistilBERT", "embedding_hidden_mapping_in": "ALBERT"},
-    **{"embeddings_project": "ELECTRA", "rel_embeddings": "DeBERTa", "in_proj": "DeBERTa"},
-    **{"funnel": "Funnel Transformer", "rel_attn": "XLNet"},
-}
 
 
 def find_reader(path: str) -> Callable[[str], Tensors] | None:
@@ -174,6 +125,8 @@ class Reader:
 
     Attributes:
       is_huggingface: Whether the names are those of transformers.
+      gelu: The activation that "gelu" means in a configuration beside the file, as `hidden_act`;
+        None for what the program means that the configuration is of.
 
     Raises:
       FormatError: where a tensor is there twice or contradicts another, or the model is no BERT.
@@ -182,6 +135,7 @@ class Reader:
     def __init__(self, stored: Tensors) -> None:
         self.is_huggingface = any("layer_._" in name or "encoder.layer" in name for name in stored)
         self._tensors = name_tensors(stored)
+        self.gelu = keras_names.find_library(keras_names.order(stored).values()).gelu
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         """Returns the shape of each tensor as a TF1 checkpoint has it."""
@@ -237,107 +191,6 @@ def _read_shards(path: str) -> Tensors:
             raise FormatError(f"{file!r}: {error}") from error
         tensors |= found
     return tensors
-
-
-def name_tensors(stored: Tensors) -> Tensors:
-    """Returns tensors by their names in a TF1 checkpoint, in its layouts.
-
-    Args:
-      stored: The tensors by their names in a file.
-
-    Raises:
-      FormatError: where a tensor is there twice or contradicts another, or the model is no BERT.
-    """
-    check_limits(stored)
-    _check_architecture(stored)
-    plain = {name: _plain(name) for name in stored}
-    table = {v.theirs: v for v in find_variables(plain.values()).values()}
-    patterns = _find_patterns(stored)
-    sources: dict[str, str] = {}
-    tensors: dict[str, Tensor] = {}
-    for theirs in sorted(stored):
-        if plain[theirs] in _BUFFERS or plain[theirs] in _TIED:
-            continue
-        variable = table.get(plain[theirs])
-        if variable is None:
-            name, tensor = _from_keras(theirs, stored[theirs], patterns)
-        else:
-            tensor = stored[theirs].transposed() if variable.is_transposed else stored[theirs]
-            name = variable.name
-        if name in tensors and not _are_equal(tensors[name], tensor):
-            raise FormatError(
-                f"it must have each tensor once, and has {sources[name]!r} and {theirs!r}"
-            )
-        sources[name], tensors[name] = theirs, tensor
-    by_plain = {name: theirs for theirs, name in plain.items()}
-    for name, twin in _TIED.items():
-        if not {name, twin} <= by_plain.keys():
-            continue
-        if not _are_equal(stored[by_plain[name]], stored[by_plain[twin]]):
-            raise FormatError(
-                "BERT's output weights are tied to the embeddings, and its "
-                f"{by_plain[name]!r} differs from {by_plain[twin]!r}"
-            )
-    if bias := by_plain.get("cls.predictions.decoder.bias"):
-        tensors.setdefault("cls/predictions/output_bias", stored[bias])
-    return tensors
-
-
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and np.array_equal(one.read(), other.read())
-
-
-def _check_architecture(stored: Tensors) -> None:
-    for name in stored:
-        for part in re.split(r"[./]", name):
-            if part in _OTHERS:
-                raise OtherModelError(
-                    f"it is a {_OTHERS[part]}, as its {name!r} shows, and no BERT, whose weights "
-                    "are what is read here"
-                )
-
-
-def _find_patterns(stored: Tensors) -> dict[str, str]:
-    """Returns the rows of `_KERAS_NAMES` that hold for a file."""
-    left_out = []
-    if any(re.search(rf"{_GARDEN_HEAD}/pooler_dense/", name) for name in stored):
-        left_out.append(_POOLER)
-    if not any("cls/predictions/transform/" in name for name in stored):
-        left_out.append(_PAIRS)
-    return {pattern: name for pattern, name in _KERAS_NAMES.items() if pattern not in left_out}
-
-
-def _from_keras(stored: str, tensor: Tensor, patterns: dict[str, str]) -> tuple[str, Tensor]:
-    """Returns a tensor with the name of TF1, or as it is stored where Keras writes no such name."""
-    for pattern, replacement in patterns.items():
-        if match := re.fullmatch(f"(?:.*/)?{pattern}", stored.removesuffix(":0")):
-            name = match.expand(replacement)
-            if name.endswith("output_kernel"):
-                return name.removesuffix("kernel") + "weights", tensor.transposed()
-            return name, _without_heads(name, tensor)
-    return stored, tensor
-
-
-def _without_heads(name: str, tensor: Tensor) -> Tensor:
-    """Returns a tensor of the Model Garden, which has an axis for heads, without that axis."""
-    if "/attention/" not in name or len(tensor.shape) == 1 + name.endswith("/kernel"):
-        return tensor
-    if name.endswith("/bias"):
-        return tensor.reshaped(math.prod(tensor.shape))
-    if "/output/" in name:
-        return tensor.reshaped(math.prod(tensor.shape[:-1]), tensor.shape[-1])
-    return tensor.reshaped(tensor.shape[0], math.prod(tensor.shape[1:]))
-
-
-def _plain(stored: str) -> str:
-    """Returns the current name of a tensor in PyTorch, with the prefix of the encoder."""
-    stored = stored.removeprefix("module.")
-    if stored.startswith(("embeddings.", "encoder.", "pooler.")):
-        stored = f"bert.{stored}"
-    module, _, leaf = stored.rpartition(".")
-    if module.endswith("LayerNorm"):
-        leaf = {"gamma": "weight", "beta": "bias"}.get(leaf, leaf)
-    return f"{module}.{leaf}" if module else leaf
 
 
 def split(tensor_names: Sequence[str]) -> tuple[Table, list[str]]:

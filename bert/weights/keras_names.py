@@ -1,0 +1,204 @@
+"""Names of variables in files of Keras, by the library that wrote them, as in a TF1 checkpoint.
+
+A library names the layers of its models, so that a name in a file ends as a table here says. Where
+layers are only numbered, as `dense_7`, they are in the order in which a model makes them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from bert.weights.variables import WORD_TABLE
+
+_LAYER = r"bert/encoder/layer_\g<layer>"
+_NORM = "(?P<leaf>gamma|beta)"
+_DENSE = "(?P<leaf>kernel|bias)"
+_LEAF = r"\g<leaf>"
+_ATTENTION = (
+    *("attention/self/query", "attention/self/key", "attention/self/value"),
+    "attention/output/dense",
+)
+_FEED_FORWARD = ("intermediate/dense", "output/dense")
+_TABLES = (
+    WORD_TABLE,
+    "bert/embeddings/token_type_embeddings",
+    "bert/embeddings/position_embeddings",
+)
+_TRANSFORM = "cls/predictions/transform"
+# Kernels of classes, whose names end in "output_kernel", are transposed in a TF1 checkpoint.
+_PAIRS = "cls/seq_relationship/output_"
+
+
+class Library(NamedTuple):
+    """A library whose models are read.
+
+    Attributes:
+      mark: The end of a name that is in all of its files, and in no other's.
+      names: Ends of names, as patterns, with the names in a TF1 checkpoint.
+      gelu: What it computes for the `hidden_act` "gelu" of a configuration; None for what the
+        program computes that the configuration is of.
+      first_layer: The number of its first layer.
+    """
+
+    mark: str
+    names: Mapping[str, str]
+    gelu: str | None = None
+    first_layer: int = 0
+
+
+def _hyphenated(layer: str, pooler: str, pairs: str, output_bias: str) -> dict[str, str]:
+    """Returns the names that keras-bert and bert4keras have in common but for these."""
+    kinds = zip(("Token", "Segment", "Position"), _TABLES, strict=True)
+    attention, feed_forward = f"{layer}-MultiHeadSelfAttention", f"{layer}-FeedForward"
+    return {
+        **{f"Embedding-{kind}/embeddings": table for kind, table in kinds},
+        f"Embedding-Norm/{_NORM}": f"bert/embeddings/LayerNorm/{_LEAF}",
+        f"{attention}-Norm/{_NORM}": f"{_LAYER}/attention/output/LayerNorm/{_LEAF}",
+        f"{feed_forward}-Norm/{_NORM}": f"{_LAYER}/output/LayerNorm/{_LEAF}",
+        f"{pooler}/{_DENSE}": f"bert/pooler/dense/{_LEAF}",
+        f"{pairs}/{_DENSE}": f"{_PAIRS}{_LEAF}",
+        f"MLM-Dense/{_DENSE}": f"{_TRANSFORM}/dense/{_LEAF}",
+        f"MLM-Norm/{_NORM}": f"{_TRANSFORM}/LayerNorm/{_LEAF}",
+        output_bias: "cls/predictions/output_bias",
+    }
+
+
+def _lettered(start: str, letters: str, parts: Iterable[str]) -> dict[str, str]:
+    """Returns the names of kernels `W` and biases `b`, as keras-bert has them."""
+    return {
+        f"{start}_{kind}{letter}": f"{_LAYER}/{part}/{leaf}"
+        for letter, part in zip(letters, parts, strict=True)
+        for kind, leaf in (("W", "kernel"), ("b", "bias"))
+    }
+
+
+def _numbered(start: str, parts: Iterable[str]) -> dict[str, str]:
+    """Returns the names of dense layers that are known by their order in a layer."""
+    return {
+        f"{start}/dense#{number}/{_DENSE}": f"{_LAYER}/{part}/{_LEAF}"
+        for number, part in enumerate(parts)
+    }
+
+
+_ENCODER = r"Encoder-(?P<layer>\d+)"
+_KERAS_BERT = Library(
+    mark=r"Encoder-\d+-MultiHeadSelfAttention_Wq",
+    names={
+        **_hyphenated(_ENCODER, "NSP-Dense", "NSP", "MLM-Sim/bias"),
+        **_lettered(f"{_ENCODER}-MultiHeadSelfAttention", "qkvo", _ATTENTION),
+        **_lettered(f"{_ENCODER}-FeedForward", "12", _FEED_FORWARD),
+    },
+    first_layer=1,
+)
+_TRANSFORMER = r"Transformer-(?P<layer>\d+)"
+_BERT4KERAS = Library(
+    mark=r"Transformer-\d+-MultiHeadSelfAttention/dense#3/kernel",
+    names={
+        **_hyphenated(_TRANSFORMER, "Pooler-Dense", "NSP-Proba", "MLM-Bias/beta"),
+        **_numbered(f"{_TRANSFORMER}-MultiHeadSelfAttention", _ATTENTION),
+        **_numbered(f"{_TRANSFORMER}-FeedForward", _FEED_FORWARD),
+    },
+    gelu="gelu_erf",
+)
+# bert-for-tf2: names of the original, but for an axis less in the path of a layer.
+_BERT_FOR_TF2 = Library(
+    mark=r"encoder/layer_\d+/intermediate/kernel",
+    names={
+        rf"encoder/layer_(?P<layer>\d+)/intermediate/{_DENSE}": f"{_LAYER}/intermediate/dense/"
+        + _LEAF,
+        r"(encoder/layer_\d+/(?:attention|output)/.+)": r"bert/\1",
+        r"embeddings/(\w+_embeddings)/embeddings": r"bert/embeddings/\1",
+        f"embeddings/LayerNorm/{_NORM}": f"bert/embeddings/LayerNorm/{_LEAF}",
+    },
+)
+
+_BLOCK = r"transformer/layer_(?P<layer>\d+)/"
+_GARDEN_HEAD = "(?:next_sentence|sentence_prediction)"
+# A pooler that a head of the Model Garden with a pooler of its own passes over, and the head of
+# `BertPretrainer`, whose name other models give to another one.
+_POOLER = r"pooler_transform/(.+)"
+_PAIRS_OF_PRETRAINER = r"predictions/transform/logits/(kernel|bias)"
+# TFBert* of transformers, and the Model Garden
+# (official/nlp/tools/tf1_bert_checkpoint_converter_lib.py).
+_NAMES = {
+    r"bert/encoder/layer_\._(\d+)/(.+)": r"bert/encoder/layer_\1/\2",
+    r"bert/embeddings/(\w+_embeddings)/(?:weight|embeddings)": r"bert/embeddings/\1",
+    r"(bert/(?:embeddings|pooler)/.+)": r"\1",
+    r"mlm___cls/predictions/bias": r"cls/predictions/output_bias",
+    r"mlm___(cls/predictions/.+)": r"\1",
+    r"nsp___cls/seq_relationship/(kernel|bias)": rf"{_PAIRS}\1",
+    r"qa_outputs/(kernel|bias)": r"cls/squad/output_\1",
+    r"classifier/(kernel|bias)": r"output_\1",
+    r"word_embeddings/embeddings": WORD_TABLE,
+    r"position_embedding/embeddings": r"bert/embeddings/position_embeddings",
+    r"type_embeddings/embeddings": r"bert/embeddings/token_type_embeddings",
+    r"embeddings/layer_norm/(.+)": r"bert/embeddings/LayerNorm/\1",
+    rf"{_BLOCK}self_attention/(query|key|value)/(.+)": rf"{_LAYER}/attention/self/\2/\3",
+    rf"{_BLOCK}self_attention/attention_output/(.+)": rf"{_LAYER}/attention/output/dense/\2",
+    rf"{_BLOCK}self_attention_layer_norm/(.+)": rf"{_LAYER}/attention/output/LayerNorm/\2",
+    rf"{_BLOCK}(intermediate|output)/(.+)": rf"{_LAYER}/\2/dense/\3",
+    rf"{_BLOCK}output_layer_norm/(.+)": rf"{_LAYER}/output/LayerNorm/\2",
+    _POOLER: r"bert/pooler/dense/\1",
+    rf"{_GARDEN_HEAD}/pooler_dense/(.+)": r"bert/pooler/dense/\1",
+    r"cls/predictions/output_bias/bias": r"cls/predictions/output_bias",
+    r"(cls/predictions/transform/.+)": r"\1",
+    r"next_sentence/logits/(kernel|bias)": rf"{_PAIRS}\1",
+    r"sentence_prediction/logits/(kernel|bias)": r"output_\1",
+    _PAIRS_OF_PRETRAINER: rf"{_PAIRS}\1",
+}
+_LIBRARIES = (_KERAS_BERT, _BERT4KERAS, _BERT_FOR_TF2)
+# Layers that Keras numbers, where several are in one place.
+_COUNTED = re.compile(r"(?<=/)(dense)(?:_(\d+))?(?=/)")
+
+
+def find_library(names: Iterable[str]) -> Library:
+    """Returns the library that wrote a file with tensors of these names, as `order` has them."""
+    names = [*names]
+    for library in _LIBRARIES:
+        if any(re.fullmatch(f"(?:.*/)?{library.mark}", name) for name in names):
+            return library
+    left_out = []
+    if any(re.search(rf"{_GARDEN_HEAD}/pooler_dense/", name) for name in names):
+        left_out.append(_POOLER)
+    if not any("cls/predictions/transform/" in name for name in names):
+        left_out.append(_PAIRS_OF_PRETRAINER)
+    return Library("", {key: name for key, name in _NAMES.items() if key not in left_out})
+
+
+def order(names: Iterable[str]) -> dict[str, str]:
+    """Returns names by which layers can be found, by the names in a file.
+
+    A layer that Keras has numbered as it liked is there by its order: of `dense_5` and `dense_9` in
+    one layer, the first is `dense#0`.
+    """
+    names = [*names]
+    numbers: dict[tuple[str, str], set[int]] = {}
+    for name in names:
+        for found in _COUNTED.finditer(name):
+            place = (name[: found.start()], found[1])
+            numbers.setdefault(place, set()).add(int(found[2] or 0))
+    ranks = {
+        (*place, number): f"{place[1]}#{rank}"
+        for place, found in numbers.items()
+        for rank, number in enumerate(sorted(found))
+        if len(found) > 1
+    }
+
+    def ranked(found: re.Match[str]) -> str:
+        place = (found.string[: found.start()], found[1], int(found[2] or 0))
+        return ranks.get(place, found[0])
+
+    return {name: _COUNTED.sub(ranked, name.removesuffix(":0")) for name in names}
+
+
+def find_name(name: str, library: Library) -> str | None:
+    """Returns the name in a TF1 checkpoint of a variable, as `order` has it; None for no name."""
+    for pattern, replacement in library.names.items():
+        if match := re.fullmatch(f"(?:.*/)?{pattern}", name):
+            found = match.expand(replacement)
+            return re.sub(
+                r"(?<=encoder/layer_)\d+",
+                lambda number: str(int(number[0]) - library.first_layer),
+                found,
+            )
+    return None
