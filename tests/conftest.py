@@ -64,6 +64,13 @@ def pytest_collection_finish():
     gc.set_threshold(20_000)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_cache_of_the_user(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _same_initial_values():
     keras.utils.set_random_seed(7)

@@ -1051,6 +1051,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "separator": Case(";", error, fails=True, input_file=file_in("table.tsv")),
         "min_probability": Case(1.0, content("out")),
         "batch_size": Case(1, work),
+        "engine": Case("onnx", told("Converting the model for onnx")),
         "shard": Case("2/2", content("out")),
         # With Beam, the answers are the same: tests/beam.
         "runner": Case("DirectRunner", error, fails=True),
@@ -1095,6 +1096,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "log_format": Case("json", told("POST /v1/models/")),
         "read_timeout": Case(0.1, answered(5)),
         "request_timeout": Case(0.001, answered(4), batch_wait_ms=10.0),
+        "engine": Case("onnx", error, fails=True, precision="bfloat16"),
         "precision": Case("mixed_bfloat16", answered(3)),
         "bert_config_file": Case(lambda folder: another_activation(folder / "model"), answered(3)),
         "vocab_file": Case(lambda folder: other_vocabulary(folder / "model"), answered(3)),

@@ -11,6 +11,7 @@ import tensorflow as tf
 from conftest import ROOT, read_report
 from helpers.classifier_runs import make_rows, settings_in, write_task, write_tsv
 
+import bert
 import modeling
 import run_classifier
 from bert.export import portable
@@ -71,6 +72,23 @@ def test_other_runtimes_give_the_numbers_of_the_saved_model(exported):
         for logits, wanted in zip(outputs, (expected, expected[:1], expected), strict=True):
             np.testing.assert_allclose(logits, wanted, rtol=0, atol=tolerance)
         np.testing.assert_array_equal(outputs[0], outputs[2])
+
+
+@pytest.mark.parametrize("name", ["onnx", "tflite", "tflite_int8"])
+def test_an_export_answers_as_the_folder_of_its_training(exported, name):
+    """In batches of any size, from Python as from the command."""
+    texts = ["a red b", "green", "red " * 20, "c", "black a"] * 3
+    model = bert.load(str(exported / name), batch_size=4)
+    assert (model.kind, model.methods) == ("classification", ("predict",))
+    expected = bert.load(str(exported)).predict(texts)
+    for answer, wanted in zip(model.predict(texts), expected, strict=True):
+        tolerance = 0.1 if "int8" in name else 1e-5
+        assert answer["probabilities"] == pytest.approx(wanted["probabilities"], abs=tolerance)
+        assert answer["label"] == wanted["label"] or "int8" in name
+    with pytest.raises(ValueError, match="`encode` needs a model with an encoder"):
+        model.encode(texts)
+    with pytest.raises(ValueError, match="`max_seq_length` must not be given for an exported"):
+        bert.load(str(exported / name), max_seq_length=16)
 
 
 def test_eight_bits_are_smaller(exported):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import Checks, CheckSettings, call
 from bert.files.process import import_tensorflow
-from bert.models.options import FROM_ELSEWHERE, QueriedModel
+from bert.models.options import FROM_ELSEWHERE, EngineModel
 from bert.options import REQUIRED, option, take
 from bert.serving.options import Address, AnswerOptions, Batching, Limits
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Batching, Limits, AnswerOptions, Address, CheckSettings, QueriedModel):
+class Settings(Batching, Limits, AnswerOptions, Address, CheckSettings, EngineModel):
     """The flags of the script, by name."""
 
     model_dir: str = option(
@@ -64,7 +64,7 @@ def load_model(settings: Settings) -> "Served":
     from bert.serving.served import open_served
 
     return open_served(
-        take(QueriedModel, settings),
+        take(EngineModel, settings),
         take(AnswerOptions, settings),
         settings.model_name,
         settings.max_batch_size,

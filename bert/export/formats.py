@@ -125,6 +125,11 @@ def check_exports(options: ExportOptions, *, is_exported: bool) -> None:
         check_installed(form, Option("export_format", form))
 
 
+def missing_packages(form: str) -> list[str]:
+    """Returns the packages of a format that are not there, without loading the others."""
+    return [name for name in _PACKAGES.get(form, ()) if importlib.util.find_spec(name) is None]
+
+
 def check_installed(form: str, what: Any) -> None:
     """Checks that the packages of a format are there, without loading them.
 
@@ -135,9 +140,7 @@ def check_installed(form: str, what: Any) -> None:
     Raises:
       MessageError: where one is missing.
     """
-    needed = _PACKAGES.get(form, ())
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := missing_packages(form):
         names = " ".join(_PIP_NAMES.get(name, name) for name in missing)
         raise MessageError(
             "%s needs packages that are not there: %s. Install them with `pip install %s`, or with "

@@ -5,6 +5,7 @@ A folder of such a model has `model.tflite` or `model.onnx`, from ids to logits,
 """
 
 import contextlib
+import dataclasses
 import logging
 import os
 import tempfile
@@ -23,8 +24,23 @@ from bert.files.process import hidden_stderr
 
 Tensor = Any
 Arrays = Mapping[str, np.ndarray]
-# From a model's inputs to its outputs, by name.
-Runtime = Callable[[Arrays], dict[str, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Runtime:
+    """Runs a model.
+
+    Attributes:
+      run: From the model's inputs to its outputs, by name.
+      ranks: By name of an input, the number of its dimensions.
+    """
+
+    run: Callable[[Arrays], dict[str, np.ndarray]]
+    ranks: Mapping[str, int]
+
+    def __call__(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        return self.run(inputs)
+
 
 # Those of the converters that write lines while they work.
 _LOGGERS = ("", "tf2onnx")
@@ -51,20 +67,34 @@ def write(
             file.write(content)
 
 
-def open_runtime(folder: str, form: str, what: str = "The model") -> Runtime:
+def open_runtime(folder: str, form: str, what: Any = "The model") -> Runtime:
     """Returns what runs the model of a folder: from its inputs to its outputs, by name.
 
     Args:
       folder: The folder.
       form: One of `FILES`.
-      what: What needs the runtime, to begin a message.
+      what: What needs the runtime, an option or a text, to begin a message.
 
     Raises:
       ValueError: where a package is missing, or the file is damaged.
     """
     check_installed(form, what)
-    opener = _open_tflite if form == "tflite" else _open_onnx
-    return opener(os.path.join(folder, FILES[form]))
+    path = os.path.join(folder, FILES[form])
+    return make_runtime(read_file(path), form, path)
+
+
+def make_runtime(content: bytes, form: str, path: str) -> Runtime:
+    """Returns what runs the content of a model's file.
+
+    Args:
+      content: The content.
+      form: One of `FILES`, whose packages are there.
+      path: The file, for messages.
+
+    Raises:
+      ValueError: where the content is damaged.
+    """
+    return (_make_tflite if form == "tflite" else _make_onnx)(content, path)
 
 
 def convert(model: keras.Model, form: str, precision: str) -> bytes:
@@ -256,7 +286,7 @@ def _name_sizes(graph: Any) -> None:
                 dim.Clear()
 
 
-def _open_onnx(path: str) -> Runtime:
+def _make_onnx(content: bytes, path: str) -> Runtime:
     """Returns what runs a model.
 
     Raises:
@@ -266,14 +296,17 @@ def _open_onnx(path: str) -> Runtime:
     from onnxruntime.capi import onnxruntime_pybind11_state as errors  # noqa: PLC0415
 
     try:
-        session = onnxruntime.InferenceSession(read_file(path), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     except (errors.InvalidProtobuf, errors.InvalidArgument, errors.Fail) as error:
         raise ValueError(f"{path!r} must be a model for ONNX Runtime. {error}") from error
-    names = [each.name for each in session.get_inputs()]
+    ranks = {each.name: len(each.shape) for each in session.get_inputs()}
     outputs = [each.name for each in session.get_outputs()]
-    return lambda inputs: dict(
-        zip(outputs, session.run(None, {name: inputs[name] for name in names}), strict=True)
-    )
+
+    def run(inputs: Arrays) -> dict[str, np.ndarray]:
+        given = {name: inputs[name] for name in ranks}
+        return dict(zip(outputs, session.run(None, given), strict=True))
+
+    return Runtime(run, ranks)
 
 
 def _to_tflite(model: keras.Model, precision: str) -> bytes:
@@ -295,7 +328,7 @@ def _to_tflite(model: keras.Model, precision: str) -> bytes:
         return converter.convert()
 
 
-def _open_tflite(path: str) -> Runtime:
+def _make_tflite(content: bytes, path: str) -> Runtime:
     """Returns what runs a model.
 
     Raises:
@@ -305,7 +338,7 @@ def _open_tflite(path: str) -> Runtime:
 
     try:
         with hushed():
-            interpreter = Interpreter(model_content=read_file(path), num_threads=usable_cores())
+            interpreter = Interpreter(model_content=content, num_threads=usable_cores())
             run = interpreter.get_signature_runner()
             shapes = {name: each["shape"] for name, each in run.get_input_details().items()}
             # The runtime logs a line when it is first used.
@@ -313,4 +346,5 @@ def _open_tflite(path: str) -> Runtime:
     except (ValueError, RuntimeError) as error:
         raise ValueError(f"{path!r} must be a model for LiteRT. {error}") from error
 
-    return lambda inputs: run(**{name: inputs[name] for name in shapes})
+    ranks = {name: len(shape) for name, shape in shapes.items()}
+    return Runtime(lambda inputs: run(**{name: inputs[name] for name in shapes}), ranks)

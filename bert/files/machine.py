@@ -4,6 +4,7 @@ import collections
 import contextlib
 import multiprocessing
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -193,6 +194,14 @@ def _in_order(
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
+
+
+def processor_name() -> str:
+    """Returns the name of the processor."""
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import modeling
 import tokenization
 from bert.models.fine_tuned import LoadedModel
-from bert.models.open import is_export, open_model
+from bert.models.open import find_export, open_model
 from bert.models.options import QueriedModel
 from bert.models.pretrained import MASK, Guess, MaskedModel, PretrainedModel
 from bert.models.vectors import find_encoder
@@ -142,14 +142,14 @@ def open_inspected(options: QueriedModel, *, dry: bool = False) -> LoadedModel |
       dry: Whether this is a dry run, as for `open_model`.
 
     Raises:
-      ValueError: where it cannot be opened, has no encoder, or is a graph without layers.
+      ValueError: where it cannot be opened, has no encoder, or is an export without layers.
     """
     path = options.model_dir
-    if is_export(path):
+    if find_export(path):
         raise OptionError(
             "model_dir",
             "have the weights of a model to inspect",
-            Message("%r, a SavedModel", path),
+            Message("%r, an export", path),
             "Give the folder that it was exported from.",
         )
     model = open_model(path, "model_dir", options, precision=options.precision, dry=dry)

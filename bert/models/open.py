@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tokenization
 from bert.export.formats import MODEL_FILES
 from bert.files.paths import find_file, paths_from
-from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, SAVED_MODEL_FILE
+from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
 from bert.log import logger
 from bert.models.fine_tuned import (
     LoadedModel,
@@ -21,7 +21,14 @@ from bert.models.fine_tuned import (
     read_task,
 )
 from bert.models.model import Model
-from bert.models.options import OVERRIDES, Overrides, QueriedModel, check_absent
+from bert.models.options import (
+    INT8,
+    OVERRIDES,
+    EngineModel,
+    Overrides,
+    check_absent,
+    check_engine,
+)
 from bert.options import Message, Option, OptionError, check_bounds
 from bert.weights import huggingface_weights
 from bert.weights.checkpoint import weight_files
@@ -29,6 +36,7 @@ from bert.weights.folder import ModelFolder
 from bert.weights.options import FINE_TUNED
 
 if TYPE_CHECKING:
+    from bert.models.answering import AnsweringModel
     from bert.models.exported import ExportedModel
     from bert.models.pretrained import PretrainedModel
 
@@ -38,17 +46,19 @@ FIXED = "for an exported model, in whose graph it is fixed"
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """The folder of a SavedModel.
+    """The folder of an exported model.
 
     Attributes:
       path: The folder.
+      form: The format, one of `MODEL_FILES`.
     """
 
     path: str
+    form: str = "saved_model"
 
     @property
     def files(self) -> list[str]:
-        """The files of the SavedModel."""
+        """The files of the export."""
         folders = (self.path, os.path.join(self.path, "variables"))
         return [path for folder in folders for path in paths_from(os.path.join(folder, ""))]
 
@@ -58,6 +68,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     *,
     batch_size: int = 32,
     precision: str = "float32",
+    engine: str = "tensorflow",
     bert_config_file: str | os.PathLike[str] | None = None,
     vocab_file: str | os.PathLike[str] | None = None,
     do_lower_case: bool | None = None,
@@ -74,12 +85,15 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     Args:
       model: The `--output_dir` of a script; a checkpoint of the original with its configuration and
         its vocabulary; a Hugging Face folder, or a file of weights that docs/weights.md lists; the
-        name of a BERT on the hub, owner/model; or a SavedModel of `--do_export` without weights
-        beside it, for which no other option may be given.
+        name of a BERT on the hub, owner/model; or a folder that `--do_export` has written, for
+        which no other option may be given.
       batch_size: Maximum sequences that go through the model together.
       precision: Name of a dtype policy: "float32", "mixed_bfloat16" or "mixed_float16"; or
         "bfloat16", which also stores the weights in that type: half the memory, and fastest where
-        the hardware has instructions for it.
+        the hardware has instructions for it. With another engine "float32" or "int8".
+      engine: What computes the answers of a fine-tuned model: "tensorflow"; "litert" or "onnx",
+        faster on a CPU, for which the model is converted once, into a cache of the user; or "auto",
+        the fastest that is installed, by a measurement.
       bert_config_file: The model's configuration; by default the one in the folder.
       vocab_file: The model's vocabulary; by default the one in the folder.
       do_lower_case: Whether the model is uncased. By default as the folder says; a pre-trained
@@ -104,6 +118,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
         raise OptionError("batch_size", "be at least 1", batch_size)
     overrides = _make_overrides(
         precision,
+        engine,
         bert_config_file=bert_config_file,
         vocab_file=vocab_file,
         do_lower_case=do_lower_case,
@@ -115,9 +130,8 @@ def load(  # noqa: PLR0913 (what a folder may not say)
         version_2_with_negative=version_2_with_negative,
         null_score_diff_threshold=null_score_diff_threshold,
     )
-    return open_model(
-        os.fspath(model), "model", overrides, batch_size=batch_size, precision=precision
-    )
+    given: dict[str, Any] = {"batch_size": batch_size, "precision": precision, "engine": engine}
+    return open_model(os.fspath(model), "model", overrides, **given)
 
 
 def load_fine_tuned(
@@ -130,27 +144,41 @@ def load_fine_tuned(
     """Returns a fine-tuned model, with the arguments of `load`; other models are refused."""
     if unknown := sorted(overrides.keys() - {*OVERRIDES}):
         raise TypeError(f"load_fine_tuned() got an unexpected keyword argument {unknown[0]!r}")
-    given = _make_overrides(precision, **overrides)
+    given = _make_overrides(precision, "tensorflow", **overrides)
+    if export := find_export(os.fspath(model_dir)):
+        must, remedy = "be the folder of a training run", "`bert.load` opens exports."
+        raise OptionError("model_dir", must, Message("%r, an export", export.path), remedy)
     folder = find_folder(os.fspath(model_dir), "model_dir", given)
     return open_fine_tuned(folder, given, batch_size=batch_size, precision=precision)
 
 
-def _make_overrides(precision: str, **given: Any) -> Overrides:
+def _make_overrides(precision: str, engine: str, **given: Any) -> Overrides:
     # A length below the bound of the option is one for `encode`.
-    architecture = given.get("architecture")
-    check_bounds(QueriedModel(model_dir="", precision=precision, architecture=architecture))
+    checked = EngineModel(
+        model_dir="",
+        precision=precision,
+        engine=engine,
+        architecture=given.get("architecture"),
+    )
+    check_bounds(checked)
     paths = {name: given.get(name) for name in ("bert_config_file", "vocab_file")}
     return Overrides(
         **{**given, **{name: path and os.fspath(path) for name, path in paths.items()}}
     )
 
 
-def is_export(path: str) -> bool:
-    """Returns whether a folder has a SavedModel, and no weights beside it.
+def find_export(path: str) -> Export | None:
+    """Returns the export in a folder; None where there is none, or weights lie beside it.
 
-    Weights are preferred, since reading them runs no graph.
+    Weights are preferred, since reading them runs no graph. An ONNX model without a `task.json` is
+    one of another program.
     """
-    return find_file(path, [SAVED_MODEL_FILE]) is not None and not weight_files(path)
+    if weight_files(path) or find_file(path, [SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE]):
+        return None
+    for form, name in MODEL_FILES.items():
+        if find_file(path, [name]) and (form == "saved_model" or find_file(path, [TASK_FILE])):
+            return Export(path, form)
+    return None
 
 
 def open_model(
@@ -160,8 +188,9 @@ def open_model(
     *,
     batch_size: int = 32,
     precision: str = "float32",
+    engine: str = "tensorflow",
     dry: bool = False,
-) -> "LoadedModel | ExportedModel | PretrainedModel":
+) -> "AnsweringModel | ExportedModel | PretrainedModel":
     """Returns a model of any kind.
 
     Args:
@@ -170,22 +199,44 @@ def open_model(
       overrides: Options in place of what the files of the model say.
       batch_size: Maximum sequences that go through the model together.
       precision: Name of a dtype policy.
+      engine: As for `load`.
       dry: Whether this is a dry run: the graph of an exported model is not run, and no model of the
         hub is fetched.
 
     Raises:
       ValueError: as `load`.
     """
-    if is_export(model):
-        export = _find_export(model, overrides, precision)
+    check_engine(engine, precision)
+    if export := find_export(model):
+        _check_fixed(export, overrides, precision, engine)
         return _open_export(export, option, batch_size, runs=not dry)
     folder = find_folder(model, option, overrides, fetches=not dry)
     if not folder.task:
         architecture = find_architecture(folder, overrides.architecture)
         overrides = dataclasses.replace(overrides, architecture=architecture)
     if folder.task or overrides.architecture in FINE_TUNED.values():
-        return open_fine_tuned(folder, overrides, batch_size=batch_size, precision=precision)
+        return _open_fine_tuned(folder, overrides, engine, precision, batch_size, dry=dry)
+    if engine != "tensorflow":
+        raise OptionError("engine", "be tensorflow for a model that is only pre-trained", engine)
     return _open_pretrained(folder, overrides, batch_size, precision)
+
+
+def _open_fine_tuned(
+    folder: ModelFolder,
+    overrides: Overrides,
+    engine: str,
+    precision: str,
+    batch_size: int,
+    *,
+    dry: bool = False,
+) -> "AnsweringModel":
+    """Returns the fine-tuned model of a folder; a dry run converts nothing."""
+    if engine == "tensorflow" or dry:
+        dtype = "float32" if precision == INT8 else precision
+        return open_fine_tuned(folder, overrides, batch_size=batch_size, precision=dtype)
+    from bert.models.engines import open_with_engine  # noqa: PLC0415
+
+    return open_with_engine(folder, overrides, engine, precision, batch_size)
 
 
 def _open_pretrained(
@@ -210,19 +261,26 @@ def _open_pretrained(
     return PretrainedModel(folder, batch_size, precision, overrides.max_seq_length)
 
 
-def _find_export(path: str, overrides: Overrides, precision: str) -> Export:
-    overrides.check_absent(OVERRIDES, FIXED, path)
-    check_absent("precision", None if precision == "float32" else precision, FIXED, path)
-    return Export(path)
+def _check_fixed(export: Export, overrides: Overrides, precision: str, engine: str) -> None:
+    """Checks that no option is given that an export does not read."""
+    overrides.check_absent(OVERRIDES, FIXED, export.path)
+    check_absent("precision", None if precision == "float32" else precision, FIXED, export.path)
+    check_absent("engine", None if engine == "tensorflow" else engine, FIXED, export.path)
 
 
-def _open_export(export: Export, option: str, batch_size: int, *, runs: bool) -> "ExportedModel":
+def _open_export(
+    export: Export, option: str, batch_size: int, *, runs: bool
+) -> "AnsweringModel | ExportedModel":
+    if export.form != "saved_model":
+        from bert.models.portable import PortableModel  # noqa: PLC0415
+
+        return PortableModel.open(ModelFolder(export.path, option), export.form, batch_size)
     from bert.models.exported import ExportedModel  # noqa: PLC0415
 
     return ExportedModel(export.path, batch_size, option, runs=runs)
 
 
-def find_answering(model: QueriedModel, *, fetches: bool = True) -> ModelFolder | Export:
+def find_answering(model: EngineModel, *, fetches: bool = True) -> ModelFolder | Export:
     """Returns the folder of a fine-tuned model or an export, without loading the model.
 
     With `fetches`, a model of the hub that is not in the local cache is fetched.
@@ -230,16 +288,18 @@ def find_answering(model: QueriedModel, *, fetches: bool = True) -> ModelFolder 
     Raises:
       ValueError: where files are missing, or the model is only pre-trained.
     """
-    if is_export(model.model_dir):
-        return _find_export(model.model_dir, model, model.precision)
+    check_engine(model.engine, model.precision)
+    if export := find_export(model.model_dir):
+        _check_fixed(export, model, model.precision, model.engine)
+        return export
     folder = find_folder(model.model_dir, "model_dir", model, fetches=fetches)
     read_task(folder, model)
     return folder
 
 
 def open_answering(
-    model: QueriedModel, folder: ModelFolder | Export, batch_size: int, *, runs: bool = True
-) -> "LoadedModel | ExportedModel":
+    model: EngineModel, folder: ModelFolder | Export, batch_size: int, *, runs: bool = True
+) -> "AnsweringModel | ExportedModel":
     """Returns the model in a folder that `find_answering` has found.
 
     Args:
@@ -250,7 +310,8 @@ def open_answering(
     """
     if isinstance(folder, Export):
         return _open_export(folder, "model_dir", batch_size, runs=runs)
-    return open_fine_tuned(folder, model, batch_size=batch_size, precision=model.precision)
+    given = (model.engine, model.precision, batch_size)
+    return _open_fine_tuned(folder, model, *given, dry=not runs)
 
 
 def find_folder(
@@ -270,22 +331,6 @@ def find_folder(
     folder = ModelFolder(model, option, **overrides.files)
     if folder.task and folder.find_weights():
         return folder
-    if folder.task:
-        _check_not_portable(model, option)
     if folder.task and not huggingface_weights.find(model, option):
         return folder
     return ModelFolder.open(model, option, fetches=fetches, **overrides.files)
-
-
-def _check_not_portable(model: str, option: str) -> None:
-    files = [name for form, name in MODEL_FILES.items() if form != "saved_model"]
-    found = find_file(model, files)
-    # A folder of Hugging Face may have an ONNX model beside its weights.
-    if found and find_file(model, [SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE]) is None:
-        raise OptionError(
-            option,
-            "be the folder of a training run or a SavedModel",
-            Message("%r, an export for other programs (%s)", model, os.path.basename(found)),
-            "Query it as sample/ask_portable.py does, or give the folder that it was exported "
-            "from.",
-        )

@@ -11,7 +11,7 @@ from bert.files.texts import TextColumns, Texts, clean_line, find_texts
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
 from bert.tasks.options import MAX_TOKENS
-from bert.training.options import PRECISION, PRECISIONS
+from bert.training.options import AUTO, PRECISION, PRECISIONS
 from bert.weights.options import (
     ARCHITECTURES,
     BESIDE,
@@ -147,6 +147,52 @@ class QueriedModel(Overrides):
         choices=(*PRECISIONS, "bfloat16"),
         group="devices",
     )
+
+
+ENGINES = ("tensorflow", "litert", "onnx", AUTO)
+INT8 = "int8"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineModel(QueriedModel):
+    """A model that answers, and the engine that computes its answers."""
+
+    GROUP = "model"
+
+    precision: str = option(
+        "float32",
+        Message(
+            f"{PRECISION} bfloat16 also stores the weights in that type: half the memory, and "
+            "fastest where the hardware has instructions for it. int8 needs an %s that has it.",
+            Option("engine"),
+        ),
+        choices=(*PRECISIONS, "bfloat16", INT8),
+        group="devices",
+    )
+    engine: str = option(
+        "tensorflow",
+        "Runtime that computes the answers. litert, onnx: faster on a CPU, in float32 or int8; "
+        "the model is converted once, and kept in a cache of the user. auto: the fastest that is "
+        "installed, by a measurement.",
+        choices=ENGINES,
+        group="devices",
+    )
+
+
+def check_engine(engine: str, precision: str) -> None:
+    """Checks that an engine has a precision.
+
+    Raises:
+      OptionError: where it has not.
+    """
+    if engine not in ENGINES:
+        raise OptionError("engine", f"be one of {', '.join(ENGINES)}", engine)
+    if engine == "tensorflow" and precision == INT8:
+        must = Message("be another one unless %s is litert, onnx or auto", Option("engine"))
+        raise OptionError("precision", must, precision)
+    if engine != "tensorflow" and precision not in ("float32", INT8):
+        must = Message("be float32 or int8 with %s", Option("engine", engine))
+        raise OptionError("precision", must, precision)
 
 
 # By format, the name of the weights in a folder, and the ending of a path that names them alone.

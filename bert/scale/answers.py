@@ -14,10 +14,10 @@ from bert.scale.batches import Work
 from bert.scale.options import Answering
 
 if TYPE_CHECKING:
+    from bert.models.answering import AnsweringModel
     from bert.models.exported import ExportedModel
-    from bert.models.fine_tuned import LoadedModel
 
-    Model = LoadedModel | ExportedModel
+    Model = AnsweringModel | ExportedModel
 
 Form = JsonLines | Table
 

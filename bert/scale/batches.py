@@ -311,6 +311,8 @@ _FIRST = (
     *("shard", "version_2_with_negative", "null_score_diff_threshold", "precision"),
     *("do_lower_case", "architecture", "task_name", "labels"),
 )
+# Options that earlier versions did not have, with their defaults.
+_LATER = {"min_probability": 0.0, "engine": "tensorflow"}
 
 
 _Options = TypeVar("_Options")
@@ -426,7 +428,7 @@ def changing_options(options: Any) -> dict[str, Any]:
     """Returns by name the options of a group that change the output."""
     values = dataclasses.asdict(options)
     # A later option counts where it is given, so that files of earlier versions are still found.
-    later = {name for name in ("min_probability",) if not values.get(name)}
+    later = {name for name, default in _LATER.items() if values.get(name, default) == default}
     names = sorted(values.keys() - _WITHOUT_DIFFERENCE - later, key=[*_FIRST, *values].index)
     return {name: values[name] for name in names}
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 from bert.files.paths import PATTERNS
 from bert.files.rows import FORMATS, SEPARATORS
 from bert.files.texts import TextColumns
-from bert.models.options import QueriedModel
+from bert.models.options import EngineModel
 from bert.options import REQUIRED, Message, Option, OptionError, option
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
@@ -102,7 +102,7 @@ class PartOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Answering(QueriedModel):
+class Answering(EngineModel):
     """The model and the file of inputs that it answers."""
 
     GROUP = "data"

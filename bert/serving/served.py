@@ -9,11 +9,11 @@ from typing import Any
 from bert.files.paths import list_folder
 from bert.files.stored_models import is_of_model
 from bert.log import logger
+from bert.models.answering import AnsweringModel
 from bert.models.exported import ExportedModel
-from bert.models.fine_tuned import LoadedModel
 from bert.models.model import assume_frozen_weights
-from bert.models.open import FIXED, is_export, open_model
-from bert.models.options import QueriedModel, check_absent
+from bert.models.open import FIXED, find_export, open_model
+from bert.models.options import EngineModel, check_absent
 from bert.models.pretrained import PretrainedModel, Score
 from bert.models.vectors import Encoding, find_encoder
 from bert.serving.options import AnswerOptions
@@ -24,7 +24,7 @@ DEFAULT = "serving_default"
 
 Check = Callable[[], None]
 Answer = Callable[[Sequence[Row], Check], Sequence[Mapping[str, Any]]]
-Model = LoadedModel | ExportedModel | PretrainedModel
+Model = AnsweringModel | ExportedModel | PretrainedModel
 
 _TEXTS = ("text_a", "text_b")
 
@@ -94,7 +94,7 @@ class Served:
 
 
 def open_served(
-    options: QueriedModel,
+    options: EngineModel,
     answers: AnswerOptions,
     name: str | None,
     batch_size: int,
@@ -114,13 +114,11 @@ def open_served(
       ValueError: where the model cannot be opened.
     """
     path, version = find_version(options.model_dir)
-    if is_export(path):
+    if find_export(path):
         check_absent("pooling", answers.pooling, FIXED, path)
     assume_frozen_weights(options.precision)
-    precision = options.precision
-    model = open_model(
-        path, "model_dir", options, batch_size=batch_size, precision=precision, dry=dry
-    )
+    given: dict[str, Any] = {"precision": options.precision, "engine": options.engine, "dry": dry}
+    model = open_model(path, "model_dir", options, batch_size=batch_size, **given)
     name = name or find_name(options.model_dir)
     return serve(model, name, version, answers.top_k, answers.pooling)
 
@@ -153,8 +151,8 @@ def serve(
     return Served(name, version, model.task.kind, signatures, example)
 
 
-def _predicting(model: LoadedModel | ExportedModel) -> Answer:
-    shortened = _shortener(model, _lengths(model)) if isinstance(model, LoadedModel) else dict
+def _predicting(model: AnsweringModel | ExportedModel) -> Answer:
+    shortened = _shortener(model, _lengths(model)) if isinstance(model, AnsweringModel) else dict
 
     def predict(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
         short = list(map(shortened, rows))
@@ -167,7 +165,7 @@ def _predicting(model: LoadedModel | ExportedModel) -> Answer:
     return predict
 
 
-def _lengths(model: LoadedModel) -> dict[str, int]:
+def _lengths(model: AnsweringModel) -> dict[str, int]:
     """Returns how many tokens a model reads of each field that it truncates."""
     stored = model.task.stored()
     if model.task.kind == "question_answering":
@@ -180,7 +178,9 @@ def _lengths(model: LoadedModel) -> dict[str, int]:
     return dict.fromkeys(model.fields, most) if most else {}
 
 
-def _shortener(model: Encoding, lengths: Mapping[str, int]) -> Callable[[Row], Row]:
+def _shortener(
+    model: AnsweringModel | Encoding, lengths: Mapping[str, int]
+) -> Callable[[Row], Row]:
     """Returns a function that truncates the texts of a row to what the model reads."""
 
     def shortened(name: str, value: Any) -> Any:

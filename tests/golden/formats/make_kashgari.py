@@ -3,14 +3,14 @@
     python3.7 -m pip install kashgari==2.0.2 tensorflow==2.3.4 'protobuf<3.21'
     TF_KERAS=1 python3.7 make_kashgari.py
 
-`kashgari.zip` has the folder of a classifier on a BERT, with the `bert_config.json` of the BERT, and
-`outputs.npz`.
+`kashgari.zip` has the folder of a classifier on a BERT, with the `bert_config.json` of the BERT,
+and `outputs.npz`.
 """
 
 import numpy as np
 import tensorflow as tf
 from bert4keras.models import build_transformer_model
-from common import CONFIG, draw_weights, make_inputs, save_outputs, write_archive
+from common import draw_weights, make_inputs, save_outputs, write_archive
 from kashgari.embeddings import BertEmbedding
 from kashgari.tasks.classification import BiLSTM_Model
 from tensorflow import keras

@@ -1,0 +1,197 @@
+"""Engines: other runtimes that answer for a model, and the cache of what is converted for them."""
+
+import os
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from helpers import classifier_runs, squad_runs, swag_runs, tagging_runs
+
+import bert
+import run_classifier
+import run_ner
+import run_squad
+import run_swag
+from bert.files import cache
+from bert.models import engines
+from bert.weights.checkpoint import Stored, save_tensors
+
+for package in ("tf2onnx", "onnxruntime", "ai_edge_litert"):
+    pytest.importorskip(package)
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path, monkeypatch):
+    """The cache of engines, empty at the beginning of each test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/bert-engines"
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("engines")
+    classifier_runs.write_task(folder, lambda color: color, count=8)
+    keras.utils.set_random_seed(1)
+    run_classifier.run(classifier_runs.settings_in(folder)(do_train=True, num_train_epochs=1.0))
+    return folder / "out"
+
+
+def entries(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+TEXTS = ["red", "a blue b", "green " * 20, "c"]
+
+
+def chances(model):
+    answers = model.predict(TEXTS)
+    return np.array([[*answer["probabilities"].values()] for answer in answers])
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision"), [("onnx", "float32"), ("litert", "float32"), ("litert", "int8")]
+)
+def test_an_engine_answers_as_tensorflow_does(classifier, cache_folder, engine, precision):
+    expected = chances(bert.load(str(classifier)))
+    before = {path: path.stat().st_mtime_ns for path in classifier.iterdir()}
+    model = bert.load(str(classifier), engine=engine, precision=precision)
+    limit = 1e-5 if precision == "float32" else 0.1
+    np.testing.assert_allclose(chances(model), expected, rtol=0, atol=limit)
+    (name,) = entries(cache_folder)
+    # The second time, what is kept answers the same; nothing is written beside the model.
+    again = bert.load(str(classifier), engine=engine, precision=precision)
+    np.testing.assert_array_equal(chances(again), chances(model))
+    assert entries(cache_folder) == [name]
+    assert {path: path.stat().st_mtime_ns for path in classifier.iterdir()} == before
+
+
+def assert_same(found, expected):
+    """Asserts that answers are equal, numbers but for rounding."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = [*found.values()], [*expected.values()]
+    if isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for pair in zip(found, expected, strict=True):
+            assert_same(*pair)
+    else:
+        wanted = pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected
+        assert found == wanted
+
+
+def test_questions_tags_and_choices_are_answered_by_an_engine(tmp_path, cache_folder):
+    for script, runs, given in (
+        (run_squad, squad_runs, {"question": "which", "context": "a b red."}),
+        (run_ner, tagging_runs, {"text": "a red b"}),
+        (run_swag, swag_runs, {"context": "a", "endings": ["red", "blue b", "green"]}),
+    ):
+        folder = tmp_path / script.__name__
+        folder.mkdir()
+        runs.write_task(folder)
+        script.run(runs.settings_in(folder)(do_train=True, num_train_epochs=1.0))
+        model, fast = (bert.load(str(folder / "out"), engine=e) for e in ("tensorflow", "onnx"))
+        assert_same(fast.predict([given]), model.predict([given]))
+    assert len(entries(cache_folder)) == 3
+
+
+def test_the_fastest_engine_is_measured_once(classifier, cache_folder, log):
+    expected = chances(bert.load(str(classifier)))
+    log.clear()
+    np.testing.assert_allclose(
+        chances(bert.load(str(classifier), engine="auto")), expected, rtol=0, atol=1e-5
+    )
+    measured = [line for line in log.messages if "Milliseconds for a batch: litert" in line]
+    assert len(measured) == 1 and "tensorflow" in measured[0]
+    # Two models, and the choice.
+    assert len(entries(cache_folder)) == 3
+    log.clear()
+    bert.load(str(classifier), engine="auto")
+    assert "the fastest on this machine when it was measured" in log.messages[-1]
+
+
+def test_what_is_kept_is_made_anew_where_it_is_damaged(classifier, cache_folder, log):
+    expected = chances(bert.load(str(classifier), engine="onnx"))
+    (name,) = entries(cache_folder)
+    path = cache_folder / name / "content"
+    whole = path.read_bytes()
+    for damage in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
+        path.write_bytes(damage)
+        log.clear()
+        found = chances(bert.load(str(classifier), engine="onnx"))
+        np.testing.assert_array_equal(found, expected)
+        assert any("is damaged" in line for line in log.messages)
+        assert path.read_bytes() == whole
+
+
+def test_other_weights_are_another_entry(classifier, cache_folder, tmp_path):
+    bert.load(str(classifier), engine="onnx")
+    other = tmp_path / "other"
+    shutil.copytree(classifier, other)
+    model = bert.load(str(other))
+    bias = next(each for each in model.model.weights if each.path == "output_bias")
+    stored = Stored.open(str(other))
+    values = {**stored.read(), bias.path: bias.numpy() + np.arange(bias.shape[0])}
+    for path in other.glob("*.ckpt*"):
+        path.unlink()
+    save_tensors(str(other / "bert_model.ckpt"), values)
+    changed = chances(bert.load(str(other), engine="onnx"))
+    np.testing.assert_allclose(changed, chances(bert.load(str(other))), rtol=0, atol=1e-5)
+    assert np.abs(changed - chances(bert.load(str(classifier)))).max() > 0.1
+    assert len(entries(cache_folder)) == 2
+
+
+def test_the_oldest_entries_are_removed_and_no_file_of_others(cache_folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(cache, "_MAX_BYTES", 250)
+    others = [cache_folder / "notes", cache_folder / ("a" * 64) / "mine"]
+    for number, key in enumerate("abcd"):
+        entry = cache.Entry.find("bert-engines", key * 64)
+        entry.write(b"x" * 100)
+        os.utime(entry.path, (number + 1, number + 1))
+        if key == "a":
+            for path in others:
+                path.write_text("mine")
+            (cache_folder / ("0" * 64)).symlink_to(tmp_path)
+    kept = [key for key in "abcd" if cache.Entry.find("bert-engines", key * 64).read()]
+    assert kept == ["d"]
+    assert all(path.read_text() == "mine" for path in others)
+    assert (cache_folder / ("0" * 64)).is_symlink() and tmp_path.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_named(classifier, monkeypatch, tmp_path, log):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    expected = chances(bert.load(str(classifier)))
+    found = chances(bert.load(str(classifier), engine="onnx"))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert any("Nothing is kept for the next time" in line for line in log.messages)
+
+
+def test_an_engine_that_computes_something_else_is_refused(classifier, cache_folder, monkeypatch):
+    make = engines.portable.make_runtime
+
+    def wrong(*arguments):
+        runtime = make(*arguments)
+        run = lambda inputs: {name: each + 0.1 for name, each in runtime(inputs).items()}  # noqa: E731
+        return engines.portable.Runtime(run, runtime.ranks)
+
+    monkeypatch.setattr(engines.portable, "make_runtime", wrong)
+    with pytest.raises(ValueError, match=r"`engine` must compute what the model computes.*differ"):
+        bert.load(str(classifier), engine="onnx")
+    assert not cache_folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"engine": "torch"}, "`engine` must be one of tensorflow, litert, onnx, auto"),
+        ({"precision": "int8"}, "`precision` must be another one unless `engine` is litert"),
+        (
+            {"engine": "onnx", "precision": "bfloat16"},
+            "must be float32 or int8 with `engine='onnx'`",
+        ),
+    ],
+)
+def test_engines_and_precisions_that_do_not_fit_are_refused(classifier, given, message):
+    with pytest.raises(ValueError, match=message):
+        bert.load(str(classifier), **given)
