@@ -21,6 +21,7 @@ import run_ner
 from bert.models.open import load
 from bert.network import heads
 from bert.runs import teachers
+from bert.runs.plan import plan
 from bert.tasks import distillation
 from bert.tasks.classification import classifier
 from bert.tasks.classification.examples import ClassificationTask, InputExample
@@ -147,6 +148,28 @@ def test_a_student_learns_more_than_its_labels(world, log):
     (folder / "moved").rename(folder / "teacher")
     # What answers needs no teacher.
     assert "teacher" not in (folder / "student/task.json").read_text()
+
+
+def test_the_first_examples_are_used_and_all_that_the_teacher_labels(world):
+    folder, make_settings = world
+    (folder / "few.txt").write_text("a warm b\nc\n")
+
+    def train_arrays(**changes):
+        settings = make_settings(
+            do_train=True,
+            teacher=str(folder / "teacher"),
+            unlabeled_file=str(folder / "few.txt"),
+            output_dir=str(folder / "first"),
+            **changes,
+        )
+        (train,) = plan(run_classifier.make_recipe(settings)).data
+        return train.inputs.arrays
+
+    everything, few = train_arrays(), train_arrays(max_train_samples=3)
+    assert [len(arrays["input_ids"]) for arrays in (everything, few)] == [130, 5]
+    assert everything.keys() == few.keys()
+    for name, values in everything.items():
+        np.testing.assert_array_equal(few[name], np.concatenate([values[:3], values[128:]]), name)
 
 
 def test_a_student_has_the_initial_weights_of_a_run_without_a_teacher(world):

@@ -272,13 +272,20 @@ def flat_names(answers: Sequence[str]) -> list[str]:
     return names
 
 
+def probability_of(answer: Mapping[str, Any]) -> float:
+    """Returns the probability of an answer: its own, or that of the likeliest label."""
+    if "probabilities" not in answer:
+        return float(answer["probability"])
+    chances = answer["probabilities"]
+    return float(max(chances.values() if isinstance(chances, Mapping) else chances))
+
+
 def _flatten(answer: Mapping[str, Any], names: Names) -> dict[str, Any]:
     """Returns the values of an answer in a table; None for missing ones."""
     values = dict(answer)
     if "probabilities" in values and "label" in values:
         # The label is the likeliest one, or empty where that is too unlikely.
-        chances = values["probabilities"]
-        values["probability"] = max(chances.values() if isinstance(chances, dict) else chances)
+        values["probability"] = probability_of(answer)
     known = names.answers
     assert values.keys() <= known.keys(), f"Answers were to have {[*known]}, not {[*values]}."
     return {name: values.get(name) for name in known}

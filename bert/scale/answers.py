@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from bert.files.paths import read_lines
-from bert.files.row_writer import JsonLines, Table
+from bert.files.row_writer import JsonLines, Table, probability_of
 from bert.files.texts import Columns, Input, Inputs, read_inputs
 from bert.models.open import find_answering, open_answering
 from bert.options import OptionError
@@ -53,13 +53,6 @@ def check_probability(min_probability: float, model: "Model") -> None:
             min_probability,
             f"This one answers with {', '.join(model.task.answer_names)}.",
         )
-
-
-def _probability(answer: Mapping[str, Any]) -> float:
-    chances = answer.get("probabilities")
-    if chances is None:
-        return float(answer["probability"])
-    return float(max(chances.values() if isinstance(chances, Mapping) else chances))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +114,7 @@ class Answerer:
         return [self._write(query, answer) for query, answer in zip(inputs, answers, strict=True)]
 
     def _write(self, query: Input, answer: Mapping[str, Any]) -> Answer:
-        is_empty = self.min_probability > 0 and _probability(answer) < self.min_probability
+        is_empty = self.min_probability > 0 and probability_of(answer) < self.min_probability
         if is_empty:
             answer = {name: _EMPTY.get(name, value) for name, value in answer.items()}
         return Answer(self.form.answer(query, answer), "", is_empty)
