@@ -98,15 +98,17 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, json_object: Mapping[str, Any]) -> "BertConfig":
-        """Returns the config of a parsed `bert_config.json`, or of a `config.json` of transformers.
+        """Returns the config of a `bert_config.json`, or as transformers or keras-hub has it.
 
         Unknown keys are logged and become attributes, as in the original.
 
         Raises:
-          ValueError: where transformers does not describe a BERT, or a key is a method's name.
+          ValueError: where another program does not describe a BERT, or a key is a method's name.
         """
         if stored_models.is_huggingface_config(json_object):
             json_object = stored_models.from_huggingface(json_object)
+        elif stored_models.is_keras_config(json_object):
+            json_object = stored_models.from_keras(json_object)
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(json_object.keys() - known - UNUSED_KEYS):
             logging.getLogger(__name__).warning(

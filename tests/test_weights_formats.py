@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import shutil
+import warnings
 import zipfile
 from pathlib import Path
 
 import h5py
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -193,14 +195,13 @@ def cut(path, size):
     "name",
     [
         *("BertModel/tf_model.h5", "archive/pytorch_model.bin", "legacy/pytorch_model.bin"),
-        "keras_bert_model/model.h5",
+        *("keras_bert_model/model.h5", "keras_hub_encoder_archive/model.keras"),
     ],
 )
 def test_a_file_that_was_cut_is_named_before_a_weight_is_set(formats, tmp_path, name, size):
     path = tmp_path / Path(name).name
     shutil.copy(formats / name, path)
-    (config,) = (formats / name).parent.glob("*config.json")
-    shutil.copy(config, tmp_path / "config.json")
+    (tmp_path / "config.json").write_bytes((formats / "encoder/bert_config.json").read_bytes())
     cut(path, size)
     with pytest.raises(ValueError, match=path.name) as caught:
         Stored.open(str(path)).check_fit(
@@ -391,3 +392,92 @@ def test_a_model_of_a_library_computes_what_it_did_there(formats, name):
         theirs = expected[f"{head}_probabilities"]
         kept = real if head == "masked_lm" else ...
         np.testing.assert_allclose(found[kept], theirs[kept], rtol=0, atol=TOLERANCE)
+
+
+HUBS = [
+    f"{program}_{kind}"
+    for program in ("keras_hub", "keras_nlp")
+    for kind in ("backbone", "encoder", "encoder_archive", "classifier", "classifier_archive")
+]
+
+
+@pytest.mark.parametrize(
+    "name", [*HUBS, "keras_hub_task", "keras_hub_masked_lm", "keras_nlp_masked_lm"]
+)
+def test_a_model_of_keras_hub_computes_what_it_did_there(formats, name):
+    expected = np.load(formats / name / "outputs.npz")
+    inputs = {ours: expected[ours] for ours in INPUTS.values()}
+    real = inputs["input_mask"] == 1
+    opened = ModelFolder.open(str(formats / name))
+    layers = compute_layers(opened, inputs)[1:]
+    np.testing.assert_allclose(layers[:, real], expected["layers"][:, real], rtol=0, atol=TOLERANCE)
+    has_classes = "logits" in expected
+    architecture = "BertForSequenceClassification" if has_classes else "BertModel"
+    model = keras_models.make_model(architecture, opened.config, 3)
+    opened.stored.assign(model.weights, with_head=True)
+    head = "logits" if has_classes else "pooled_output"
+    outputs = compute(model, inputs)
+    np.testing.assert_allclose(outputs[head], expected[head], rtol=0, atol=TOLERANCE)
+
+
+def test_a_preset_of_keras_hub_has_its_vocabulary_and_casing(formats, tmp_path):
+    for name in ("keras_hub_backbone", "keras_nlp_backbone"):
+        folder = ModelFolder.open(str(formats / name))
+        assert folder.do_lower_case is True
+        # keras-hub keeps accents, whatever the casing.
+        assert folder.load_tokenizer(()).tokenize("B É") == ["b", "[UNK]"]
+        assert bert.load(formats / name).encode(["a b c"]).shape == (1, 8)
+    other = json.loads((formats / "keras_hub_backbone" / "config.json").read_text())
+    other["registered_name"] = "keras_hub>RobertaBackbone"
+    (tmp_path / "config.json").write_text(json.dumps(other))
+    with pytest.raises(ValueError, match=r"config\.json': .*must be a BERT.*RobertaBackbone"):
+        modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
+
+
+@pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForQuestionAnswering"])
+@pytest.mark.parametrize("ending", [".keras", ".weights.h5", ".h5"])
+def test_what_keras_saves_of_a_model_of_this_project_opens(formats, tmp_path, architecture, ending):
+    keras.utils.clear_session()
+    config = ModelFolder.open(str(formats / "BertForTokenClassification")).config
+    model = keras_models.make_model(architecture, config, 3)
+    rng = np.random.default_rng(7)
+    for variable in model.weights:
+        variable.assign(rng.normal(size=variable.shape))
+    path = tmp_path / f"model{ending}"
+    save = model.save_weights if ending == ".weights.h5" else model.save
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        save(path)
+    stored = Stored.open(str(path))
+    for variable in model.weights:
+        # A file of weights does not say which head it has.
+        is_span = ending == ".weights.h5" and architecture == "BertForQuestionAnswering"
+        name = variable.path.removeprefix("cls/squad/") if is_span else variable.path
+        np.testing.assert_array_equal(stored.read([name])[name], variable.numpy())
+    if ending == ".keras":
+        assert ModelFolder.open(str(path)).config == config
+
+
+def test_a_layer_of_an_archive_runs_no_code(formats, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = {"class_name": "Lambda", "config": {"function": "__import__('os').mkdir('here')"}}
+    path = tmp_path / "model.keras"
+    with (
+        zipfile.ZipFile(formats / "keras_hub_encoder_archive" / "model.keras") as source,
+        zipfile.ZipFile(path, "w") as target,
+    ):
+        described = json.loads(source.read("config.json"))
+        target.writestr("config.json", json.dumps([code, described]))
+        target.writestr("../outside", b"")
+        target.writestr("model.weights.h5", source.read("model.weights.h5"))
+    opened = ModelFolder.open(str(path))
+    opened.stored.check_fit(opened.config)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_compressed_archive_is_refused_before_it_grows(tmp_path):
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.weights.h5", bytes(10**7))
+    with pytest.raises(ValueError, match=r"model\.keras' cannot be read: .*is compressed"):
+        Stored.open(str(path)).read()

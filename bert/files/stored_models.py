@@ -157,3 +157,43 @@ def from_huggingface(values: Mapping[str, Any]) -> dict[str, Any]:
             f"`hidden_act` must be among {sorted(_ACTIVATIONS)}. Received {activation!r}."
         )
     return {**shape, "hidden_act": _ACTIVATIONS[activation]}
+
+
+# Keys of an encoder of keras-hub and keras-nlp, with those of `bert_config.json`.
+_OF_KERAS_HUB = {
+    "vocabulary_size": "vocab_size",
+    "hidden_dim": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "intermediate_dim": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+_OWN_ENCODER = "bert>BertModel"
+
+
+def is_keras_config(values: Mapping[str, Any]) -> bool:
+    """Returns whether an object is an encoder as Keras describes it."""
+    name = values.get("registered_name")
+    return isinstance(name, str) and (name == _OWN_ENCODER or name.endswith("Backbone"))
+
+
+def from_keras(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the keys and values of a `bert_config.json` for an encoder that Keras describes.
+
+    Args:
+      values: An object for which `is_keras_config` holds.
+
+    Raises:
+      ValueError: where the encoder is no BERT, or is not described.
+    """
+    config = values.get("config")
+    if not str(values["registered_name"]).endswith((">BertBackbone", _OWN_ENCODER)):
+        raise ValueError(f"The model must be a BERT. It is a {values['registered_name']!r:.80}.")
+    if isinstance(config, dict) and values["registered_name"] == _OWN_ENCODER:
+        config = config.get("config")
+    if not isinstance(config, dict):
+        raise ValueError(f"`config` must be an object. Received {config!r:.80}.")
+    if values["registered_name"] == _OWN_ENCODER:
+        return config
+    return {ours: config.get(theirs) for theirs, ours in _OF_KERAS_HUB.items()}

@@ -51,9 +51,19 @@ def make_model(architecture: str, config: modeling.BertConfig, num_outputs: int 
 def find(path: str) -> str | None:
     """Returns the file of Keras weights that a path names, or the only weights in a folder."""
     if path.endswith(KERAS_ENDING):
-        return path if is_file(path) else None
+        return path if is_file(path) and not _is_of_others(path) else None
     file = os.path.join(path, KERAS_FILE)
     return file if is_file(file) and not weight_files(path) else None
+
+
+def _is_of_others(file: str) -> bool:
+    """Returns whether a library wrote a file of weights; its names are enough to read it."""
+    try:
+        with h5py.File(file) as opened:
+            layers = opened.get("layers", {})
+            return "bert_backbone" in layers or "reversible_embedding" in layers
+    except OSError:
+        return False
 
 
 def open_folder(file: str, architecture: str | None, **given: Any) -> ModelFolder:

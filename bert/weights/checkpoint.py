@@ -22,7 +22,7 @@ from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, p
 from bert.files.stored_models import WEIGHTS, is_index, is_safetensors, of_step, prefix_of, step_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.weights import hub, huggingface_weights, provenance
+from bert.weights import hub, huggingface_weights, keras_archives, provenance
 from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
 from bert.weights.huggingface_weights import Reader, open_objects
 from bert.weights.saving import (
@@ -99,6 +99,12 @@ class Stored:
     def gelu(self) -> str | None:
         """What "gelu" means in a configuration beside the weights, as `Reader.gelu`."""
         return getattr(self._reader, "gelu", None)
+
+    @functools.cached_property
+    def shape(self) -> dict[str, Any] | None:
+        """A configuration in the file of the weights, as `BertConfig.from_dict` takes it."""
+        is_archive = self.prefix.endswith(keras_archives.ENDING)
+        return keras_archives.read_shape(self.prefix) if is_archive else None
 
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""

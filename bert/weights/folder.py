@@ -45,7 +45,7 @@ from modeling import BertConfig
 # By option, the names that its file may have in the folder of a model.
 _NAMES = {
     "bert_config_file": (CONFIG_FILE, HUGGINGFACE_CONFIG_FILE),
-    "vocab_file": (VOCAB_FILE, tokenizers.TOKENIZER_FILE),
+    "vocab_file": (*tokenizers.VOCABULARIES, VOCAB_FILE, tokenizers.TOKENIZER_FILE),
 }
 
 # The name of the folder of one of several runs.
@@ -128,6 +128,7 @@ class ModelFolder:
 
     def log_found(self, names: Iterable[str] = tuple(_NAMES)) -> None:
         """Logs which of the files of these names are beside the weights rather than given."""
+        names = [name for name in names if name != "bert_config_file" or not self._is_described]
         if found := [self._file(name) for name in names if not self._given[name]]:
             logger.info("Not given, so taken from beside the weights: %s.", ", ".join(found))
 
@@ -204,11 +205,17 @@ class ModelFolder:
                 check_digest(path, self.task.get(FILES_KEY, {}))
             return path
         neither = "neither %r nor %r in %r"
-        missing = (*self._names(name), self.path)
+        missing = (*self._names(name)[-2:], self.path)
         if self._stored is None and self.option == "output_dir":
             must = Message(f"be given, or else %s: there is {neither}", Option(name), *missing)
             raise OptionError("init_checkpoint", must)
         raise OptionError(name, Message(f"be given, for there is {neither}", *missing))
+
+    @property
+    def _is_described(self) -> bool:
+        """Whether the file of the weights alone has the configuration."""
+        is_in_file = self._stored is not None and self._stored.shape is not None
+        return is_in_file and not self.find("bert_config_file")
 
     @functools.cached_property
     def bert_config_file(self) -> str:
@@ -227,6 +234,11 @@ class ModelFolder:
         The format of the weights, where there are any, says which "gelu" is meant: a
         `bert_config.json` beside weights of the original may have keys of transformers.
         """
+        if self._is_described:
+            config = BertConfig.from_dict(self.stored.shape or {})
+            config.check()
+            check_size(config, self.stored.prefix)
+            return config
         config = BertConfig.from_json_file(self.bert_config_file)
         check_size(config, self.bert_config_file)
         values = read_json_object(self.bert_config_file)
@@ -343,6 +355,9 @@ class ModelFolder:
         """The content of `task.json`, {} where there is none."""
         path = os.path.join(self.path, TASK_FILE)
         stored = find_json_object(path)
+        if "registered_name" in stored:
+            # keras-hub has a file of that name, too.
+            return {}
         check_task(stored, path)
         return stored
 

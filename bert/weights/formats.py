@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -128,8 +128,11 @@ def _read_bfloat16(path: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
 _DAMAGES = (OSError, RuntimeError, ValueError, KeyError, TypeError)
 
 
-def read_hdf5(path: str) -> Tensors:
+def read_hdf5(path: str | BinaryIO) -> Tensors:
     """Returns the tensors of an HDF5 file by the paths of its datasets.
+
+    Args:
+      path: The path, or a file that is open, at any place in another.
 
     Raises:
       FormatError: where it is damaged, or has links or data in other files.

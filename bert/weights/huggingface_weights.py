@@ -15,13 +15,12 @@ import safetensors.numpy
 
 from bert.files.paths import open_file, parse_json, read_json_object
 from bert.files.stored_models import (
-    KERAS_ENDING,
     SAFETENSORS_FILE,
     SAFETENSORS_INDEX_FILE,
     is_safetensors,
 )
-from bert.options import Message, Option, OptionError
-from bert.weights import keras_names
+from bert.options import OptionError
+from bert.weights import keras_archives, keras_names
 from bert.weights.formats import (
     FormatError,
     OtherModelError,
@@ -38,15 +37,15 @@ from bert.weights.tensor_names import name_tensors
 from bert.weights.variables import WORD_TABLE, Table, find_variables
 
 # The weights in a folder of transformers, in one file or several, or in one of kashgari, which has
-# those of its BERT a second time; the first that is there.
+# those of its BERT a second time, or of keras-hub; the first that is there.
 FILES = (
     *(SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE),
     *("tf_model.h5", "tf_model.h5.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
-    "model_weights.h5",
+    *("model_weights.h5", keras_archives.WEIGHTS_FILE),
 )
 # The endings of weights under other names, and of what is beside them and has other content.
-_ENDINGS = (".h5", ".bin", ".pt", ".pth", ".ckpt")
+_ENDINGS = (keras_archives.ENDING, ".h5", ".bin", ".pt", ".pth", ".ckpt")
 _BESIDE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state.*)\.(bin|pt|pth)")
 _UNREAD = (".msgpack", ".onnx")
 # How files of HDF5 begin.
@@ -55,11 +54,10 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 def find_reader(path: str) -> Callable[[str], Tensors] | None:
     """Returns the reader of a file, by its name or its first bytes; None for other files."""
-    if path.endswith(".index.json"):
-        return _read_shards
-    if is_safetensors(path):
-        return read_safetensors
-    if path.endswith(KERAS_ENDING) or not os.path.isfile(path):
+    named = (reader for ending, reader in _BY_NAME.items() if path.endswith(ending))
+    if reader := next(named, None):
+        return reader
+    if not os.path.isfile(path):
         return None
     with open_file(path) as file:
         start = file.read(len(_HDF5))
@@ -94,16 +92,6 @@ def find(path: str, option: str) -> str | None:
         names = [os.path.basename(file) for file in readable]
         raise OptionError(option, "name one file", remedy=f"The folder {path!r} holds {names}.")
     for other in found:
-        if other.endswith(KERAS_ENDING):
-            raise OptionError(
-                option,
-                "name a checkpoint or a safetensors file",
-                remedy=Message(
-                    "%r holds weights of Keras: convert_checkpoint.py makes a checkpoint of them, "
-                    "with %s.",
-                    *(other, Option("format", "tf")),
-                ),
-            )
         if other.endswith((*_ENDINGS, *_UNREAD)) and not is_single_file(other):
             raise OptionError(
                 option,
@@ -191,6 +179,14 @@ def _read_shards(path: str) -> Tensors:
             raise FormatError(f"{file!r}: {error}") from error
         tensors |= found
     return tensors
+
+
+_BY_NAME = {
+    ".index.json": _read_shards,
+    ".safetensors": read_safetensors,
+    keras_archives.ENDING: keras_archives.read_archive,
+    f"/{keras_archives.WEIGHTS_FILE}": keras_archives.read_preset,
+}
 
 
 def split(tensor_names: Sequence[str]) -> tuple[Table, list[str]]:

@@ -112,15 +112,96 @@ _BERT_FOR_TF2 = Library(
     },
 )
 
+
+def _in_order(path: str, name: str, leaves: Iterable[str] = ("kernel", "bias")) -> dict[str, str]:
+    """Returns the names of variables of a layer, which Keras 3 stores by their order."""
+    return {f"{path}/vars/{number}": f"{name}/{leaf}" for number, leaf in enumerate(leaves)}
+
+
+def _keras_hub(mark: str, backbone: str, head: str) -> Library:
+    """Returns the names of keras-hub and keras-nlp.
+
+    Args:
+      mark: As for `Library`.
+      backbone: The beginning of names in the encoder.
+      head: The layer of classes.
+    """
+    layer = f"{backbone}transformer_encoder#(?P<layer>\\d+)"
+    dense = zip(("query", "key", "value", "output"), _ATTENTION, strict=True)
+    names = {
+        f"{backbone}reversible_embedding/vars/0": WORD_TABLE,
+        # What the head of keras-nlp shares with the encoder is stored there.
+        "masked_lm_head/token_embedding/vars/0": WORD_TABLE,
+        f"{backbone}embedding/vars/0": _TABLES[1],
+        f"{backbone}position_embedding/vars/0": _TABLES[2],
+        **_norm(f"{backbone}layer_normalization", "bert/embeddings"),
+        **_norm(f"{layer}/_self_attention_layer_norm", f"{_LAYER}/attention/output"),
+        **_norm(f"{layer}/_feedforward_layer_norm", f"{_LAYER}/output"),
+        **_in_order(f"{layer}/_feedforward_intermediate_dense", f"{_LAYER}/intermediate/dense"),
+        **_in_order(f"{layer}/_feedforward_output_dense", f"{_LAYER}/output/dense"),
+        **_in_order(f"{backbone}dense", "bert/pooler/dense"),
+    }
+    for kind, part in dense:
+        names |= _in_order(f"{layer}/_self_attention_layer/_?{kind}_dense", f"{_LAYER}/{part}")
+    names |= {f"{head}/vars/0": "output_kernel", f"{head}/vars/1": "output_bias"}
+    return Library(mark, names, gelu="gelu")
+
+
+def _norm(path: str, name: str) -> dict[str, str]:
+    return _in_order(path, f"{name}/LayerNorm", ("gamma", "beta"))
+
+
+_KERAS_HUB_TASK = _keras_hub(
+    "bert_backbone/layers/transformer_encoder#0/.+", "bert_backbone/layers/", "layers/dense"
+)
+# The head of a preset is in a file of its own.
+_KERAS_HUB = _keras_hub("layers/transformer_encoder#0/.+", "(?<!task/)layers/", "task/layers/dense")
+
+
+def _of_make_model() -> Library:
+    """Returns the names of models of this project's `make_model`."""
+    encoder = "bert_model/encoder/transformer_layers"
+    layer = f"{encoder}/transformer_layer#(?P<layer>\\d+)"
+    embeddings = "bert_model/embeddings"
+    transform = "pretraining_heads/predictions/transform"
+    names = {
+        **{f"{embeddings}/vars/{number}": table for number, table in enumerate(_TABLES)},
+        **_norm(f"{embeddings}/layer_norm", "bert/embeddings"),
+        **_norm(f"{layer}/attention/output_projection/layer_norm", f"{_LAYER}/attention/output"),
+        **_norm(f"{layer}/output_projection/layer_norm", f"{_LAYER}/output"),
+        **_in_order(f"{layer}/attention/output_projection/dense", f"{_LAYER}/{_ATTENTION[3]}"),
+        **_in_order(f"{layer}/intermediate/dense", f"{_LAYER}/intermediate/dense"),
+        **_in_order(f"{layer}/output_projection/dense", f"{_LAYER}/output/dense"),
+        **_in_order("bert_model/pooler/dense", "bert/pooler/dense"),
+        **_norm(f"{transform}/layer_norm", _TRANSFORM),
+        **_in_order(f"{transform}/dense", f"{_TRANSFORM}/dense"),
+        "pretraining_heads/predictions/vars/0": "cls/predictions/output_bias",
+        "pretraining_heads/seq_relationship/vars/0": f"{_PAIRS}weights",
+        "pretraining_heads/seq_relationship/vars/1": f"{_PAIRS}bias",
+    }
+    for number, part in enumerate(_ATTENTION[:3]):
+        path = f"{layer}/attention/self_attention/projections/dense#{number}"
+        names |= _in_order(path, f"{_LAYER}/{part}")
+    for head, scope in (("output_layer", ""), ("span", "cls/squad/")):
+        names |= {
+            f"{head}/vars/{number}": f"{scope}output_{leaf}"
+            for number, leaf in enumerate(("weights", "bias"))
+        }
+    return Library("bert_model/embeddings/vars/0", names, gelu="gelu")
+
+
 _BLOCK = r"transformer/layer_(?P<layer>\d+)/"
 _GARDEN_HEAD = "(?:next_sentence|sentence_prediction)"
 # A pooler that a head of the Model Garden with a pooler of its own passes over, and the head of
 # `BertPretrainer`, whose name other models give to another one.
 _POOLER = r"pooler_transform/(.+)"
 _PAIRS_OF_PRETRAINER = r"predictions/transform/logits/(kernel|bias)"
-# TFBert* of transformers, and the Model Garden
+# This project in the older format of Keras, TFBert* of transformers, and the Model Garden
 # (official/nlp/tools/tf1_bert_checkpoint_converter_lib.py).
 _NAMES = {
+    r"(bert/encoder/layer_\d+/.+)": r"\1",
+    r"(cls/\w+/output_(?:weights|bias))": r"\1",
+    r"(output_(?:weights|bias))": r"\1",
     r"bert/encoder/layer_\._(\d+)/(.+)": r"bert/encoder/layer_\1/\2",
     r"bert/embeddings/(\w+_embeddings)/(?:weight|embeddings)": r"bert/embeddings/\1",
     r"(bert/(?:embeddings|pooler)/.+)": r"\1",
@@ -146,9 +227,12 @@ _NAMES = {
     r"sentence_prediction/logits/(kernel|bias)": r"output_\1",
     _PAIRS_OF_PRETRAINER: rf"{_PAIRS}\1",
 }
-_LIBRARIES = (_KERAS_BERT, _BERT4KERAS, _BERT_FOR_TF2)
+_LIBRARIES = (
+    *(_KERAS_BERT, _BERT4KERAS, _BERT_FOR_TF2),
+    *(_KERAS_HUB_TASK, _KERAS_HUB, _of_make_model()),
+)
 # Layers that Keras numbers, where several are in one place.
-_COUNTED = re.compile(r"(?<=/)(dense)(?:_(\d+))?(?=/)")
+_COUNTED = re.compile(r"(?<=/)(dense|transformer_encoder|transformer_layer)(?:_(\d+))?(?=/)")
 
 
 def find_library(names: Iterable[str]) -> Library:
@@ -181,7 +265,7 @@ def order(names: Iterable[str]) -> dict[str, str]:
         (*place, number): f"{place[1]}#{rank}"
         for place, found in numbers.items()
         for rank, number in enumerate(sorted(found))
-        if len(found) > 1
+        if len(found) > 1 or place[1] != "dense"
     }
 
     def ranked(found: re.Match[str]) -> str:

@@ -20,6 +20,8 @@ TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 ADDED_TOKENS_FILE = "added_tokens.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 FILES = (TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE)
+# Where keras-hub has the vocabulary.
+VOCABULARIES = ("assets/tokenizer/vocabulary.txt",)
 # The configuration of a model of transformers, which may name the class of its tokenizer.
 HUGGINGFACE_CONFIG_FILE = "config.json"
 
@@ -33,6 +35,7 @@ def read_options(folder: str) -> dict[str, Any]:
     try:
         names = (*FILES, HUGGINGFACE_CONFIG_FILE)
         files = {name: find_json_object(os.path.join(folder, name)) for name in names}
+        files[TOKENIZER_CONFIG_FILE] |= _of_keras_hub(files[TOKENIZER_FILE])
         other = find_other_tokenizer(files)
         options = read_tokenizer_options(files)
         check_options(options)
@@ -108,8 +111,21 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
         if isinstance(casing, bool):
             return casing, path
     path = os.path.join(folder, TOKENIZER_FILE)
-    casing = read_json_casing(read_file(path), path) if is_file(path) else None
+    casing = _of_keras_hub(find_json_object(path)).get("do_lower_case")
+    if casing is None and is_file(path):
+        casing = read_json_casing(read_file(path), path)
     return None if casing is None else (casing, path)
+
+
+def _of_keras_hub(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a `tokenizer.json` of keras-hub says, as in a `tokenizer_config.json`."""
+    name, config = values.get("registered_name"), values.get("config")
+    if not isinstance(name, str) or not isinstance(config, dict):
+        return {}
+    if not name.endswith(">BertTokenizer"):
+        return {"tokenizer_class": name}
+    keys = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+    return {ours: config[theirs] for ours, theirs in keys.items() if theirs in config}
 
 
 def make(

@@ -9,10 +9,11 @@
 `outputs.npz`. The library has no pooler and no heads.
 """
 
-import bert
 import numpy as np
 from common import CONFIG, LENGTH, draw_weights, make_inputs, save_outputs, write_archive
 from tensorflow import keras
+
+import bert
 
 
 def save_all(root):

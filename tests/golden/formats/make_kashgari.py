@@ -24,7 +24,7 @@ def save_checkpoint(builder, prefix):
     for layer, names in builder.variable_mapping().items():
         if layer in builder.layers:
             values = builder.layers[layer].trainable_weights
-            tensors.update(zip(names, values))
+            tensors.update(zip(names, values))  # noqa: B905 (Python 3.7 has no `strict`)
     names = sorted(tensors)
     tf.raw_ops.SaveV2(
         prefix=prefix,
@@ -46,7 +46,7 @@ def save_all(root):
     model = builder.model
     model.set_weights(draw_weights([(each.name, each.shape) for each in model.weights]))
     inputs = make_inputs()
-    names = ["Transformer-%d-FeedForward-Norm" % number for number in range(2)]
+    names = [f"Transformer-{number}-FeedForward-Norm" for number in range(2)]
     layers = keras.Model(model.inputs, [model.get_layer(name).output for name in names])
     found = layers.predict([inputs["input_ids"], inputs["segment_ids"]])
     save_outputs(folder, {"layers": np.stack(found)})

@@ -7,6 +7,7 @@
 `keras.zip` has a folder for each model: its weights, `bert_config.json`, and `outputs.npz`.
 """
 
+import keras
 import keras_bert
 import numpy as np
 import tensorflow as tf
@@ -18,8 +19,7 @@ NUM_LAYERS = CONFIG["num_hidden_layers"]
 
 def save_keras_bert(root, name, *, training):
     """Saves a model of keras-bert, which is made of Keras in TensorFlow."""
-    keras = tf.keras
-    keras.backend.clear_session()
+    tf.keras.backend.clear_session()
     model = keras_bert.get_model(
         token_num=CONFIG["vocab_size"],
         pos_num=CONFIG["max_position_embeddings"],
@@ -32,24 +32,23 @@ def save_keras_bert(root, name, *, training):
     )
     if not training:
         inputs, encoded = model
-        first = keras.layers.Lambda(lambda x: x[:, 0])(encoded)
-        model = keras.models.Model(inputs, keras.layers.Dense(3, activation="softmax")(first))
-    names = ["Encoder-%d-FeedForward-Norm" % (number + 1) for number in range(NUM_LAYERS)]
+        first = tf.keras.layers.Lambda(lambda x: x[:, 0])(encoded)
+        classes = tf.keras.layers.Dense(3, activation="softmax")(first)
+        model = tf.keras.models.Model(inputs, classes)
+    names = [f"Encoder-{number + 1}-FeedForward-Norm" for number in range(NUM_LAYERS)]
     inputs = make_inputs()
     # With every position masked, the model predicts at each.
     given = [inputs["input_ids"], inputs["segment_ids"], inputs["input_mask"]]
-    save(root, name, keras, model, names, given[: len(model.inputs)])
+    save(root, name, tf.keras, model, names, given[: len(model.inputs)])
 
 
 def save_bert4keras(root, name, **options):
     """Saves a model of bert4keras, which is made of Keras 2.3."""
-    import keras
-
     keras.backend.clear_session()
     path = root.parent / "bert_config.json"
     save_outputs(root.parent, {})
     model = build_transformer_model(str(path), None, "bert", **options)
-    names = ["Transformer-%d-FeedForward-Norm" % number for number in range(NUM_LAYERS)]
+    names = [f"Transformer-{number}-FeedForward-Norm" for number in range(NUM_LAYERS)]
     inputs = make_inputs()
     save(root, name, keras, model, names, [inputs["input_ids"], inputs["segment_ids"]])
 
