@@ -22,6 +22,7 @@ from bert.weights import tf_hub
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.formats import FormatError, Tensor
+from bert.weights.msgpacks import read_msgpack
 from bert.weights.tensor_names import name_tensors
 
 # Outputs by their names in transformers, with the names here.
@@ -196,6 +197,7 @@ def cut(path, size):
     [
         *("BertModel/tf_model.h5", "archive/pytorch_model.bin", "legacy/pytorch_model.bin"),
         *("keras_bert_model/model.h5", "keras_hub_encoder_archive/model.keras"),
+        "flax_BertModel/flax_model.msgpack",
     ],
 )
 def test_a_file_that_was_cut_is_named_before_a_weight_is_set(formats, tmp_path, name, size):
@@ -418,6 +420,71 @@ def test_a_model_of_keras_hub_computes_what_it_did_there(formats, name):
     head = "logits" if has_classes else "pooled_output"
     outputs = compute(model, inputs)
     np.testing.assert_allclose(outputs[head], expected[head], rtol=0, atol=TOLERANCE)
+
+
+def assert_outputs(outputs, expected):
+    """Checks every output that the archive has under the name here."""
+    names = outputs.keys() & {*expected}
+    assert names
+    for name in names:
+        np.testing.assert_allclose(outputs[name], expected[name], rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["Model", "ForPreTraining", "ForSequenceClassification", "ForQuestionAnswering", "shards"],
+)
+def test_a_model_of_flax_computes_what_it_did_there(formats, kind):
+    folder = formats / (f"flax_Bert{kind}" if kind != "shards" else "flax_shards")
+    expected = np.load(folder / "outputs.npz")
+    inputs = {ours: expected[ours] for ours in INPUTS.values()}
+    opened = ModelFolder.open(str(folder))
+    layers = compute_layers(opened, inputs)[1:]
+    np.testing.assert_allclose(layers, expected["layers"], rtol=0, atol=TOLERANCE)
+    (architecture,) = opened.huggingface_config["architectures"]
+    assert_outputs(compute(make_model(opened, architecture), inputs), expected)
+
+
+def test_an_array_in_chunks_is_joined(tmp_path):
+    def array(values):
+        content = values.tobytes()
+        body = b"\x93\x91" + bytes([len(values)]) + b"\xa7float32\xc4" + bytes([len(content)])
+        return b"\xc7" + bytes([len(body + content)]) + b"\x01" + body + content
+
+    def text(value):
+        return bytes([0xA0 + len(value)]) + value.encode()
+
+    chunks = b"\x82" + b"".join(
+        text(str(n)) + array(np.arange(3 * n, 3 * n + 3, dtype="f4")) for n in range(2)
+    )
+    shape = b"\x82" + text("0") + b"\x02" + text("1") + b"\x03"
+    mark = "__msgpack_chunked_array__"
+    content = b"\x81" + text("a") + b"\x83" + text(mark) + b"\xc3" + text("shape") + shape
+    path = tmp_path / "flax_model.msgpack"
+    path.write_bytes(content + text("chunks") + chunks)
+    found = read_msgpack(str(path))["a"]
+    np.testing.assert_array_equal(found.read(), np.arange(6.0).reshape(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\x81\x01\x01", "keys must be texts"),
+        (b"\x91" * 200, "no end"),
+        (b"\xdd\xff\xff\xff\xff", "ends within a value"),
+        (b"\xdb\xff\xff\xff\xff", "which no name has"),
+        (b"\xc6\xff\xff\xff\xff", "ends within 4,294,967,295 bytes"),
+        (b"\xc1", "the byte 0xc1"),
+        (b"\x82\xa1a\x01\xa1a\x01", "each once"),
+        (b"\x81\xa1a\x01", "no dictionary of arrays"),
+        (b"\xc7\x05\x01\x93\x91\x01\xa0\xc4", "ends within a value"),
+    ],
+)
+def test_a_damaged_messagepack_is_refused(tmp_path, content, problem):
+    path = tmp_path / "flax_model.msgpack"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"flax_model.msgpack' cannot be read: .*{problem}"):
+        Stored.open(str(path)).read()
 
 
 def test_a_preset_of_keras_hub_has_its_vocabulary_and_casing(formats, tmp_path):

@@ -21,6 +21,7 @@ from bert.text.vocabulary import vocab_text
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE
+from bert.weights.saving import is_slot
 from bert.weights.tokenizers import splitting_options
 
 EMBEDDINGS = "bert/embeddings/word_embeddings"
@@ -231,7 +232,7 @@ def _extended_tensors(
 ) -> dict[str, np.ndarray]:
     """Returns the weights of the checkpoint; the tables of the vocabulary are extended."""
     shapes = stored.shapes
-    slots = [name for name in shapes if checkpoint.is_slot(name)]
+    slots = [name for name in shapes if is_slot(name)]
     if slots:
         logger.info("Weights only: %d optimizer slots are left out.", len(slots))
     left_out = {*slots, *find_untrained(stored.folder, shapes)}

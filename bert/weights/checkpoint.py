@@ -25,13 +25,13 @@ from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import hub, huggingface_weights, keras_archives, provenance
 from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
 from bert.weights.huggingface_weights import Reader, open_objects
+from bert.weights.loading import POOLER, log_loaded
 from bert.weights.saving import (
     GLOBAL_STEP,
     UnsoundError,
     find_not_finite,
     find_single_files,
     is_single_file,
-    is_slot,
     mark_for_removal,
     remove,
     remove_marked,
@@ -40,9 +40,6 @@ from bert.weights.saving import (
 )
 from bert.weights.variables import encoder_shapes, find_differences
 from modeling import BertConfig
-
-# Models that need no pooler, such as those that tag tokens, are also saved without it.
-_POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 
 class Stored:
@@ -194,7 +191,7 @@ class Stored:
         """Checks that the encoder's variables are there; a complete pooler may be missing."""
         missing = [name for name in names if name not in self.shapes]
         lacking = [name for name in missing if name.startswith("bert/")]
-        if len(missing) == len(names) or (lacking and sorted(lacking) != sorted(_POOLER)):
+        if len(missing) == len(names) or (lacking and sorted(lacking) != sorted(POOLER)):
             raise self._error(
                 "hold the whole encoder",
                 "%r has %d of the model's %d variables and %d in all. Missing: %s. It holds: %s. "
@@ -240,34 +237,7 @@ class Stored:
         for variable in found:
             # Each array is freed when TensorFlow has a copy, so that memory never holds two of all.
             variable.assign(values.pop(variable.path))
-        self._report(found, missing)
-
-    def _report(self, found: Sequence[keras.Variable], missing: Sequence[str]) -> None:
-        unused = sorted(self.shapes.keys() - {v.path for v in found} - {GLOBAL_STEP})
-        others = [name for name in unused if not is_slot(name)]
-        logger.info(
-            "Loaded %d of the model's %d variables from %s.",
-            *(len(found), len(found) + len(missing), self.prefix),
-        )
-        for variable in found:
-            logger.debug("Loaded %s %s", variable.path, tuple(variable.shape))
-        if missing:
-            logger.info("Missing there, so they start at random: %s", ", ".join(missing))
-        if set(missing) & set(_POOLER):
-            logger.warning("%s has no pooler: the output for [CLS] needs training.", self.prefix)
-        for name in others:
-            logger.debug("Unused there: %s %s", name, self.shapes[name])
-        if unused:
-            logger.info(
-                "Unused there: %d variables and %d optimizer slots (%s names them).",
-                *(len(others), len(unused) - len(others), Option("verbosity", 1)),
-            )
-        if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
-            logger.warning(
-                "The checkpoint has encoder layers that the model has not, such as %s: look at "
-                "`num_hidden_layers` in %s.",
-                *(deeper[0], Option("bert_config_file")),
-            )
+        log_loaded(self.prefix, self.shapes, found, missing)
 
 
 def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str:

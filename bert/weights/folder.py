@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tokenization
-from bert.files import owned, stored_models
+from bert.files import owned
 from bert.files.durable import replace_files
-from bert.files.paths import find_file, find_json_object, is_file, read_file, read_json_object
-from bert.files.stored_models import is_safetensors, step_of
+from bert.files.paths import find_file, find_json_object, is_file, read_file
+from bert.files.stored_models import step_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.text.vocabulary import (
@@ -25,6 +25,7 @@ from bert.text.vocabulary import (
 )
 from bert.weights import checkpoint, provenance, sentence_transformers, tokenizers
 from bert.weights.checkpoint import Stored
+from bert.weights.loading import read_config
 from bert.weights.model_files import (
     CONFIG_FILE,
     FILES_KEY,
@@ -39,7 +40,6 @@ from bert.weights.model_files import (
 )
 from bert.weights.options import ModelSource, VocabularySource
 from bert.weights.tokenizers import HUGGINGFACE_CONFIG_FILE
-from bert.weights.variables import check_size
 from modeling import BertConfig
 
 # By option, the names that its file may have in the folder of a model.
@@ -229,34 +229,8 @@ class ModelFolder:
 
     @functools.cached_property
     def config(self) -> BertConfig:
-        """The shape of the model.
-
-        The format of the weights, where there are any, says which "gelu" is meant: a
-        `bert_config.json` beside weights of the original may have keys of transformers.
-        """
-        if self._is_described:
-            config = BertConfig.from_dict(self.stored.shape or {})
-            config.check()
-            check_size(config, self.stored.prefix)
-            return config
-        config = BertConfig.from_json_file(self.bert_config_file)
-        check_size(config, self.bert_config_file)
-        values = read_json_object(self.bert_config_file)
-        if values.get("hidden_act", "gelu") != "gelu":
-            return config
-        is_theirs = stored_models.is_huggingface_config(values)
-        # Programs for PyTorch had the exact form before they had a `config.json`.
-        is_old = self._stored is not None and not is_safetensors(self._stored.prefix)
-        is_named = os.path.basename(self.bert_config_file) == HUGGINGFACE_CONFIG_FILE
-        if self._stored and self._stored.gelu:
-            meant = self._stored.gelu
-        elif self._stored and not self._is_huggingface and is_theirs:
-            meant = "gelu"
-        elif self._is_huggingface and not is_theirs and (is_named or is_old):
-            meant = stored_models.from_huggingface(values)["hidden_act"]
-        else:
-            return config
-        return BertConfig.from_dict({**config.to_dict(), "hidden_act": meant})
+        """The shape of the model, as `read_config`."""
+        return read_config("" if self._is_described else self.bert_config_file, self._stored)
 
     @functools.cached_property
     def huggingface_config(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from bert.files.stored_models import (
     is_safetensors,
 )
 from bert.options import OptionError
-from bert.weights import keras_archives, keras_names
+from bert.weights import keras_archives, libraries
 from bert.weights.formats import (
     FormatError,
     OtherModelError,
@@ -30,6 +30,7 @@ from bert.weights.formats import (
     read_objects,
     read_safetensors,
 )
+from bert.weights.msgpacks import read_msgpack
 from bert.weights.options import ARCHITECTURES
 from bert.weights.pickles import read_pickle
 from bert.weights.saving import GLOBAL_STEP, PICKLES, is_single_file
@@ -42,12 +43,13 @@ FILES = (
     *(SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE),
     *("tf_model.h5", "tf_model.h5.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    *("flax_model.msgpack", "flax_model.msgpack.index.json"),
     *("model_weights.h5", keras_archives.WEIGHTS_FILE),
 )
 # The endings of weights under other names, and of what is beside them and has other content.
-_ENDINGS = (keras_archives.ENDING, ".h5", ".bin", ".pt", ".pth", ".ckpt")
+_ENDINGS = (keras_archives.ENDING, ".msgpack", ".h5", ".bin", ".pt", ".pth", ".ckpt")
 _BESIDE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state.*)\.(bin|pt|pth)")
-_UNREAD = (".msgpack", ".onnx")
+_UNREAD = (".onnx",)
 # How files of HDF5 begin.
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -121,9 +123,10 @@ class Reader:
     """
 
     def __init__(self, stored: Tensors) -> None:
-        self.is_huggingface = any("layer_._" in name or "encoder.layer" in name for name in stored)
+        marks = ("layer_._", "encoder.layer", "encoder/layer/")
+        self.is_huggingface = any(mark in name for name in stored for mark in marks)
         self._tensors = name_tensors(stored)
-        self.gelu = keras_names.find_library(keras_names.order(stored).values()).gelu
+        self.gelu = libraries.find_library(libraries.order(stored).values()).gelu
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         """Returns the shape of each tensor as a TF1 checkpoint has it."""
@@ -184,6 +187,7 @@ def _read_shards(path: str) -> Tensors:
 _BY_NAME = {
     ".index.json": _read_shards,
     ".safetensors": read_safetensors,
+    ".msgpack": read_msgpack,
     keras_archives.ENDING: keras_archives.read_archive,
     f"/{keras_archives.WEIGHTS_FILE}": keras_archives.read_preset,
 }

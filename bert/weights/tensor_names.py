@@ -1,7 +1,7 @@
 """Finds the names in a TF1 checkpoint of the tensors in files of other programs.
 
 PyTorch's names are those of modules, with kernels transposed (`Variable.theirs`); those of Keras
-are in the tables of `keras_names`.
+are in the tables of `libraries`.
 """
 
 import math
@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from bert.weights import keras_names
+from bert.weights import libraries
 from bert.weights.formats import FormatError, OtherModelError, Tensor, Tensors, check_limits
 from bert.weights.variables import find_variables
 
@@ -43,8 +43,8 @@ def name_tensors(stored: Tensors) -> Tensors:
     _check_architecture(stored)
     plain = {name: _plain(name) for name in stored}
     table = {v.theirs: v for v in find_variables(plain.values()).values()}
-    ordered = keras_names.order(stored)
-    library = keras_names.find_library(ordered.values())
+    ordered = libraries.order(stored)
+    library = libraries.find_library(ordered.values())
     sources: dict[str, str] = {}
     tensors: dict[str, Tensor] = {}
     for theirs in sorted(stored):
@@ -52,7 +52,7 @@ def name_tensors(stored: Tensors) -> Tensors:
             continue
         variable = table.get(plain[theirs])
         if variable is None:
-            found = keras_names.find_name(ordered[theirs], library)
+            found = libraries.find_name(ordered[theirs], library)
             name, tensor = _as_stored_in_tf1(found or theirs, stored[theirs])
         else:
             tensor = stored[theirs].transposed() if variable.is_transposed else stored[theirs]

@@ -1,4 +1,4 @@
-"""Names of variables in files of Keras, by the library that wrote them, as in a TF1 checkpoint.
+"""Names of variables in files of libraries of Keras and Flax, as in a TF1 checkpoint.
 
 A library names the layers of its models, so that a name in a file ends as a table here says. Where
 layers are only numbered, as `dense_7`, they are in the order in which a model makes them.
@@ -190,6 +190,28 @@ def _of_make_model() -> Library:
     return Library("bert_model/embeddings/vars/0", names, gelu="gelu")
 
 
+# Flax* of transformers.
+_FLAX_LAYER = r"encoder/layer/(?P<layer>\d+)"
+_FLAX = Library(
+    mark=rf"{_FLAX_LAYER}/attention/self/query/kernel",
+    names={
+        r"embeddings/(\w+_embeddings)/embedding": r"bert/embeddings/\1",
+        r"embeddings/LayerNorm/scale": "bert/embeddings/LayerNorm/gamma",
+        r"embeddings/LayerNorm/bias": "bert/embeddings/LayerNorm/beta",
+        rf"{_FLAX_LAYER}/(.+)/LayerNorm/scale": rf"{_LAYER}/\2/LayerNorm/gamma",
+        rf"{_FLAX_LAYER}/(.+)/LayerNorm/bias": rf"{_LAYER}/\2/LayerNorm/beta",
+        rf"{_FLAX_LAYER}/(.+)": rf"{_LAYER}/\2",
+        f"pooler/dense/{_DENSE}": f"bert/pooler/dense/{_LEAF}",
+        "cls/predictions/transform/LayerNorm/scale": f"{_TRANSFORM}/LayerNorm/gamma",
+        "cls/predictions/transform/LayerNorm/bias": f"{_TRANSFORM}/LayerNorm/beta",
+        f"cls/predictions/transform/dense/{_DENSE}": f"{_TRANSFORM}/dense/{_LEAF}",
+        "cls/predictions/bias": "cls/predictions/output_bias",
+        f"cls/seq_relationship/{_DENSE}": f"{_PAIRS}{_LEAF}",
+        f"qa_outputs/{_DENSE}": f"cls/squad/output_{_LEAF}",
+        f"classifier/{_DENSE}": f"output_{_LEAF}",
+    },
+)
+
 _BLOCK = r"transformer/layer_(?P<layer>\d+)/"
 _GARDEN_HEAD = "(?:next_sentence|sentence_prediction)"
 # A pooler that a head of the Model Garden with a pooler of its own passes over, and the head of
@@ -228,7 +250,7 @@ _NAMES = {
     _PAIRS_OF_PRETRAINER: rf"{_PAIRS}\1",
 }
 _LIBRARIES = (
-    *(_KERAS_BERT, _BERT4KERAS, _BERT_FOR_TF2),
+    *(_KERAS_BERT, _BERT4KERAS, _BERT_FOR_TF2, _FLAX),
     *(_KERAS_HUB_TASK, _KERAS_HUB, _of_make_model()),
 )
 # Layers that Keras numbers, where several are in one place.

@@ -1,0 +1,107 @@
+"""The configuration that weights mean, and the report of what was loaded from them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from bert.files import stored_models
+from bert.files.paths import read_json_object
+from bert.log import logger
+from bert.options import Option
+from bert.weights.saving import GLOBAL_STEP, is_slot
+from bert.weights.tokenizers import HUGGINGFACE_CONFIG_FILE
+from bert.weights.variables import check_size
+from modeling import BertConfig
+
+# Models that need no pooler, such as those that tag tokens, are also saved without it.
+POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
+
+def log_loaded(
+    prefix: str,
+    shapes: Mapping[str, Sequence[int]],
+    found: Sequence[keras.Variable],
+    missing: Sequence[str],
+) -> None:
+    """Logs which variables of a model a checkpoint has, which it lacks, and what else it has.
+
+    Args:
+      prefix: The checkpoint.
+      shapes: The shape of every tensor in it, by name.
+      found: The variables that were assigned.
+      missing: The names of the others.
+    """
+    unused = sorted(shapes.keys() - {v.path for v in found} - {GLOBAL_STEP})
+    others = [name for name in unused if not is_slot(name)]
+    logger.info(
+        "Loaded %d of the model's %d variables from %s.",
+        *(len(found), len(found) + len(missing), prefix),
+    )
+    for variable in found:
+        logger.debug("Loaded %s %s", variable.path, tuple(variable.shape))
+    if missing:
+        logger.info("Missing there, so they start at random: %s", ", ".join(missing))
+    if set(missing) & set(POOLER):
+        logger.warning("%s has no pooler: the output for [CLS] needs training.", prefix)
+    for name in others:
+        logger.debug("Unused there: %s %s", name, shapes[name])
+    if unused:
+        logger.info(
+            "Unused there: %d variables and %d optimizer slots (%s names them).",
+            *(len(others), len(unused) - len(others), Option("verbosity", 1)),
+        )
+    if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
+        logger.warning(
+            "The checkpoint has encoder layers that the model has not, such as %s: look at "
+            "`num_hidden_layers` in %s.",
+            *(deeper[0], Option("bert_config_file")),
+        )
+
+
+def read_config(path: str, stored: Any) -> BertConfig:
+    """Returns the shape of a model.
+
+    The format of the weights, where there are any, says which "gelu" is meant: a `bert_config.json`
+    beside weights of the original may have keys of transformers.
+
+    Args:
+      path: The file of the configuration; "" where the file of the weights has it.
+      stored: The weights, as `Stored`, or None.
+
+    Raises:
+      ValueError: naming the file, where it does not describe a BERT, or one that is too large.
+    """
+    if path:
+        config = BertConfig.from_json_file(path)
+        meant = _find_meant_gelu(path, stored)
+        if meant:
+            config = BertConfig.from_dict({**config.to_dict(), "hidden_act": meant})
+    else:
+        path = stored.prefix
+        try:
+            config = BertConfig.from_dict(stored.shape)
+            config.check()
+        except ValueError as error:
+            raise ValueError(f"{path!r}: {error}") from error
+    check_size(config, path)
+    return config
+
+
+def _find_meant_gelu(path: str, stored: Any) -> str | None:
+    """Returns the activation that weights mean where it differs from that of the configuration."""
+    values = read_json_object(path)
+    if stored is None or values.get("hidden_act", "gelu") != "gelu":
+        return None
+    if stored.gelu:
+        return str(stored.gelu)
+    is_theirs = stored_models.is_huggingface_config(values)
+    if not stored.is_huggingface and is_theirs:
+        return "gelu"
+    # Programs for PyTorch had the exact form before they had a `config.json`.
+    is_old = not stored_models.is_safetensors(stored.prefix)
+    is_named = os.path.basename(path) == HUGGINGFACE_CONFIG_FILE
+    if stored.is_huggingface and not is_theirs and (is_named or is_old):
+        return str(stored_models.from_huggingface(values)["hidden_act"])
+    return None
