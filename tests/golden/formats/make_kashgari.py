@@ -24,7 +24,7 @@ def save_checkpoint(builder, prefix):
     for layer, names in builder.variable_mapping().items():
         if layer in builder.layers:
             values = builder.layers[layer].trainable_weights
-            tensors.update(zip(names, values))  # noqa: B905 (Python 3.7 has no `strict`)
+            tensors.update(zip(names, values))
     names = sorted(tensors)
     tf.raw_ops.SaveV2(
         prefix=prefix,
