@@ -197,7 +197,7 @@ def cut(path, size):
     [
         *("BertModel/tf_model.h5", "archive/pytorch_model.bin", "legacy/pytorch_model.bin"),
         *("keras_bert_model/model.h5", "keras_hub_encoder_archive/model.keras"),
-        "flax_BertModel/flax_model.msgpack",
+        *("flax_BertModel/flax_model.msgpack", "gguf_F32/model.gguf", "frozen/frozen.pb"),
     ],
 )
 def test_a_file_that_was_cut_is_named_before_a_weight_is_set(formats, tmp_path, name, size):
@@ -373,7 +373,7 @@ LIBRARIES = (
     *("keras_bert", "keras_bert_model", "keras_bert_encoder"),
     *("bert4keras", "bert4keras_model", "bert4keras_encoder"),
     *("bert_for_tf2_weights", "bert_for_tf2_model", "bert_for_tf2_checkpoint"),
-    "kashgari",
+    *("kashgari", "frozen"),
 )
 
 
@@ -443,6 +443,37 @@ def test_a_model_of_flax_computes_what_it_did_there(formats, kind):
     np.testing.assert_allclose(layers, expected["layers"], rtol=0, atol=TOLERANCE)
     (architecture,) = opened.huggingface_config["architectures"]
     assert_outputs(compute(make_model(opened, architecture), inputs), expected)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0"])
+def test_a_file_of_gguf_has_the_numbers_that_its_library_reads(formats, tmp_path, kind):
+    folder = formats / f"gguf_{kind}"
+    expected = name_tensors(
+        {
+            name: Tensor(v.shape, lambda v=v: v)
+            for name, v in np.load(folder / "weights.npz").items()
+        }
+    )
+    opened = ModelFolder.open(str(folder / "model.gguf"))
+    opened.stored.check_fit(dataclasses.replace(opened.config))
+    assert opened.config.hidden_act == "gelu_erf" and opened.config.num_attention_heads == 2
+    found = opened.stored.read()
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor.read())
+
+
+def test_other_models_and_kinds_of_numbers_in_gguf_are_named(formats, tmp_path):
+    content = (formats / "gguf_F32" / "model.gguf").read_bytes()
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content.replace(b"\4\0\0\0\0\0\0\0bert", b"\4\0\0\0\0\0\0\0t5xx", 1))
+    with pytest.raises(ValueError, match=r"model\.gguf' is another model: it is a 't5xx'"):
+        Stored.open(str(path)).read()
+    name = b"blk.0.ffn_up.weight"
+    start = content.index(name) + len(name) + 4 + 16
+    path.write_bytes(content[:start] + b"\2" + content[start + 1 :])
+    with pytest.raises(ValueError, match=r"'blk\.0\.ffn_up\.weight' has numbers of the type 2"):
+        Stored.open(str(path)).read()
 
 
 def test_an_array_in_chunks_is_joined(tmp_path):

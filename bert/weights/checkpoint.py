@@ -22,9 +22,9 @@ from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, p
 from bert.files.stored_models import WEIGHTS, is_index, is_safetensors, of_step, prefix_of, step_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.weights import hub, huggingface_weights, keras_archives, provenance
+from bert.weights import gguf, hub, huggingface_weights, keras_archives, provenance
 from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
-from bert.weights.huggingface_weights import Reader, open_objects
+from bert.weights.huggingface_weights import Reader, open_named, open_objects
 from bert.weights.loading import POOLER, log_loaded
 from bert.weights.saving import (
     GLOBAL_STEP,
@@ -83,7 +83,7 @@ class Stored:
                 return Reader(self._read(self.prefix))
             # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
             reader = tf.compat.v1.train.NewCheckpointReader(self._readable_prefix())
-            return open_objects(reader) if reader.has_tensor(OBJECT_GRAPH) else reader
+            return (open_objects if reader.has_tensor(OBJECT_GRAPH) else open_named)(reader)
         except (tf.errors.OpError, RuntimeError, ValueError, IndexError, OSError) as error:
             raise self._broken(error) from error
 
@@ -100,8 +100,13 @@ class Stored:
     @functools.cached_property
     def shape(self) -> dict[str, Any] | None:
         """A configuration in the file of the weights, as `BertConfig.from_dict` takes it."""
-        is_archive = self.prefix.endswith(keras_archives.ENDING)
-        return keras_archives.read_shape(self.prefix) if is_archive else None
+        readers = {
+            keras_archives.ENDING: keras_archives.read_shape,
+            gguf.ENDING: gguf.read_shape,
+        }
+        found = (read for ending, read in readers.items() if self.prefix.endswith(ending))
+        read = next(found, None)
+        return read(self.prefix) if read else None
 
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""

@@ -4,6 +4,7 @@ PyTorch's names are those of modules, with kernels transposed (`Variable.theirs`
 those of TF1 scopes but for a few (transformers: modeling_tf_bert.py). `write` makes safetensors.
 """
 
+import functools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from bert.files.stored_models import (
     is_safetensors,
 )
 from bert.options import OptionError
-from bert.weights import keras_archives, libraries
+from bert.weights import frozen_graphs, gguf, keras_archives, libraries
 from bert.weights.formats import (
     FormatError,
     OtherModelError,
@@ -47,8 +48,18 @@ FILES = (
     *("model_weights.h5", keras_archives.WEIGHTS_FILE),
 )
 # The endings of weights under other names, and of what is beside them and has other content.
-_ENDINGS = (keras_archives.ENDING, ".msgpack", ".h5", ".bin", ".pt", ".pth", ".ckpt")
-_BESIDE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state.*)\.(bin|pt|pth)")
+_ENDINGS = (
+    *(keras_archives.ENDING, ".msgpack", gguf.ENDING, frozen_graphs.ENDING),
+    ".h5",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+)
+_BESIDE = re.compile(
+    r"(training_args|optimizer|scheduler|scaler|rng_state.*)\.(bin|pt|pth)"
+    r"|(saved_model|keras_metadata|fingerprint)\.pb"
+)
 _UNREAD = (".onnx",)
 # How files of HDF5 begin.
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -155,6 +166,20 @@ def open_objects(reader: Any) -> Reader:
     return found
 
 
+def open_named(reader: Any) -> Any:
+    """Returns a reader of TensorFlow, or of what a library has stored by other names."""
+    if reader.has_tensor(WORD_TABLE):
+        return reader
+    shapes = reader.get_variable_to_shape_map()
+    found = Reader(
+        {
+            name: Tensor(tuple(shape), functools.partial(reader.get_tensor, name))
+            for name, shape in shapes.items()
+        }
+    )
+    return found if found.has_tensor(WORD_TABLE) else reader
+
+
 def find_shards(path: str) -> list[str]:
     """Returns the files that an index lists."""
     listed = read_json_object(path).get("weight_map")
@@ -188,6 +213,8 @@ _BY_NAME = {
     ".index.json": _read_shards,
     ".safetensors": read_safetensors,
     ".msgpack": read_msgpack,
+    gguf.ENDING: gguf.read_gguf,
+    frozen_graphs.ENDING: frozen_graphs.read_frozen_graph,
     keras_archives.ENDING: keras_archives.read_archive,
     f"/{keras_archives.WEIGHTS_FILE}": keras_archives.read_preset,
 }
