@@ -17,6 +17,7 @@ from bert.text.characters import CJK_RANGES, Memo, Vocabulary, Watched, tables
 from bert.text.characters import is_control as _is_control
 from bert.text.characters import is_punctuation as _is_punctuation
 from bert.text.characters import is_whitespace as _is_whitespace
+from bert.text.inputs import TextInputs
 from bert.text.vocabulary import (  # noqa: F401
     UnknownTokenError,
     convert_by_vocab,
@@ -64,7 +65,7 @@ def whitespace_tokenize(text: str) -> list[str]:
     return text.split()
 
 
-class FullTokenizer(Watched):
+class FullTokenizer(TextInputs, Watched):
     """Splits text into word pieces, and converts word pieces into ids.
 
     The pieces of a word depend on the word alone, so they are cached. The attributes may be changed
@@ -183,8 +184,7 @@ class FullTokenizer(Watched):
 
     def _memos(self) -> tuple[Memo, Memo | None]:
         """Returns caches of the pieces and of the ids of words."""
-        # Most words are pieces themselves. The pieces of the others are cached, and so are the
-        # pieces of all words as the text has them, in any case.
+        # Most words are pieces. The pieces of others are cached, and those of all as written.
         vocab, wordpiece = self.vocab, self.wordpiece_tokenizer
         fits = wordpiece.max_input_chars_per_word
         split_pieces = Memo(wordpiece.split_word)

@@ -6,7 +6,8 @@ a folder `bert` or for the package bert-tensorflow:
     from bert import run_classifier, tokenization
     from bert.modeling import BertModel
 
-`bert.load` is `load` of `bert.models.open`. A module is loaded when it is first used, so that
+`bert.load` is `load` of `bert.models.open`, and `bert.make_model` that of
+`bert.models.keras_models`. A module is loaded when it is first used, so that
 `import bert` takes no time.
 """
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from bert import names
 
 if TYPE_CHECKING:
+    from bert.models.keras_models import make_model as make_model
     from bert.models.open import load as load
 
 __version__ = "0.1.0"
@@ -46,5 +48,7 @@ SCRIPTS = (
 )
 
 __getattr__, __dir__ = names.serve_root(
-    globals(), (*LIBRARY, *SCRIPTS), {"bert.models.open": ("load",)}
+    globals(),
+    (*LIBRARY, *SCRIPTS),
+    {"bert.models.open": ("load",), "bert.models.keras_models": ("make_model",)},
 )

@@ -278,6 +278,51 @@ def test_texts_have_the_same_ids(tmp_path, do_lower_case):
             assert [cls, *ours, sep] == ids, text
 
 
+def random_calls(count):
+    rng = random.Random(5)
+    words = [*" ".join(TEXTS).split(), "[SEP]", "and[MASK]x", "", "the", "was"]
+    calls = []
+    for _ in range(count):
+        names = ["text", "text_pair"][: rng.randrange(1, 3)]
+        texts = {
+            n: [" ".join(rng.choices(words, k=rng.randrange(9))) for _ in "123"] for n in names
+        }
+        cut = rng.choice([True, "longest_first", "only_first", "only_second"][: 2 + len(names)])
+        padding = rng.choice([True, "longest", "max_length"])
+        calls.append(
+            {**texts, "max_length": rng.randrange(5, 16), "truncation": cut, "padding": padding}
+        )
+    return calls
+
+
+def test_calls_of_tokenizers_have_the_same_values(tmp_path):
+    """Ids, masks and segments, of texts and pairs, cut and padded in every way."""
+    (tmp_path / "vocab.txt").write_bytes((ROOT / "sample/vocab.txt").read_bytes())
+    values = tokenizers.tokenizer_config(True, 64)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
+    outputs = tmp_path / "calls.out"
+    calls = random_calls(400)
+    work(
+        tmp_path,
+        [{"kind": "call", "folder": str(tmp_path), "calls": calls, "outputs": str(outputs)}],
+    )
+    expected = json.loads(outputs.read_text(encoding="utf-8"))
+    tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+    assert 50 < expected.count(None) < 150
+    for call, theirs in zip(calls, expected, strict=True):
+        texts, pairs = call.pop("text"), call.pop("text_pair", None)
+        if theirs is None:
+            with pytest.raises(ValueError, match="must fit"):
+                tokenizer(texts, pairs, **call)
+            continue
+        ours = tokenizer(texts, pairs, **call)
+        assert {
+            "input_ids": ours["input_ids"].tolist(),
+            "attention_mask": ours["input_mask"].tolist(),
+            "token_type_ids": ours["segment_ids"].tolist(),
+        } == theirs, (texts, pairs, call)
+
+
 CONTENTS = ["<e1>", "</e1>", "foo", "Foo", "ab", "abc", "\xc9a", "\u4e2d\u6587", "a b"]
 # Of what both decide alike: `tokenizers` has an older Unicode, and no final sigma.
 CHARACTERS = (

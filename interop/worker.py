@@ -59,7 +59,26 @@ def tokenize(
     tokenizer.save_pretrained(str(Path(outputs).with_suffix("")))
 
 
+def call(folder: str, calls: list[dict[str, Any]], outputs: str) -> None:
+    """Writes what a tokenizer returns for each call; null where it refuses the arguments."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    answers: list[Any] = []
+    for arguments in calls:
+        try:
+            found = tokenizer(**arguments, return_tensors="np")
+        except ValueError:
+            answers.append(None)
+        except Exception as error:
+            # What `tokenizers` raises has no class of its own.
+            if type(error) is not Exception:
+                raise
+            answers.append(None)
+        else:
+            answers.append({name: values.tolist() for name, values in found.items()})
+    Path(outputs).write_text(json.dumps(answers), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    kinds = {"make": make, "run": run, "tokenize": tokenize}
+    kinds = {"make": make, "run": run, "tokenize": tokenize, "call": call}
     for job in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
         kinds[job.pop("kind")](**job)

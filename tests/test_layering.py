@@ -39,12 +39,12 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 757,
+    "bert": 761,
     "bert.commands": 2889,
     "bert.export": 1451,
     "bert.files": 5022,
     "bert.inspection": 497,
-    "bert.models": 3841,
+    "bert.models": 3870,
     "bert.network": 1210,
     "bert.original": 2358,
     "bert.pretraining": 4669,
@@ -53,7 +53,7 @@ BUDGETS = {
     "bert.scale": 2836,
     "bert.serving": 1779,
     "bert.tasks": 10620,
-    "bert.text": 938,
+    "bert.text": 1106,
     "bert.training": 4055,
     "bert.weights": 5180,
     "convert_checkpoint": 98,

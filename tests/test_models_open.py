@@ -19,6 +19,7 @@ import tokenization
 from bert.models.fine_tuned import LoadedModel
 from bert.models.pretrained import PretrainedModel
 from bert.models.vectors import TextEncoder, group_words
+from bert.options import OptionError
 from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import ClassificationTask
 from bert.weights import checkpoint
@@ -207,6 +208,42 @@ def test_keras_trains_and_saves_a_model_on_top(released, tmp_path):
     expected = classifier.predict(inputs, verbose=0)
     np.testing.assert_array_equal(again.predict(inputs, verbose=0), expected)
     again.fit(inputs, labels, verbose=0)
+
+
+# Keras' own, when it saves.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_an_encoder_stands_in_a_functional_model_that_is_trained_and_loaded_again(
+    pretrained, tmp_path
+):
+    inputs = pretrained.tokenizer(["the end", "it was it"])
+    ids, mask = (keras.Input((None,), dtype="int32", name=n) for n in ("input_ids", "input_mask"))
+    encoded = pretrained.encoder({"input_ids": ids, "input_mask": mask})
+    model = keras.Model([ids, mask], keras.layers.Dense(1)(encoded["pooled_output"]))
+    given = [inputs["input_ids"], inputs["input_mask"]]
+    pooled = pretrained.encoder(inputs)["pooled_output"]
+    kernel = model.layers[-1].kernel
+    np.testing.assert_allclose(model(given), pooled @ kernel, rtol=0, atol=1e-5)
+    model.compile("sgd", "mse")
+    before = pretrained.encoder.get_weights()
+    model.fit(given, np.array([5.0, -5.0]), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(given, verbose=0), model.predict(given, verbose=0))
+    trained = pretrained.encoder.get_weights()
+    assert any((one != other).any() for one, other in zip(before, trained, strict=True))
+    pretrained.encoder.set_weights(before)
+
+
+def test_a_model_to_train_has_the_weights_of_a_folder_and_a_head_of_its_own(released):
+    model = bert.make_model("BertForTokenClassification", str(released), 4)
+    values = {variable.path: variable.numpy() for variable in model.weights}
+    stored = Stored.open(str(released)).read(name for name in values if name.startswith("bert/"))
+    assert values.keys() - stored.keys() == {"output_weights", "output_bias"}
+    for name, value in stored.items():
+        np.testing.assert_array_equal(values[name], value)
+    assert values["output_weights"].shape[0] == 4
+    with pytest.raises(OptionError, match="`architecture` must be one of"):
+        bert.make_model("TFBertModel", str(released))
 
 
 def test_an_encoder_without_heads_encodes_and_predicts_no_tokens(pretrained, released, tmp_path):

@@ -19,21 +19,38 @@ from bert.options import Message, Option, OptionError
 from bert.pretraining.heads import pretraining_model
 from bert.weights.checkpoint import Stored, weight_files
 from bert.weights.folder import ModelFolder
-from bert.weights.options import FINE_TUNED
+from bert.weights.options import ARCHITECTURES, FINE_TUNED
 from bert.weights.saving import save_tensors
 
 # An architecture with more heads comes before one that would pass over some of them.
 _ARCHITECTURES = ("BertForPreTraining", *FINE_TUNED.values(), "BertModel")
 
 
-def make_model(architecture: str, config: modeling.BertConfig, num_outputs: int = 2) -> keras.Model:
-    """Returns a model with the variables of an architecture; Keras' load_weights fits it.
+def make_model(
+    architecture: str,
+    config: "modeling.BertConfig | str | os.PathLike[str]",
+    num_outputs: int | None = None,
+) -> keras.Model:
+    """Returns a Keras model of an architecture, to be trained with `fit`.
 
     Args:
       architecture: One of `bert.weights.options.ARCHITECTURES`.
-      config: The shape of the encoder.
-      num_outputs: The outputs of a classifier or tagger.
+      config: The shape of the encoder; or the folder or name of a model whose weights the new model
+        takes. A head that it lacks starts at random.
+      num_outputs: The outputs of a classifier or tagger; by default those of the folder, or else 2.
+
+    Raises:
+      ValueError: where there is no such architecture, or the weights do not fit the model.
     """
+    if architecture not in ARCHITECTURES:
+        raise OptionError("architecture", f"be one of {list(ARCHITECTURES)}", architecture)
+    if not isinstance(config, modeling.BertConfig):
+        folder = ModelFolder.open(os.fspath(config))
+        num_outputs = num_outputs or folder.stored.shapes.get("output_weights", [2])[0]
+        model = make_model(architecture, folder.config, num_outputs)
+        folder.stored.assign(model.weights)
+        return model
+    num_outputs = num_outputs or 2
     if architecture == "BertModel":
         inputs = modeling.encoder_inputs()
         encoded = modeling.BertModel(config)(inputs)

@@ -13,6 +13,7 @@ from bert.files.process import is_script
 if TYPE_CHECKING:
     import keras
 
+    import modeling
     import tokenization
 
 # A text, or a pair of texts, for an encoder.
@@ -23,7 +24,9 @@ Between = Callable[[], None]
 # The models that have a method, for messages.
 _NEEDED = {
     **dict.fromkeys(("fill_mask", "score", "next_sentence"), "a pre-trained model"),
-    **dict.fromkeys(("encode", "inputs"), "a model with an encoder, which an export does not show"),
+    **dict.fromkeys(
+        ("encode", "encoder", "inputs"), "a model with an encoder, which an export does not show"
+    ),
     "predict": "a fine-tuned model or an export of one",
 }
 # The number of labels that are listed at most.
@@ -87,6 +90,11 @@ class Model:
         more = " …" * (len(self.labels) > _LABELS_SHOWN)
         shown = f", labels {', '.join(self.labels[:_LABELS_SHOWN])}{more}" if self.labels else ""
         return f"<{type(self).__name__}: {self.kind}{shown}; methods: {', '.join(self.methods)}>"
+
+    @property
+    def encoder(self) -> "modeling.BertModel":
+        """The encoder, a Keras layer from a dictionary of inputs to a dictionary of outputs."""
+        raise self._lack("encoder")
 
     def predict(self, inputs: Inputs, *, between: Between = lambda: None) -> list[dict[str, Any]]:
         """Returns an answer for each input of a fine-tuned model, in their order.

@@ -47,6 +47,10 @@ class Encoding(Model):
             raise ValueError(NO_ENCODER)
         return TextEncoder(bert, self.tokenizer, self.batch_size)
 
+    @property
+    def encoder(self) -> modeling.BertModel:
+        return self._encoder.bert
+
     def encode(
         self,
         texts: Sequence[Text],
@@ -137,7 +141,7 @@ class TextEncoder:
     def __init__(
         self, bert: modeling.BertModel, tokenizer: tokenization.FullTokenizer, batch_size: int = 32
     ) -> None:
-        self._bert = bert
+        self.bert = bert
         self.config = bert.config
         self.tokenizer = tokenizer
         self.batch_size = batch_size
@@ -169,7 +173,7 @@ class TextEncoder:
         """
         (layer,) = parse_layers(str(layer), self.config, flag="layer")
         if (layer, pooling) not in self._extractors:
-            self._extractors[layer, pooling] = Extractor(self._bert, [layer], pooling)
+            self._extractors[layer, pooling] = Extractor(self.bert, [layer], pooling)
         return self._extractors[layer, pooling]
 
     def read(self, texts: Sequence[Text], max_seq_length: int | None = None) -> list[Line]:

@@ -254,16 +254,16 @@ class ModelFolder:
         Raises:
           ValueError: where the vocabulary does not fit the model or lacks a special token.
         """
-        casing = self.do_lower_case is not False
-        is_words = self.config.is_word_vectors
+        casing, config = self.do_lower_case is not False, self.config
+        is_words = config.is_word_vectors
         tokenizer = tokenizers.make(self.vocab_file, casing, self.tokenizer_options, is_words)
-        tokenizers.check_vocabulary(
-            tokenizer.vocab, self.vocab_file, self.config.vocab_size, special_tokens
-        )
+        vocab = tokenizer.vocab
+        tokenizers.check_vocabulary(vocab, self.vocab_file, config.vocab_size, special_tokens)
         if self._given["vocab_file"]:
-            self.check_given(tokenizer.vocab, Option("vocab_file"), self.vocab_file)
+            self.check_given(vocab, Option("vocab_file"), self.vocab_file)
         if not is_words:
-            warn_of_casing(tokenizer.vocab, self.vocab_file, casing)
+            warn_of_casing(vocab, self.vocab_file, casing)
+        tokenizer.model_max_length = config.max_position_embeddings
         return tokenizer
 
     def check_given(self, vocab: Mapping[str, int], what: Any, path: str) -> None:
