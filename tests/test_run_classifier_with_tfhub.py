@@ -1,3 +1,5 @@
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ from conftest import run_python
 from helpers.tfhub_runs import CONFIG, WORDS, make_settings
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+import bert
 import modeling
 import run_classifier
 import run_classifier_with_tfhub
@@ -37,9 +40,9 @@ def module(tmp_path):
     for name in ("assets", "variables"):
         (folder / name).mkdir(parents=True)
     (folder / "assets/vocab.txt").write_text("\n".join(WORDS) + "\n")
-    bert = modeling.BertModel(CONFIG)
-    bert.build(None)
-    tensors = {variable.path: variable.numpy() for variable in bert.weights}
+    encoder = modeling.BertModel(CONFIG)
+    encoder.build(None)
+    tensors = {variable.path: variable.numpy() for variable in encoder.weights}
     checkpoint.save_tensors(str(folder / "variables/variables"), tensors)
     write_graph(folder)
     return folder
@@ -85,6 +88,19 @@ def test_what_init_checkpoint_takes_will_do(tmp_path, module):
     run_classifier_with_tfhub.run(make_settings(tmp_path, **given), str(folder))
     assert '"do_lower_case": false' in (tmp_path / "out/task.json").read_text()
     assert (tmp_path / "out/vocab.txt").read_text().splitlines() == WORDS
+
+
+def test_a_module_is_a_checkpoint_with_its_files(module):
+    loaded = bert.load(module)
+    assert loaded.tokenizer.tokenize("Red red") == ["Red", "red"]
+    table = checkpoint.Stored.open(str(module)).read(["bert/embeddings/word_embeddings"])
+    found = loaded.model.weights[0].numpy()
+    np.testing.assert_array_equal(found, table["bert/embeddings/word_embeddings"])
+    with pytest.raises(ValueError, match=r"`do_lower_case` must be False for this model"):
+        bert.load(module, do_lower_case=True)
+    shutil.rmtree(module / "variables")
+    with pytest.raises(ValueError, match=r"be a SavedModel|whole SavedModel"):
+        bert.load(module)
 
 
 def test_shape_and_casing_come_from_the_module_and_its_tokenizer(module):

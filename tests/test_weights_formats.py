@@ -348,11 +348,14 @@ def test_a_module_of_the_hub_has_its_casing_and_shape_in_its_variables(tmp_path)
     (tmp_path / "saved_model.pb").touch()
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "vocab.txt").write_text("[PAD]\n")
-    found = tf_hub.Module(str(tmp_path))
-    assert found.do_lower_case is False
-    config = found.config
-    assert (config.vocab_size, config.max_position_embeddings) == (30, 16)
-    assert (config.intermediate_size, config.num_attention_heads) == (12, 1)
+    for path in (tmp_path, tmp_path / "saved_model.pb", tmp_path / "variables" / "variables"):
+        found = ModelFolder.open(str(path))
+        assert found.do_lower_case is False
+        assert found.vocab_file == str(tmp_path / "assets" / "vocab.txt")
+        config = found.config
+        assert (config.vocab_size, config.max_position_embeddings) == (30, 16)
+        assert (config.intermediate_size, config.num_attention_heads) == (12, 1)
+    assert tf_hub.Module(str(tmp_path)).config == config
 
 
 def test_gelu_is_exact_beside_weights_of_pytorch_that_have_the_originals_configuration(
@@ -373,7 +376,7 @@ LIBRARIES = (
     *("keras_bert", "keras_bert_model", "keras_bert_encoder"),
     *("bert4keras", "bert4keras_model", "bert4keras_encoder"),
     *("bert_for_tf2_weights", "bert_for_tf2_model", "bert_for_tf2_checkpoint"),
-    *("kashgari", "frozen"),
+    *("kashgari", "frozen", "saved_model"),
 )
 
 

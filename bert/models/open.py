@@ -30,7 +30,7 @@ from bert.models.options import (
     check_engine,
 )
 from bert.options import Message, Option, OptionError, check_bounds
-from bert.weights import huggingface_weights
+from bert.weights import huggingface_weights, saved_models
 from bert.weights.checkpoint import weight_files
 from bert.weights.folder import ModelFolder
 from bert.weights.options import FINE_TUNED
@@ -174,6 +174,8 @@ def find_export(path: str) -> Export | None:
     one of another program.
     """
     if weight_files(path) or find_file(path, [SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE]):
+        return None
+    if saved_models.has_only_weights(path):
         return None
     for form, name in MODEL_FILES.items():
         if find_file(path, [name]) and (form == "saved_model" or find_file(path, [TASK_FILE])):

@@ -19,10 +19,18 @@ import tensorflow as tf
 from bert.files import durable, fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, paths_from
-from bert.files.stored_models import WEIGHTS, is_index, is_safetensors, of_step, prefix_of, step_of
+from bert.files.stored_models import (
+    SAVED_MODEL_FILE,
+    WEIGHTS,
+    is_index,
+    is_safetensors,
+    of_step,
+    prefix_of,
+    step_of,
+)
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.weights import gguf, hub, huggingface_weights, keras_archives, provenance
+from bert.weights import gguf, hub, huggingface_weights, keras_archives, provenance, saved_models
 from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
 from bert.weights.huggingface_weights import Reader, open_named, open_objects
 from bert.weights.loading import POOLER, log_loaded
@@ -55,7 +63,7 @@ class Stored:
         self.prefix = prefix
         self.option = option
         self.path = path or prefix
-        self.folder = os.path.dirname(prefix)
+        self.folder = saved_models.find_folder(prefix) or os.path.dirname(prefix)
         self._read = huggingface_weights.find_reader(prefix)
 
     @classmethod
@@ -99,7 +107,9 @@ class Stored:
 
     @functools.cached_property
     def shape(self) -> dict[str, Any] | None:
-        """A configuration in the file of the weights, as `BertConfig.from_dict` takes it."""
+        """A configuration in the files of the weights, as `BertConfig.from_dict` takes it."""
+        if saved_models.find_folder(self.prefix):
+            return saved_models.find_shape(self.shapes)
         readers = {
             keras_archives.ENDING: keras_archives.read_shape,
             gguf.ENDING: gguf.read_shape,
@@ -252,6 +262,7 @@ def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str
 
 def _find_prefix(path: str, option: str, fetches: bool) -> str:
     path = prefix_of(path) or path
+    path = path.removesuffix(f"/{SAVED_MODEL_FILE}")
     if tf.io.gfile.exists(path + ".index"):
         return path
     if tf.io.gfile.isdir(path):
@@ -295,6 +306,8 @@ def _only_checkpoint(folder: str, option: str) -> str:
         return trained
     if not indices and (weights_file := huggingface_weights.find(folder, option)):
         return weights_file
+    if not found and (prefix := saved_models.find_prefix(folder)):
+        return prefix
     if len(found) != 1:
         names = [os.path.basename(name) for name in found]
         remedy = f"The folder {folder!r} holds {names}; give the prefix of one."

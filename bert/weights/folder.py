@@ -23,7 +23,13 @@ from bert.text.vocabulary import (
     vocab_text,
     warn_of_casing,
 )
-from bert.weights import checkpoint, provenance, sentence_transformers, tokenizers
+from bert.weights import (
+    checkpoint,
+    provenance,
+    saved_models,
+    sentence_transformers,
+    tokenizers,
+)
 from bert.weights.checkpoint import Stored
 from bert.weights.loading import read_config
 from bert.weights.model_files import (
@@ -181,7 +187,8 @@ class ModelFolder:
 
     def find(self, name: str) -> str | None:
         """Returns the path of "bert_config_file" or "vocab_file", given or in the folder."""
-        return self._given[name] or find_file(self.path, self._names(name))
+        found = self._given[name] or find_file(self.path, self._names(name))
+        return found or (saved_models.find_vocabulary(self.path) if name == "vocab_file" else None)
 
     @property
     def files(self) -> list[str]:
@@ -304,7 +311,8 @@ class ModelFolder:
     def _stored_casing(self) -> tuple[bool, str] | None:
         """Whether the folder says that the model is uncased, and the file that says so."""
         try:
-            return tokenizers.read_casing(self.path)
+            found = tokenizers.read_casing(self.path)
+            return found or (saved_models.read_casing(self._stored) if self._stored else None)
         except ValueError:
             # A run may be about to replace a damaged file, as in `tokenizer_options`.
             if self._stored:

@@ -168,16 +168,15 @@ def open_objects(reader: Any) -> Reader:
 
 def open_named(reader: Any) -> Any:
     """Returns a reader of TensorFlow, or of what a library has stored by other names."""
-    if reader.has_tensor(WORD_TABLE):
-        return reader
     shapes = reader.get_variable_to_shape_map()
-    found = Reader(
+    if not libraries.find_library(libraries.order(shapes).values()).mark:
+        return reader
+    return Reader(
         {
             name: Tensor(tuple(shape), functools.partial(reader.get_tensor, name))
             for name, shape in shapes.items()
         }
     )
-    return found if found.has_tensor(WORD_TABLE) else reader
 
 
 def find_shards(path: str) -> list[str]:
