@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import warnings
 import zipfile
@@ -59,9 +60,14 @@ TORCH = ("archive", "legacy", "shards", "half", "bfloat16")
 
 @pytest.fixture(scope="session")
 def formats(tmp_path_factory):
-    """The folders of all archives of models that other programs saved."""
+    """The folders of all archives of models that other programs saved.
+
+    `make test-formats` names a folder of archives that were saved anew.
+    """
     folder = tmp_path_factory.mktemp("formats")
-    for path in Path(GOLDEN, "formats").glob("*.zip"):
+    archives = {path.name: path for path in Path(GOLDEN, "formats").glob("*.zip")}
+    anew = Path(os.environ.get("BERT_FORMATS", os.devnull)).glob("*.zip")
+    for path in (archives | {path.name: path for path in anew}).values():
         with zipfile.ZipFile(path) as archive:
             archive.extractall(folder)
     return folder
@@ -314,6 +320,11 @@ def test_another_architecture_is_named(formats):
         "albert.x",
         "funnel.encoder.blocks.0.0.attention.q_head.weight",
         "transformer.layer.0.rel_attn.q",
+        "transformer/layer/0/attention/q_lin/kernel",
+        "layers/token_and_position_embedding/token_embedding/vars/0",
+        "layers/roberta_backbone/layers/dense/vars/0",
+        "Embedding-Mapping/Embedding-Mapping/kernel:0",
+        "albert/encoder/layer_shared/intermediate/kernel",
     ],
 )
 def test_the_names_of_another_architecture_are_known(name):
@@ -574,6 +585,19 @@ def test_a_layer_of_an_archive_runs_no_code(formats, tmp_path, monkeypatch):
     opened = ModelFolder.open(str(path))
     opened.stored.check_fit(opened.config)
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_another_architecture_in_an_archive_is_named(formats, tmp_path):
+    path = tmp_path / "model.keras"
+    with (
+        zipfile.ZipFile(formats / "keras_hub_encoder_archive" / "model.keras") as source,
+        zipfile.ZipFile(path, "w") as target,
+    ):
+        described = source.read("config.json").replace(b">BertBackbone", b">ElectraBackbone")
+        target.writestr("config.json", described)
+        target.writestr("model.weights.h5", source.read("model.weights.h5"))
+    with pytest.raises(ValueError, match=r"model\.keras' is another model: .*ElectraBackbone"):
+        Stored.open(str(path)).read()
 
 
 def test_a_compressed_archive_is_refused_before_it_grows(tmp_path):

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from bert.files.paths import file_size, is_file, open_file, parse_json
-from bert.files.stored_models import is_keras_config
-from bert.weights.formats import FormatError, Tensors, read_hdf5
+from bert.files.stored_models import from_keras, is_keras_config
+from bert.weights.formats import FormatError, OtherModelError, Tensors, read_hdf5
 
 ENDING = ".keras"
 WEIGHTS_FILE, CONFIG_FILE = "model.weights.h5", "config.json"
@@ -36,7 +36,9 @@ def read_archive(path: str) -> Tensors:
     try:
         # Numbers are read from within the archive, which stays as it is.
         tensors = read_hdf5(io.BufferedReader(_open(path, WEIGHTS_FILE)))
-        if "cls" in _find_scopes(_read_config(path)):
+        described = _read_config(path)
+        _check_architecture(described)
+        if "cls" in _find_scopes(described):
             tensors = {name.replace("/output_layer/", "/span/"): t for name, t in tensors.items()}
     except FormatError:
         raise
@@ -135,6 +137,14 @@ def _walk(described: Any) -> Iterator[dict[str, Any]]:
             yield value
         if isinstance(value, dict | list):
             waiting += value.values() if isinstance(value, dict) else value
+
+
+def _check_architecture(described: Any) -> None:
+    for values in filter(is_keras_config, _walk(described)):
+        try:
+            from_keras(values)
+        except ValueError as error:
+            raise OtherModelError(str(error).rstrip(".")) from error
 
 
 def _find_scopes(described: Any) -> list[str]:

@@ -187,7 +187,7 @@ def _of_make_model() -> Library:
             f"{head}/vars/{number}": f"{scope}output_{leaf}"
             for number, leaf in enumerate(("weights", "bias"))
         }
-    return Library("bert_model/embeddings/vars/0", names, gelu="gelu")
+    return Library("bert_model/embeddings/vars/0", names)
 
 
 # Flax* of transformers.

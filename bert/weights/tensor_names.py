@@ -26,6 +26,12 @@ _OTHERS = {
     **{name.lower(): name for name in ("MobileBERT", "Longformer")},
     **{"q_lin": "DistilBERT", "embedding_hidden_mapping_in": "ALBERT"},
     **{"embeddings_project": "ELECTRA", "rel_embeddings": "DeBERTa", "in_proj": "DeBERTa"},
+    # Layers of keras-hub, bert4keras and bert-for-tf2.
+    **{"token_and_position_embedding": "RoBERTa or DistilBERT", "layer_shared": "ALBERT"},
+    **{"roberta_backbone": "RoBERTa", "distil_bert_backbone": "DistilBERT"},
+    **{"albert_backbone": "ALBERT", "electra_backbone": "ELECTRA"},
+    **{"deberta_v3_backbone": "DeBERTa", "disentangled_attention_encoder": "DeBERTa"},
+    **{"Embedding-Mapping": "ALBERT or ELECTRA", "albert_layer_groups": "ALBERT"},
     **{"funnel": "Funnel Transformer", "rel_attn": "XLNet"},
 }
 
