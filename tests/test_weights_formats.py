@@ -158,12 +158,14 @@ def test_a_model_of_the_garden_computes_what_it_did_there(formats, name, archite
     [
         *("BertForSequenceClassification/tf_model.h5", "save_weights/weights.h5"),
         *("objects/weights.index", "archive/pytorch_model.bin", "half/epoch3.pt"),
-        "classifier/bert_model.ckpt-1.index",
+        *("classifier/bert_model.ckpt-1.index", "kashgari/model_weights.h5"),
+        "flax_BertForQuestionAnswering/flax_model.msgpack",
     ],
 )
 def test_a_model_is_converted_from_a_file_with_its_configuration(formats, name, tmp_path):
     path = formats / name
-    config = next(path.parent.glob("*config.json"))
+    names = ("config.json", "bert_config.json")
+    config = next(file for file in map(path.parent.joinpath, names) if file.exists())
     settings = convert_checkpoint.Settings(
         input=str(path),
         output=str(tmp_path / "converted"),

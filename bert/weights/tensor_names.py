@@ -59,7 +59,7 @@ def name_tensors(stored: Tensors) -> Tensors:
         variable = table.get(plain[theirs])
         if variable is None:
             found = libraries.find_name(ordered[theirs], library)
-            name, tensor = _as_stored_in_tf1(found or theirs, stored[theirs])
+            name, tensor = _as_stored_in_tf1(found or theirs.removesuffix(":0"), stored[theirs])
         else:
             tensor = stored[theirs].transposed() if variable.is_transposed else stored[theirs]
             name = variable.name
