@@ -71,14 +71,13 @@ def check(settings: Settings, checks: Checks) -> None:
     """Shows the output, the model and the files to write, and whether they fit."""
     import_tensorflow()
     from bert.models import conversion
-    from bert.models.fine_tuned import find_architecture
 
     place = checks("output", conversion.split_output, settings, shows=lambda place: place[0])
     open_source = functools.partial(conversion.open_source, fetches=False)
     arguments = (settings, settings.format)
     folder = checks("input", open_source, *arguments, shows=lambda found: found.stored.prefix)
-    given = settings.architecture
-    architecture = checks("architecture", find_architecture, folder, given, shows=str)
+    target = (settings, settings.format, folder)
+    architecture = checks("architecture", conversion.find_output, *target, shows=str)
     if place is not FAILED:
         checks(
             "files to write",

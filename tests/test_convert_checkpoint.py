@@ -5,9 +5,11 @@ import shutil
 
 import keras
 import numpy as np
+import onnxruntime
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+import tokenizers
 from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs
 from helpers.forks import fork_python
 from helpers.huggingface_models import CONFIG, stored_in, write
@@ -19,6 +21,7 @@ import modeling
 from bert.models import conversion
 from bert.models.open import load
 from bert.network.heads import classifier_model, tagging_model
+from bert.options import OptionError
 from bert.weights import checkpoint, huggingface_weights, saving
 from bert.weights.options import ARCHITECTURES
 from bert.weights.variables import all_variables
@@ -252,6 +255,93 @@ def test_every_architecture_is_verified(tmp_path, still_config, architecture, ki
     report = convert(source, tmp_path / "out", kind, architecture=architecture, do_lower_case=False)
     assert report.difference == 0
     assert sorted(report.converted) == sorted(tensors)
+
+
+def test_a_folder_of_sentence_transformers_has_the_encoder_and_gives_the_same_vectors(
+    tmp_path, classifier
+):
+    report = convert(classifier, tmp_path / "out", "sentence_transformers")
+    assert report.left_out == ["output_bias", "output_weights"]
+    assert report.difference == 0
+    stored = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
+    assert {name.partition(".")[0] for name in stored} == {"embeddings", "encoder", "pooler"}
+    texts = ["w5 w6 [MASK]", "w7"]
+    source, model = load(str(classifier)), load(str(tmp_path / "out"))
+    vectors = source.encode(texts[1:], max_seq_length=8)
+    np.testing.assert_array_equal(model.encode(texts[1:], max_seq_length=8), vectors)
+    assert (model.text_vectors.pooling, model.text_vectors.max_seq_length) == ("mean", 16)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == ["BertModel"] and "id2label" not in config
+    # What the library `tokenizers` reads gives the ids of the tokenizer here.
+    file = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    inputs = model.tokenizer(texts, ["w8", "[SEP] W9 é"])
+    found = [file.encode(*pair) for pair in zip(texts, ["w8", "[SEP] W9 é"], strict=True)]
+    for number, row in enumerate(found):
+        assert inputs["input_ids"][number, : len(row.ids)].tolist() == row.ids
+        assert inputs["segment_ids"][number, : len(row.ids)].tolist() == row.type_ids
+    with pytest.raises(OptionError, match="`architecture` must be BertModel"):
+        convert(
+            classifier,
+            tmp_path / "other",
+            "sentence_transformers",
+            architecture="BertForSequenceClassification",
+        )
+
+
+@pytest.mark.parametrize(
+    ("source", "outputs"),
+    [
+        ("BertForPreTraining", {"logits": "masked_lm_logits"}),
+        *exhaustive(
+            ("BertModel", {"last_hidden_state": "sequence_output"}),
+            ("BertForNextSentencePrediction", {"logits": "next_sentence_logits"}),
+            ("BertForSequenceClassification", {"logits": "logits"}),
+            ("BertForMultipleChoice", {"logits": "logits"}),
+            (
+                "BertForQuestionAnswering",
+                {"start_logits": "start_logits", "end_logits": "end_logits"},
+            ),
+        ),
+    ],
+)
+def test_onnx_in_the_layout_of_hugging_face_computes_the_same(
+    tmp_path, still_config, source, outputs
+):
+    model = convert_checkpoint.make_model(source, still_config, 3)
+    rng = np.random.RandomState(2)
+    tensors = {v.path: rng.normal(0, 0.3, v.shape).astype(np.float32) for v in model.weights}
+    for variable in model.weights:
+        variable.assign(tensors[variable.path])
+    folder = save(tmp_path / "source", tensors, still_config)
+    (folder / "vocab.txt").write_text("\n".join(["[UNK]", "[CLS]", "[SEP]", *map(str, range(26))]))
+    changes = {"architecture": source, "do_lower_case": False}
+    (tmp_path / "out" / "onnx").mkdir(parents=True)
+    (tmp_path / "out" / "onnx" / "model_quantized.onnx").touch()
+    with pytest.raises(OptionError, match="not hold other files"):
+        convert(folder, tmp_path / "out", "onnx", **changes)
+    (tmp_path / "out" / "onnx" / "model_quantized.onnx").unlink()
+    report = convert(folder, tmp_path / "out", "onnx", **changes)
+    assert report.difference < 1e-4
+    other_heads = {"BertForPreTraining": "seq_re", "BertForNextSentencePrediction": "predic"}
+    assert {name[4:10] for name in report.left_out} == {other_heads.get(source)} - {None}
+    size = (2, 3, 7) if source == "BertForMultipleChoice" else (2, 7)
+    inputs = {
+        "input_ids": rng.randint(0, 29, size),
+        "input_mask": np.ones(size, int),
+        "segment_ids": rng.randint(0, 2, size),
+    }
+    inputs["input_mask"][-1, ..., 4:] = 0
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    given = dict(zip(names, inputs.values(), strict=True))
+    if "masked_lm_positions" in model.input:
+        inputs["masked_lm_positions"] = np.tile(np.arange(7), (2, 1))
+    expected = model(inputs)
+    for file, tolerance in (("model.onnx", 1e-5), ("model_quantized.onnx", 0.5)):
+        session = onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / file)
+        assert [value.name for value in session.get_outputs()] == [*outputs]
+        found = session.run([*outputs], given)
+        for values, name in zip(found, outputs.values(), strict=True):
+            np.testing.assert_allclose(values, expected[name], rtol=0, atol=tolerance)
 
 
 def test_optimizer_slots_can_be_left_out(tmp_path, still_config, tensors):

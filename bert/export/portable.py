@@ -111,7 +111,7 @@ def convert(model: keras.Model, form: str, precision: str) -> bytes:
 
 
 def function_of(model: keras.Model) -> Any:
-    """Returns a `tf.function` of a model's inputs, int32 of any size, in the order of their names.
+    """Returns a `tf.function` of a model's inputs, of any size, in the order of their names.
 
     Args:
       model: Its inputs and outputs are dictionaries.
@@ -121,7 +121,8 @@ def function_of(model: keras.Model) -> Any:
     def call(*tensors: Tensor) -> dict[str, Tensor]:
         return model(dict(zip(names, tensors, strict=True)), training=False)
 
-    specs = [tf.TensorSpec([None] * len(model.input[n].shape), tf.int32, name=n) for n in names]
+    inputs = {name: model.input[name] for name in names}
+    specs = [tf.TensorSpec([None] * len(x.shape), x.dtype, name=n) for n, x in inputs.items()]
     return tf.function(call, input_signature=specs, autograph=False)
 
 
@@ -170,13 +171,19 @@ def _to_onnx(model: keras.Model, precision: str) -> bytes:
     _fill_in(converted.graph, weights)
     _put_in_order(converted.graph)
     _name_sizes(converted.graph)
-    if precision == "float32":
-        return converted.SerializeToString(deterministic=True)
+    content = converted.SerializeToString(deterministic=True)
+    return content if precision == "float32" else quantize(content)
+
+
+def quantize(content: bytes) -> bytes:
+    """Returns an ONNX model with weights of 8 bits, as `convert` does for "int8"."""
+    import onnx  # noqa: PLC0415 (an extra)
     from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415 (an extra)
 
     with tempfile.TemporaryDirectory(prefix="bert-onnx-") as folder, hushed():
         path = os.path.join(folder, "model.onnx")
-        quantize_dynamic(converted, path, weight_type=QuantType.QInt8, per_channel=True)
+        model = onnx.load_model_from_string(content)
+        quantize_dynamic(model, path, weight_type=QuantType.QInt8, per_channel=True)
         return read_file(path)
 
 

@@ -339,7 +339,7 @@ def find_json_object(path: str) -> dict[str, Any]:
     return read_json_object(path) if is_file(path) else {}
 
 
-def to_json(values: Mapping[str, Any]) -> bytes:
+def to_json(values: Any) -> bytes:
     """Returns the text of a JSON file."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert.export import huggingface, portable
+from bert.export.formats import check_installed
 from bert.files.durable import rename, sync, sync_tree
 from bert.files.outputs import check_folder, make_folder
 from bert.files.paths import find_file, is_remote, read_file, to_json
@@ -43,9 +45,19 @@ from bert.weights.model_files import (
 )
 
 # The library that reads the weights of a format.
-_LIBRARIES = {"tf": "tensorflow", "huggingface": "transformers", "keras": "keras"}
-# How far outputs of the same weights may be apart. They are computed by the same code.
-TOLERANCE = 1e-6
+_LIBRARIES = {
+    "tf": "tensorflow",
+    "huggingface": "transformers",
+    "keras": "keras",
+    "sentence_transformers": "sentence-transformers",
+    "onnx": "onnx",
+}
+# Formats whose folders have a `config.json`, and those of them that this project does not ask.
+_WITH_CONFIG = ("huggingface", "sentence_transformers", "onnx")
+_FOR_OTHERS = _WITH_CONFIG[1:]
+# How far outputs of the same weights may be apart. They are computed by the same code, but not in
+# another runtime.
+TOLERANCE, RUNTIME_TOLERANCE = 1e-6, 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,11 +161,18 @@ class Conversion:
         trained = [name for name in names if name not in untrained]
         model = make_model(self.architecture, self.source.config, num_labels(self.source))
         missing = _assign(model, stored)
+        if self.output.format == "onnx":
+            idle = huggingface.UNREAD.get(self.architecture, "no variable")
+            paths = [variable.path for variable in model.weights if variable.path in names]
+            converted = [name for name in paths if not name.startswith(idle)]
+            return Report(names, converted, missing, self._write_onnx(path, model))
         if self.output.format == "keras":
             converted = [variable.path for variable in model.weights if variable.path in names]
             model.save_weights(path)
-        elif self.output.format == "huggingface":
+        elif self.output.format in _WITH_CONFIG:
             known, _ = huggingface_weights.split(trained)
+            if self.output.format == "sentence_transformers":
+                known = {name: known[name] for name in known if name.startswith("bert/")}
             converted = [name for name in trained if name in known or name == saving.GLOBAL_STEP]
             with open(path, "wb") as file:
                 huggingface_weights.write(file, stored.read(converted), self.architecture)
@@ -168,6 +187,38 @@ class Conversion:
             unread = [*missing, *untrained]
             difference = verify(self.source, self.architecture, model, unread, path)
         return Report(names, converted, missing, difference)
+
+    def _write_onnx(self, path: str, model: keras.Model) -> float | None:
+        """Writes the ONNX files; returns the difference of the first one's outputs if verified."""
+        renamed = huggingface.rename(model, self.architecture)
+        content = huggingface.convert(renamed)
+        files = {path: content}
+        if self.name == huggingface.MODEL_FILE:
+            # A folder has the smaller file, too.
+            other = path.removesuffix(huggingface.MODEL_FILE) + huggingface.QUANTIZED_FILE
+            files[other] = portable.quantize(content)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        for name, text in files.items():
+            with open(name, "wb") as file:
+                file.write(text)
+        if not self.output.verify:
+            return None
+        inputs = keras_models.random_inputs(self.source.config, model)
+        difference, *rounded = (
+            huggingface.find_difference(renamed, text, name, inputs) for name, text in files.items()
+        )
+        for value in rounded:
+            logger.info("With weights of 8 bits, outputs differ by %.1e at most.", value)
+        _check_difference(difference, RUNTIME_TOLERANCE, self.source)
+        return difference
+
+
+def _check_difference(difference: float, tolerance: float, source: ModelFolder) -> None:
+    if not difference <= tolerance:
+        raise ArithmeticError(
+            f"The result must compute what {source.stored.prefix!r} does. On the same input, "
+            f"outputs differ by {difference}, and nothing is written."
+        )
 
 
 def _assign(model: keras.Model, stored: checkpoint.Stored) -> list[str]:
@@ -204,12 +255,21 @@ def verify(
         if variable.path in missing:
             variable.assign(values[variable.path])
     difference = keras_models.find_difference(model, other, source.config)
-    if not difference <= TOLERANCE:
-        raise ArithmeticError(
-            f"The result must compute what {source.stored.prefix!r} does. On the same input, "
-            f"outputs differ by {difference}, and nothing is written."
-        )
+    _check_difference(difference, TOLERANCE, source)
     return difference
+
+
+def find_output(source: ConversionSource, form: str, folder: ModelFolder) -> str:
+    """Returns the class of the model to write, one of `bert.weights.options.ARCHITECTURES`."""
+    given = source.architecture
+    if form == "sentence_transformers":
+        if given not in (None, "BertModel"):
+            raise OptionError("architecture", f"be BertModel for {form}", given)
+        return find_architecture(folder, "BertModel")
+    architecture = find_architecture(folder, given)
+    # An ONNX model has one task.
+    is_both = form == "onnx" and architecture == "BertForPreTraining"
+    return "BertForMaskedLM" if is_both else architecture
 
 
 def open_source(source: ConversionSource, form: str, *, fetches: bool = True) -> ModelFolder:
@@ -228,7 +288,7 @@ def open_source(source: ConversionSource, form: str, *, fetches: bool = True) ->
     else:
         folder = ModelFolder.open(source.input, "input", fetches=fetches, **source.files)
     folder.stored.check_fit(folder.config)
-    if form == "huggingface":
+    if form in _WITH_CONFIG:
         check_known_to_transformers(folder.config.to_dict())
     for name, layer in {"add_bilstm": "BiLSTM", "crf": "CRF"}.items():
         if form != "tf" and folder.task.get(name):
@@ -264,6 +324,8 @@ def plan_conversion(
       ValueError: where a file is missing, or the output would replace another file.
     """
     place, name = split_output(output)
+    if output.format == "onnx":
+        check_installed("onnx", Option("format", "onnx"))
     files = {} if name else _make_files(source, output, folder, architecture)
     name = name or FORMATS[output.format][0]
     _check_free(place, name, files, output.output)
@@ -281,13 +343,14 @@ def convert(source: ConversionSource, output: ConversionOutput) -> Report:
     """
     split_output(output)
     folder = open_source(source, output.format)
-    architecture = find_architecture(folder, source.architecture)
+    architecture = find_output(source, output.format, folder)
     return plan_conversion(source, output, folder, architecture).write()
 
 
 def _check_free(folder: str, name: str, files: Mapping[str, bytes], output: str) -> None:
     """Checks that no file is replaced but by the same content."""
-    taken = [n for n in (name, f"{name}.index") if os.path.lexists(os.path.join(folder, n))]
+    names = [name, f"{name}.index", huggingface.QUANTIZED_FILE]
+    taken = [n for n in names if os.path.lexists(os.path.join(folder, n))]
     for other, text in files.items():
         path = os.path.join(folder, other)
         if os.path.lexists(path) and read_file(path) != text:
@@ -302,14 +365,22 @@ def _make_files(
 ) -> dict[str, bytes]:
     """Returns the contents of the files beside the weights by name."""
     vocabulary = _find_vocabulary(output, folder)
-    task = _find_task(source, folder, architecture)
+    is_for_others = output.format in _FOR_OTHERS
+    task = {} if is_for_others else _find_task(source, folder, architecture)
     casing, options = folder.do_lower_case, _tokenizer_options(folder)
     files = make_files(folder.config, vocabulary, task or None, casing, options)
+    if output.format == "sentence_transformers":
+        config = folder.config
+        sizes = (config.hidden_size, config.max_position_embeddings)
+        files |= sentence_transformers.make_files(*sizes)
+    if is_for_others and vocabulary:
+        values = tokenizers.tokenizer_json(folder.load_tokenizer())
+        files[tokenizers.TOKENIZER_FILE] = to_json(values)
     # The files of sentence-transformers are copied.
     for name in sentence_transformers.FILES:
         if path := find_file(folder.path, [name]):
             files[name] = read_file(path)
-    if output.format == "huggingface":
+    if output.format in _WITH_CONFIG:
         del files[CONFIG_FILE]
         values = _huggingface_config(folder, architecture)
         files[tokenizers.HUGGINGFACE_CONFIG_FILE] = to_json(values)
@@ -317,7 +388,7 @@ def _make_files(
         # A card that is there already may be a user's.
         card = model_card.make(folder.path, library=_LIBRARIES[output.format], files=files)
         files[model_card.CARD_FILE] = card.encode()
-    if output.format == "huggingface" and vocabulary and casing is None:
+    if output.format in _WITH_CONFIG and vocabulary and casing is None:
         raise OptionError(
             "do_lower_case",
             f"be given, as true or false, for nothing in the folder of {folder.stored.prefix!r} "
@@ -355,7 +426,7 @@ def _huggingface_config(folder: ModelFolder, architecture: str) -> dict[str, Any
     return make_huggingface_config(
         folder.config.to_dict(),
         architecture,
-        labels=labels_of(folder) if has_labels else None,
+        labels=labels_of(folder) if has_labels and architecture != "BertModel" else None,
         task_type=folder.task.get("task", {}).get("task_type"),
     )
 

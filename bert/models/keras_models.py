@@ -164,13 +164,13 @@ def find_difference(one: keras.Model, other: keras.Model, config: modeling.BertC
       other: Another of the same inputs and outputs.
       config: The shape of their encoders.
     """
-    inputs = _random_inputs(config, one)
+    inputs = random_inputs(config, one)
     ours, others = (model(inputs, training=False) for model in (one, other))
     # `max` of Python would pass over what is not a number, unless it came first.
     return float(np.max([np.abs(ours[name] - others[name]).max() for name in ours]))
 
 
-def _random_inputs(config: modeling.BertConfig, model: keras.Model) -> dict[str, np.ndarray]:
+def random_inputs(config: modeling.BertConfig, model: keras.Model) -> dict[str, np.ndarray]:
     """Returns two rows of random ids, the second one with padding."""
     rng = np.random.RandomState(0)
     length = min(16, config.max_position_embeddings)

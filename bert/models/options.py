@@ -200,6 +200,8 @@ FORMATS = {
     "tf": (WEIGHTS, ".ckpt"),
     "huggingface": (SAFETENSORS_FILE, ".safetensors"),
     "keras": (KERAS_FILE, KERAS_ENDING),
+    "sentence_transformers": (SAFETENSORS_FILE, ".safetensors"),
+    "onnx": ("onnx/model.onnx", ".onnx"),
 }
 
 
@@ -237,12 +239,14 @@ class ConversionOutput:
     output: str = option(
         REQUIRED,
         "Folder to write, with configuration and vocabulary; or only the file of weights: "
-        ".../name.ckpt, .../name.safetensors or .../name.weights.h5.",
+        ".../name.ckpt, .../name.safetensors, .../name.weights.h5 or .../name.onnx.",
     )
     format: str = option(
         REQUIRED,
         "tf: a TF1 checkpoint, for this project and the original. huggingface: model.safetensors, "
-        "for transformers. keras: weights for Keras' load_weights.",
+        "for transformers. keras: weights for Keras' load_weights. sentence_transformers: the "
+        "encoder, with the mean over tokens as the vector of a text. onnx: Hugging Face's layout, "
+        "for transformers.js, optimum and others, in float32 and with weights of 8 bits.",
         choices=tuple(FORMATS),
     )
     weights_only: bool = option(False, "Leave out the optimizer's variables (slots).")

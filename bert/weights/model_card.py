@@ -34,7 +34,18 @@ _FORMATS = {
     "tensorflow": "a TensorFlow checkpoint, with the names of the original BERT",
     "transformers": "safetensors, for transformers and for this project",
     "keras": "weights for Keras",
+    "sentence-transformers": "safetensors, for sentence-transformers and for this project",
+    "onnx": "ONNX, in float32 and with weights of 8 bits",
 }
+# A use by the library of the weights, with the language, instead of this project's or after it.
+_SENTENCES = f"""\
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("{_FOLDER}").encode(["A text."])"""
+_JAVASCRIPT = f"""\
+import {{ pipeline }} from "@huggingface/transformers";
+
+const model = await pipeline("%s", "{_FOLDER}", {{ dtype: "q8" }});"""
 
 # The names of scores on the hub by the names here.
 _METRICS = {
@@ -322,6 +333,10 @@ def _use(kind: _Kind, library: str) -> str:
     shell, call = _USES.get(kind.pipeline, _PREDICTS)
     python = f'import bert\n\nmodel = bert.load("{_FOLDER}")\nprint(model.{call}({kind.inputs}))'
     blocks = [_block(shell, "sh"), _block(python, "python")]
+    if library == "onnx":
+        blocks = [_block(_JAVASCRIPT % kind.pipeline, "js")]
+    if library == "sentence-transformers":
+        blocks.append(_block(_SENTENCES, "python"))
     if library == "transformers" and kind.pipeline != "multiple-choice":
         call = f'pipeline("{kind.pipeline}", model="{_FOLDER}")'
         blocks.append(_block(f"from transformers import pipeline\n\nmodel = {call}", "python"))

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert.files.paths import find_json_object, is_file, parse_json, read_file
+from bert.files.paths import find_json_object, is_file, parse_json, read_file, to_json
 from bert.log import logger
 from bert.options import OptionError
 from bert.weights.tokenizers import TOKENIZER_CONFIG_FILE
@@ -33,6 +33,31 @@ _POOLINGS = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
 }
+
+
+def make_files(width: int, max_seq_length: int) -> dict[str, bytes]:
+    """Returns by name the files for vectors that are the mean over tokens, as `encode` computes it.
+
+    Args:
+      width: The size of a vector.
+      max_seq_length: Maximum tokens of a text.
+    """
+    modules = [
+        {
+            "idx": number,
+            "name": str(number),
+            "path": os.path.dirname(file),
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for number, (kind, file) in enumerate({"Transformer": "", "Pooling": POOLING_FILE}.items())
+    ]
+    pooling = {key: mode == "mean" for key, mode in _POOLINGS.items()}
+    values = {
+        MODULES_FILE: modules,
+        POOLING_FILE: {"word_embedding_dimension": width, **pooling},
+        LENGTH_FILE: {"max_seq_length": max_seq_length, "do_lower_case": False},
+    }
+    return {name: to_json(value) for name, value in values.items()}
 
 
 @dataclasses.dataclass(frozen=True)

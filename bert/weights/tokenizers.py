@@ -329,3 +329,47 @@ def tokenizer_config(
         **({"added_tokens_decoder": added} if added else {}),
         **{f"{name}_token": f"[{name.upper()}]" for name in special},
     }
+
+
+def tokenizer_json(tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
+    """Returns a `tokenizer.json`, for the library `tokenizers` and what is built on it.
+
+    Args:
+      tokenizer: A tokenizer whose vocabulary has [CLS] and [SEP].
+    """
+    basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
+    known = {token.content for token in tokenizer.added_tokens}
+    special = [
+        tokenization.AddedToken(name, normalized=False, special=True)
+        for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+        if name in tokenizer.vocab and name not in known
+    ]
+    added = [
+        {"id": tokenizer.vocab[token.content], **token.to_dict()}
+        for token in (*special, *tokenizer.added_tokens)
+    ]
+    marks = {"cls": "[CLS]", "sep": "[SEP]"}
+    ends = {name: (mark, tokenizer.vocab[mark]) for name, mark in marks.items()}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": sorted(added, key=lambda token: token["id"]),
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": basic.tokenize_chinese_chars,
+            "strip_accents": basic.strip_accents,
+            "lowercase": basic.do_lower_case,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", **ends},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": wordpiece.unk_token,
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": wordpiece.max_input_chars_per_word,
+            "vocab": dict(wordpiece.vocab),
+        },
+    }
