@@ -102,6 +102,9 @@ test-weights: $(weights_installed)
 test-formats: $(installed) $(interop_installed)
 	@.ci/save_formats .venv-formats/archives
 	BERT_FORMATS=.venv-formats/archives python -m pytest -rs tests/test_weights_formats.py
+	rm -rf .venv-formats/idioms
+	python interop/idioms.py .venv-formats/idioms transformers=.venv-formats/transformers/bin/python \
+	  keras-bert=.venv-formats/keras/bin/python bert4keras=.venv-formats/keras/bin/python
 
 test-beam: $(beam_installed)
 	.venv-beam/bin/python -m pytest tests/beam

@@ -2,9 +2,10 @@
 
     python interop/idioms.py FOLDER transformers=…/bin/python keras-bert=…/bin/python
 
-FOLDER gets small models of random weights under the names of the page. The code of each library is
-run by the Python that is named for it, and the code after it, of this project, by the Python that
-runs this file. Of the variables that both set, numbers and texts are compared.
+`make test-formats` does so in the environments that it makes. FOLDER gets small models of random
+weights under the names of the page. The code of each library is run by the Python that is named for
+it, and the code after it, of this project, by the Python that runs this file. Of the variables that
+both set, numbers and texts are compared.
 
 transformers==4.49.0 with tensorflow==2.18.1, tf-keras==2.18.0 and datasets runs in Python 3.11;
 keras-bert==0.89.0 and bert4keras==0.11.5 with keras==2.3.1, tensorflow==1.15.5, "h5py<3" and
@@ -42,7 +43,7 @@ MODELS = {
     "my_tagger": "BertForTokenClassification",
     "my_answerer": "BertForQuestionAnswering",
 }
-LABELS = {"my_remarks": ["bad", "good"], "my_tagger": ["O", "B-PER", "B-LOC"]}
+LABELS = {"my_remarks": ["bad", "good"], "my_tagger": ["B-LOC", "B-PER", "O"]}
 
 
 def make_models(folder):
@@ -98,23 +99,28 @@ def run_block(code):
             found[name] = np.asarray(numbers, np.float64).tolist()
         except (TypeError, ValueError):
             if isinstance(value, (str, list)) and name[0] != "_":
-                found[name] = str(value)
+                # NumPy 2 shows the types of its numbers.
+                found[name] = re.sub(r"np\.\w+\((\d+)\)", r"\1", str(value))
     return found
 
 
 def main(folder, *pythons):
-    """Prints a line for each variable that both set."""
+    """Prints a line for each variable that both set, and fails where they differ."""
     sys.path[:0] = [ROOT]
     if not os.path.exists(folder):
         make_models(folder)
+    # Absolute, but not resolved: that of an environment is a link.
+    environments = {
+        name: os.path.abspath(path) for name, _, path in (each.partition("=") for each in pythons)
+    }
     os.chdir(folder)
     with open(PAGE, encoding="utf-8") as file:
         pairs = PAIR.findall(file.read())
-    environments = dict(each.split("=", 1) for each in pythons)
+    wrong = []
     for library, theirs, ours in pairs:
-        python = environments.get(library)
-        if not python:
-            print(library, "has no Python that is named for it")
+        python = environments.get(library, "")
+        if not os.path.exists(python):
+            print(library, "is left out: there is no Python for it")
             continue
         process = subprocess.run(
             [python, os.path.abspath(__file__), "-"],
@@ -128,11 +134,15 @@ def main(folder, *pythons):
         for name in sorted(expected.keys() & found.keys()):
             one, other = expected[name], found[name]
             if isinstance(one, str):
-                print(library, name, "equal" if one == other else (one, other))
+                is_right, shown = one == other, f"{one:.60} {other:.60}"
             else:
                 one, other = np.squeeze(one), np.squeeze(other)
                 assert one.shape == other.shape, (library, name, one.shape, other.shape)
-                print(library, name, one.shape, f"{np.abs(one - other).max(initial=0):.1e}")
+                difference = np.abs(one - other).max(initial=0)
+                is_right, shown = difference <= 1e-5, f"{one.shape} {difference:.1e}"
+            print(library, name, shown)
+            wrong += [] if is_right else [(library, name)]
+    assert not wrong, wrong
 
 
 if __name__ == "__main__":
