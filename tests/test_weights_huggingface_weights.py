@@ -268,9 +268,7 @@ def test_gelu_means_the_exact_form_there_and_the_tanh_form_here(still_config, te
     assert np.abs(theirs - tanh).max() > 1e-4
 
 
-@pytest.mark.parametrize(
-    "name", ["flax_model.msgpack", "model.onnx", "pytorch_model.bin", "tf_model.h5", "weights.pt"]
-)
+@pytest.mark.parametrize("name", ["model.onnx", "pytorch_model.bin", "tf_model.h5", "weights.pt"])
 def test_files_of_other_formats_are_refused_with_the_remedy(tmp_path, name):
     (tmp_path / name).write_bytes(b"some other format")
     for path in (tmp_path, tmp_path / name):
