@@ -244,6 +244,27 @@ def test_keras_weights_come_back(tmp_path, still_config, architecture):
 
 
 @ignore_array_warning
+def test_keras_weights_that_fit_has_trained_come_back_with_their_labels(tmp_path, still_config):
+    keras.utils.clear_session()
+    model = convert_checkpoint.make_model("BertForSequenceClassification", still_config, 3)
+    model.compile("adam")
+    # The file has the optimizer's variables, too.
+    model.optimizer.build(model.trainable_variables)
+    folder = save(tmp_path / "source", {"unused": np.zeros(1, np.float32)}, still_config)
+    model.save_weights(tmp_path / "fitted.weights.h5")
+    files = {name: str(folder / name) for name in ("bert_config.json", "vocab.txt")}
+    report = convert(
+        tmp_path / "fitted.weights.h5",
+        tmp_path / "back",
+        "tf",
+        bert_config_file=files["bert_config.json"],
+        vocab_file=files["vocab.txt"],
+    )
+    assert report.difference == 0
+    assert read(tmp_path / "back")["output_weights"].shape == (3, 8)
+
+
+@ignore_array_warning
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["huggingface", *exhaustive("keras")])
 def test_every_architecture_is_verified(tmp_path, still_config, architecture, kind):

@@ -142,7 +142,8 @@ def _num_outputs(file: str) -> int:
     sizes = [2]
 
     def look(name: str, item: Any) -> None:
-        if not name.startswith("layers/bert_model/") and len(getattr(item, "shape", ())) == 1:
+        is_head = not name.startswith(("layers/bert_model/", "optimizer/"))
+        if is_head and len(getattr(item, "shape", ())) == 1:
             sizes.append(item.shape[0])
 
     try:
