@@ -276,6 +276,13 @@ def eagerly(is_eager: bool = True) -> Iterator[None]:
         tf.config.run_functions_eagerly(False)
 
 
+@pytest.fixture
+def eager():
+    """For runs of a few steps, of which building the graph would take the longest."""
+    with eagerly():
+        yield
+
+
 def to_numpy(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Returns tensors, or lists of them, as arrays."""
     return {

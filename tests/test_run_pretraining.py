@@ -16,6 +16,7 @@ import tensorflow as tf
 from conftest import (
     GOLDEN,
     change,
+    eagerly,
     exhaustive,
     free_ports,
     make_examples,
@@ -43,6 +44,8 @@ from bert.pretraining import inputs
 from bert.pretraining.outcome import warn_if_not_learned
 from bert.runs.plan import plan
 from bert.weights import checkpoint
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 KEYS = [
     "global_step",
@@ -95,6 +98,7 @@ def golden_settings(tmp_path, golden, **changes):
     )
 
 
+@eagerly(False)
 @pytest.mark.parametrize("eval_batch_size", [8, *exhaustive(5)])
 def test_evaluation_equals_the_original(tmp_path, golden, eval_batch_size):
     settings = golden_settings(tmp_path, golden, eval_batch_size=eval_batch_size)
@@ -163,6 +167,7 @@ def test_training_then_evaluation_alone(pretraining_run, tmp_path, log):
     assert log.text.count("Evaluation reads `input_file`") == 1
 
 
+@eagerly(False)
 @pytest.mark.exhaustive
 def test_training_lowers_the_loss(pretraining_run):
     before = run_pretraining.run(pretraining_run(do_eval=True, num_train_steps=1))
@@ -233,6 +238,7 @@ def test_indexed_records_are_whole_and_of_the_same_vocabulary(
     assert not (tmp_path / "new").exists()
 
 
+@eagerly(False)
 def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(pretraining_run, tmp_path, log):
     def fresh(name, **changes):
         keras.utils.set_random_seed(5)

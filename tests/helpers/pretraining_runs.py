@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from conftest import (
     change,
+    eagerly,
     make_examples,
     serialize,
     split_examples,
@@ -76,18 +77,18 @@ def finished(tmp_path_factory, tiny_config):
     """The output folder of a run of four steps."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "bert_config.json").write_text(tiny_config.to_json_string())
-    run_pretraining.run(
-        run_pretraining.Settings(
-            bert_config_file=str(folder / "bert_config.json"),
-            input_file=write_examples(folder / "few.tfrecord", make_examples(tiny_config, 4)),
-            output_dir=str(folder / "output"),
-            do_train=True,
-            max_seq_length=12,
-            max_predictions_per_seq=3,
-            train_batch_size=4,
-            num_train_steps=4,
-        )
+    settings = run_pretraining.Settings(
+        bert_config_file=str(folder / "bert_config.json"),
+        input_file=write_examples(folder / "few.tfrecord", make_examples(tiny_config, 4)),
+        output_dir=str(folder / "output"),
+        do_train=True,
+        max_seq_length=12,
+        max_predictions_per_seq=3,
+        train_batch_size=4,
+        num_train_steps=4,
     )
+    with eagerly():
+        run_pretraining.run(settings)
     return folder / "output"
 
 
