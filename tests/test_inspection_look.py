@@ -212,7 +212,7 @@ def test_what_cannot_be_looked_into_is_an_error(pretrained, tmp_path, monkeypatc
     with pytest.raises(ValueError, match=r"at most 32 tokens.*`max_position_embeddings`"):
         read(lstms, ("a " * 31, ""))
     (tmp_path / "saved_model.pb").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"`model_dir` must have the weights.*a SavedModel"):
+    with pytest.raises(ValueError, match=r"`model_dir` must have the weights.*an export\."):
         open_folder(str(tmp_path))
 
 

@@ -41,8 +41,9 @@ def test_every_flag_counts_but_those_that_make_no_difference(script):
 )
 def test_unfinished_files_of_earlier_versions_are_found_by_their_key(script, key):
     given = {field.name: f"x{field.name}" for field in dataclasses.fields(script.Settings)}
-    # Earlier versions had no such option.
-    given.pop("min_probability", None)
+    # Earlier versions had no such options.
+    for later in ("min_probability", "engine"):
+        given.pop(later, None)
     assert key_of(changing_options(script.Settings(**given)), 1) == key
 
 
