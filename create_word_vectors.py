@@ -29,6 +29,7 @@ from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.files.word_vectors import WordVectors, write_word_vectors
+from bert.log import logger
 from bert.options import take
 from bert.pretraining import skip_gram
 
@@ -62,6 +63,8 @@ def run(settings: Settings) -> WordVectors:
         vectors = make_table(source, settings.vector_size)
     with replace_files([settings.output_file]) as (file,):
         write_word_vectors(file, vectors)
+    shape = vectors.values.shape
+    logger.info("Wrote %d vectors of %d values to %s.", *shape, settings.output_file)
     return vectors
 
 

@@ -59,7 +59,7 @@ BUDGETS = {
     "convert_checkpoint": 97,
     "create_pretraining_data": 283,
     "create_vocab": 61,
-    "create_word_vectors": 75,
+    "create_word_vectors": 78,
     "extend_vocab": 47,
     "extract_features": 83,
     "fill_mask": 87,
