@@ -8,7 +8,7 @@ r"""Predicts with a fine-tuned model: loads it once, reads inputs, writes an ans
 If a run that writes a file ends early, its answers are kept, and the same command resumes after
 them.
 
-In Python: `model = predict.load("mrpc")`, then `model.predict([("one text", "another")])` as often
+In Python: `model = bert.load("mrpc")`, then `model.predict([("one text", "another")])` as often
 as you like; only the first call builds the graph.
 """
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from bert import LIBRARY, SCRIPTS, __version__
+from bert.names import module_of, path_of
 
 # What is no script of its own, for nobody types it without `bert`; and a script that must not be
 # called what it does, which is the name of a module of Python.
@@ -37,12 +38,12 @@ def main() -> None:
         print(_USAGE + "\n".join(_lines()))
     elif arguments[0] == "--version":
         print(f"bert {__version__}")
-    elif arguments[0] in _OF_A_CLONE and importlib.util.find_spec(arguments[0]) is None:
+    elif arguments[0] in _OF_A_CLONE and not path_of(arguments[0]).is_file():
         sys.exit(
             f"`bert {arguments[0]}` is a command of a clone, which has {_OF_A_CLONE[arguments[0]]}."
         )
     elif arguments[0] in (*SCRIPTS, *_COMMANDS):
-        module = _COMMANDS.get(arguments[0], arguments[0])
+        module = module_of(_COMMANDS.get(arguments[0], arguments[0]))
         sys.argv = arguments
         # absl finds the flags of a script by the main module, and names it by the first argument.
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -51,18 +52,22 @@ def main() -> None:
 
 
 def _prefer_own() -> None:
-    """Puts the root first on the path where modules of others, of the same names, come before it.
+    """Puts the root first on the path where its modules are not found, or others before them.
 
-    They are in the folder that a user is in, or in one that PYTHONPATH names.
+    Those are in the folder that a user is in, or in one that PYTHONPATH names.
     """
-    specs = map(importlib.util.find_spec, (*LIBRARY, *SCRIPTS))
-    if any(Path(spec.origin or "").resolve().parent != _ROOT for spec in specs if spec):
-        sys.path.insert(0, str(_ROOT))
+    for name in (*LIBRARY, *SCRIPTS):
+        if module_of(name) == name and path_of(name).is_file():
+            spec = importlib.util.find_spec(name)
+            if not spec or Path(spec.origin or "").resolve() != path_of(name):
+                sys.path.insert(0, str(_ROOT))
+                return
 
 
 def _lines() -> list[str]:
     """Returns a line for each script: its name, and the first of what it says of itself."""
     modules = {each: each for each in SCRIPTS if each not in _COMMANDS.values()} | _COMMANDS
+    modules = {name: module_of(each) for name, each in modules.items()}
     modules = {name: each for name, each in modules.items() if importlib.util.find_spec(each)}
     width = max(map(len, modules))
     return [f"{name:{width}}  {_first_sentence(module)}" for name, module in modules.items()]

@@ -76,14 +76,26 @@ def serve_root(
     )
 
 
+def module_of(name: str) -> str:
+    """Returns the full name of a module of the root, which may be installed in `bert.scripts`."""
+    is_inside = (Path(__file__).parent / "scripts" / f"{name}.py").is_file()
+    return f"bert.scripts.{name}" if is_inside else name
+
+
+def path_of(name: str) -> Path:
+    """Returns the file of a module of the root."""
+    folder = Path(__file__).resolve().parents[1]
+    return folder.joinpath(*module_of(name).split(".")).with_suffix(".py")
+
+
 def _load_root(name: str) -> ModuleType:
     """Returns a module of the root.
 
     Raises:
       ImportError: where a module of that name comes before it on the path.
     """
-    module = importlib.import_module(name)
-    expected = Path(__file__).resolve().parents[1] / f"{name}.py"
+    module = importlib.import_module(module_of(name))
+    expected = path_of(name)
     found = getattr(module, "__file__", None)
     if found is None or Path(found).resolve() != expected:
         raise ImportError(

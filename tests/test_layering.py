@@ -39,7 +39,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 761,
+    "bert": 778,
     "bert.commands": 2889,
     "bert.export": 1539,
     "bert.files": 5022,
@@ -85,12 +85,13 @@ BUDGETS = {
 COMMAND = "bert.__main__"
 LOADERS = ("import_module", "__import__", "run_module", "run_path")
 # Names of 2018 are served by one module, and the command starts a script by its name.
-LOADED_BY_STRING = {"bert.names": ["module", "name"], COMMAND: ["module"]}
+LOADED_BY_STRING = {"bert.names": ["module", "module_of(name)"], COMMAND: ["module"]}
 
 
 def find_modules() -> dict[str, Path]:
-    # The root's own `__init__.py` is run by nobody but code above a clone in a folder `bert`.
-    root = [path for path in ROOT.glob("*.py") if path.stem != "__init__"]
+    # The root's own `__init__.py` is run by nobody but code above a clone in a folder `bert`, and
+    # `setup.py` by pip alone.
+    root = [path for path in ROOT.glob("*.py") if path.stem not in ("__init__", "setup")]
     paths = [*root, *ROOT.glob("bert/**/*.py"), *ROOT.glob("paper/*.py")]
     names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths}
     return {name.removesuffix(".__init__"): path for path, name in sorted(names.items())}

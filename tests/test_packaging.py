@@ -51,22 +51,29 @@ def metadata(wheel, name):
 def test_wheel_holds_the_modules_and_what_lies_beside_them_and_nothing_else(wheel):
     paths = [PurePosixPath(name) for name in tracked_files()]
     roots = {str(path) for path in paths if path.parent == PurePosixPath() and path.suffix == ".py"}
-    # For clones in a folder `bert` alone; and a command of a clone.
-    roots -= {"__init__.py", "reproduce_paper.py"}
+    # For clones in a folder `bert` alone; a command of a clone; and what makes the wheel.
+    roots -= {"__init__.py", "reproduce_paper.py", "setup.py"}
     rooms = {str(path) for path in paths if path.parts[0] == "bert"}
+    top = {
+        *("modeling", "optimization", "tokenization", "create_pretraining_data"),
+        *("extract_features", "run_classifier", "run_classifier_with_tfhub", "run_ner"),
+        *("run_pretraining", "run_squad", "run_swag"),
+    }
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert held == roots | rooms
-    # Also of what pyproject.toml lists and is not there.
-    top_level = metadata(wheel, "top_level.txt").split()
-    assert sorted(top_level) == sorted({name.removesuffix(".py") for name in roots} | {"bert"})
+    inside = {f"bert/scripts/{name}" for name in roots - {f"{name}.py" for name in top}}
+    assert held == {f"{name}.py" for name in top} | inside | rooms
+    assert sorted(metadata(wheel, "top_level.txt").split()) == sorted(top | {"bert"})
 
 
 @pytest.mark.slow
 def test_modules_of_the_wheel_are_found_in_its_package(wheel, tmp_path):
     wheel.extractall(tmp_path / "site")
+    # A module of somebody else, beside which that of the wheel is found, too.
+    (tmp_path / "site" / "predict.py").write_text('"""Predicts the weather."""\n')
     code = (
-        "import bert, bert.modeling, modeling\nfrom bert import run_squad, tokenization\n"
-        "assert bert.modeling is modeling\n"
+        "import bert, bert.modeling, modeling, predict\nfrom bert import run_squad, tokenization\n"
+        "assert bert.modeling is modeling and bert.predict is not predict\n"
+        "assert bert.predict.Settings.__module__ == 'bert.commands.predict'\n"
         "print(bert.__file__, modeling.__file__, tokenization.__file__, run_squad.__file__)"
     )
     result = subprocess.run(
@@ -80,6 +87,17 @@ def test_modules_of_the_wheel_are_found_in_its_package(wheel, tmp_path):
     assert result.returncode == 0, result.stderr
     names = ("bert/__init__.py", "modeling.py", "tokenization.py", "run_squad.py")
     assert result.stdout.split() == [str(tmp_path / "site" / name) for name in names]
+    for arguments in (["--help"], ["predict", "--help"]):
+        result = subprocess.run(
+            [sys.executable, "-m", "bert", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        assert "Predicts with a fine-tuned model" in result.stdout
 
 
 @pytest.mark.slow
