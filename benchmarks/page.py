@@ -12,13 +12,11 @@ benchmark_output/benchmarks.md, as far as it is, so that an interrupted run leav
 
 import argparse
 import os
-import platform
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
 
 from turns import FOLDER, ROOT
 
@@ -104,14 +102,6 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
 }
 
 
-def processor() -> str:
-    """Returns the name of the processor."""
-    cpus = Path("/proc/cpuinfo")
-    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def write(text: str) -> None:
     """Adds to the page, here and in its file."""
     print(text, end="", flush=True)
@@ -154,10 +144,13 @@ def main() -> None:
             f"names must be among {', '.join(BENCHMARKS)}, and --rounds at least 1. Received "
             f"{sorted(unknown)} and {given.rounds}."
         )
+    sys.path.insert(0, str(ROOT))
+    from bert.files.machine import processor_name  # noqa: PLC0415
+
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text("", encoding="utf-8")
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    write(f"# Benchmarks\n\n{processor()}, {os.cpu_count()} cores, {now}.\n")
+    write(f"# Benchmarks\n\n{processor_name()}, {os.cpu_count()} cores, {now}.\n")
     failed = [name for name in given.names or BENCHMARKS if not run(name, given)]
     sys.exit(f"Failed: {', '.join(failed)}." if failed else 0)
 

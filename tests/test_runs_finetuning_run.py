@@ -71,8 +71,8 @@ def test_a_run_that_learned_nothing_gets_a_remedy(log, step, changed, remedy, le
     """The remedy names the option that lets the folder hold another training run."""
     warn({"f1": 0.8122, "accuracy": 0.68, "baseline": 0.8122}, step=step, **changed)
     [message] = log.messages
-    said = "It has not learned: f1 0.8122 is no better than always giving the same answer, which "
-    assert message.startswith(said + "reaches 0.8122. " + remedy)
+    said = "The model has not learned: f1 0.8122 is no better than always giving the same answer, "
+    assert message.startswith(f"{said}which reaches 0.8122. {remedy}")
     assert set(re.findall("`((?:resume|overwrite)_[a-z_]+)", message)) == let_by
 
 

@@ -121,7 +121,7 @@ def warn_of_little_learning(attempt: Attempt, task: Task, scores: Mapping[str, A
         return
     if scores[task.metric] <= scores["baseline"]:
         logger.warning(
-            "It has not learned: %s %.4f is no better than %s, which reaches %.4f. %s",
+            "The model has not learned: %s %.4f is no better than %s, which reaches %.4f. %s",
             task.metric,
             scores[task.metric],
             task.baseline_answer,
