@@ -42,7 +42,7 @@ BUDGETS = {
     "bert": 778,
     "bert.commands": 2889,
     "bert.export": 1539,
-    "bert.files": 5022,
+    "bert.files": 5025,
     "bert.inspection": 497,
     "bert.models": 3948,
     "bert.network": 1210,

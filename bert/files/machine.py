@@ -292,6 +292,9 @@ def _script_hidden() -> Iterator[None]:
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
     """Blocks signals to stop in a new process, and in this process until the new one is there."""
+    if not hasattr(signal, "pthread_sigmask"):  # On Windows.
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
