@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert.files.display import Progress
 from bert.training import progress
 from bert.training.progress import ProgressLog, TrainLog, steps_between_points
 
@@ -198,3 +199,8 @@ def test_a_notebook_shows_the_training_as_a_bar_and_clears_it(tmp_path, monkeypa
         log.after_step(1, {"loss": 1.0, "learning_rate": 0.5})
         log.at_end(None)
     assert '<progress value="0" max="2">' in shown[0] and shown[-1] == ""
+    progress = Progress("Predicting", 2)
+    progress.announce("half of it")
+    assert shown[-1].endswith("half of it")
+    del progress  # As where nobody reads the rest.
+    assert shown[-1] == ""

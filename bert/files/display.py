@@ -55,7 +55,13 @@ class _NotebookBar:
     def close(self) -> None:
         if self._output:
             self._put("")
+            self._output = None
         self._due = float("inf")
+
+    def __del__(self) -> None:
+        # Work may end before its last step: by an exception, or since nobody reads its rest.
+        with contextlib.suppress(Exception):
+            self.close()
 
     def _put(self, content: str) -> None:
         shown = {"text/html": content, "text/plain": ""}
