@@ -6,8 +6,8 @@ a folder `bert` or for the package bert-tensorflow:
     from bert import run_classifier, tokenization
     from bert.modeling import BertModel
 
-`bert.load` is `load` of `bert.models.open`, and `bert.make_model` that of
-`bert.models.keras_models`. A module is loaded when it is first used, so that
+`bert.load` is `load` of `bert.models.open`, `bert.make_model` that of `bert.models.keras_models`,
+and `bert.show_page` that of `bert.reports.page`. A module is loaded when it is first used, so that
 `import bert` takes no time.
 """
 
@@ -18,6 +18,7 @@ from bert import names
 if TYPE_CHECKING:
     from bert.models.keras_models import make_model as make_model
     from bert.models.open import load as load
+    from bert.reports.page import show_page as show_page
 
 __version__ = "0.1.0"
 
@@ -50,5 +51,9 @@ SCRIPTS = (
 __getattr__, __dir__ = names.serve_root(
     globals(),
     (*LIBRARY, *SCRIPTS),
-    {"bert.models.open": ("load",), "bert.models.keras_models": ("make_model",)},
+    {
+        "bert.models.open": ("load",),
+        "bert.models.keras_models": ("make_model",),
+        "bert.reports.page": ("show_page",),
+    },
 )

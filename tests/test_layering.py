@@ -39,16 +39,16 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 778,
+    "bert": 783,
     "bert.commands": 2889,
     "bert.export": 1539,
-    "bert.files": 5025,
+    "bert.files": 5031,
     "bert.inspection": 497,
     "bert.models": 3948,
     "bert.network": 1210,
     "bert.original": 2358,
     "bert.pretraining": 4669,
-    "bert.reports": 1613,
+    "bert.reports": 1641,
     "bert.runs": 4089,
     "bert.scale": 2836,
     "bert.serving": 1779,

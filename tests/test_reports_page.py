@@ -30,6 +30,7 @@ from bert.reports.page import (
     embed,
     filter_link,
     format_page,
+    show_page,
     to_json,
     worst_first,
     write_page,
@@ -77,6 +78,17 @@ def full_page(text="text"):
         {text: text, "--seed": 1},
         text,
     )
+
+
+def test_a_shown_page_is_the_file_whatever_becomes_of_it(tmp_path):
+    path = tmp_path / "page.html"
+    write_page(str(path), full_page(HOSTILE))
+    written, shown = path.read_bytes(), show_page(str(path))
+    path.unlink()
+    [(tag, attributes)] = Parsed(shown._repr_html_()).tags
+    kind, _, content = attributes["src"].partition(",")
+    assert (tag, kind) == ("iframe", "data:text/html;base64")
+    assert base64.b64decode(content) == written
 
 
 def test_hostile_text_neither_ends_the_script_nor_becomes_a_tag():

@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any
 
 from bert.files.durable import replace_files
+from bert.files.paths import read_file
 
 # The page's own script puts text on it as text and never as HTML.
 _PLACEHOLDER = re.compile(r"%([A-Z]+(?:_[A-Z]+)*)%")
@@ -329,6 +330,33 @@ def format_page(page: Page, script: str = "page.js", **content: Any) -> str:
     """Returns a page as HTML; arguments as for `write_page`."""
     code, shown = read_part("base.js") + read_part(script), {**to_json(page), **to_json(content)}
     return fill_page(read_part("page.html"), read_part("page.css"), code, page.name, shown)
+
+
+class ShownPage:
+    """A written page that a notebook shows below its cell and saves with its outputs.
+
+    Args:
+      content: The HTML of the page.
+      height: The height of its frame, in pixels.
+    """
+
+    def __init__(self, content: bytes, height: int) -> None:
+        self._content = content
+        self._height = height
+
+    def __repr__(self) -> str:
+        return f"ShownPage(height={self._height})"
+
+    def _repr_html_(self) -> str:
+        # Neither Colab nor an editor opens a path, and links within `srcdoc` leave the page.
+        address = f"data:text/html;base64,{base64.b64encode(self._content).decode()}"
+        style = f"width: 100%; height: {self._height}px; border: 0"
+        return f'<iframe src="{address}" style="{style}"></iframe>'
+
+
+def show_page(path: str, height: int = 600) -> ShownPage:
+    """Returns a page, such as `report.html` of a run, to be shown as the last value of a cell."""
+    return ShownPage(read_file(path), height)
 
 
 def fill_page(template: str, style: str, script: str, title: str, content: Any) -> str:
