@@ -43,6 +43,9 @@ LARGE_GOLDEN = ROOT.parent / "shared" / "golden"
 # `make test-beam` runs these, in an environment that has Beam.
 collect_ignore = [] if importlib.util.find_spec("apache_beam") else ["beam"]
 
+# No test waits for a disk. Tests that cut the power have one of their own: helpers/power_loss.py.
+os.fsync = lambda _: None
+
 LENGTH, PREDICTIONS = 12, 3
 
 
