@@ -33,7 +33,7 @@ def is_terminal() -> bool:
     return bool(stream and stream.isatty()) and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-class LineHandler(logging.StreamHandler[Any]):
+class LineHandler(logging.StreamHandler):
     """Writes what is logged: on a terminal as it is, elsewhere behind the time of the day.
 
     Warnings and errors are marked by their first word, on a terminal also by their colour.

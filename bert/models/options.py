@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from bert.files.paths import PATTERNS
 from bert.files.rows import text_lines
@@ -22,6 +22,8 @@ from bert.weights.options import (
 from bert.weights.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, follow
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from bert.weights.folder import ModelFolder
 
 # The ending of an archive of vectors.
@@ -386,7 +388,7 @@ class Search(TextColumns):
             remedy = "A word alone is searched in the vocabulary."
             raise OptionError("input_file", must, self.input_file, remedy)
 
-    def follow(self, folder: "ModelFolder", files: Sequence[str]) -> Self:
+    def follow(self, folder: "ModelFolder", files: Sequence[str]) -> "Self":
         """Returns the options with what the folder of the model says where they are not given.
 
         Args:

@@ -13,12 +13,15 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import tokenization
 from bert.options import Message, Option, OptionError, option
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # The kinds of tokens: [CLS] and [SEP], which are not masked; the first token of a word; a token
 # that continues a word.
@@ -117,7 +120,7 @@ class Masking:
     random_seed: int = option(12345, "Seed for all random draws.")
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
+    def of(cls, values: Mapping[str, Any]) -> "Self":
         """Returns the masking that an index of records describes."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{name: values[name] for name in names if name in values})

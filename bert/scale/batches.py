@@ -22,7 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert.files import durable, fingerprints
 from bert.files.paths import is_file, is_folder, is_remote
@@ -30,6 +30,9 @@ from bert.files.process import is_script
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.options import BeamOptions, Part
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # The namespace of the counters that are logged.
 NAMESPACE = "bert"
@@ -333,7 +336,9 @@ class Work(abc.ABC):
     bounds: Sequence[int]
 
     @classmethod
-    def plan(cls, folder: str, options: Any, starts: Sequence[int], count: int, *rest: Any) -> Self:
+    def plan(
+        cls, folder: str, options: Any, starts: Sequence[int], count: int, *rest: Any
+    ) -> "Self":
         """Returns the work on `count` inputs, whose chunks begin at `starts`."""
         step = max(len(starts) // _FILES, 1)
         return cls(folder, _with_absolute_paths(options), [*starts[::step], count], *rest)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from bert.files.paths import PATTERNS
 from bert.files.rows import FORMATS, SEPARATORS
@@ -12,6 +12,9 @@ from bert.options import REQUIRED, Message, Option, OptionError, option
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
 from bert.weights.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, TextVectors, follow
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 RUNNERS = (
     *("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"),
@@ -244,7 +247,7 @@ class Extraction(TextColumns, ConfigSource, VocabularySource):
         """Returns the pooling, as given or by default."""
         return self.pooling or ("mean" if self.written_format() == "npy" else "none")
 
-    def followed(self, vectors: TextVectors | None) -> Self:
+    def followed(self, vectors: TextVectors | None) -> "Self":
         """Returns these options, completed with the settings in the folder of the model.
 
         Raises:

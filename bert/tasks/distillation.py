@@ -6,7 +6,7 @@ et al., Patient Knowledge Distillation for BERT Model Compression, for the layer
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import keras
 import numpy as np
@@ -20,6 +20,9 @@ from bert.options import MessageError, Option, OptionError
 from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.task import Inputs, Outputs, Row, Task, read_row
 from bert.weights.tokenizers import options_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Tensor = Any
 
@@ -219,7 +222,7 @@ class Teacher:
     @classmethod
     def of(
         cls, options: TeacherOptions, in_step: StepTeacher | None, task: Any, **others: Any
-    ) -> Self:
+    ) -> "Self":
         """Returns the teacher that options describe, with the texts of its `unlabeled_file`.
 
         Args:

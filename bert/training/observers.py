@@ -90,7 +90,8 @@ class _UserObserver(Observer):
         try:
             yield
         except Exception as error:
-            error.add_note(f"Raised by the observer {type(self._observer).__name__}.")
+            if hasattr(error, "add_note"):  # Since Python 3.11.
+                error.add_note(f"Raised by the observer {type(self._observer).__name__}.")
             raise
 
     def needs_results(self, step: int) -> bool:
