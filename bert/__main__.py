@@ -15,7 +15,11 @@ from bert.names import module_of, path_of
 
 # What is no script of its own, for nobody types it without `bert`; and a script that must not be
 # called what it does, which is the name of a module of Python.
-_COMMANDS = {"launch": "bert.commands.launch", "inspect": "inspect_text"}
+_COMMANDS = {
+    "launch": "bert.commands.launch",
+    "inspect": "inspect_text",
+    "compare": "bert.commands.compare",
+}
 
 # Scripts that are not installed, and what they need of a clone.
 _OF_A_CLONE = {"reproduce_paper": "the folder paper/"}

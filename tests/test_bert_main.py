@@ -39,7 +39,7 @@ def test_scripts_are_listed_with_what_they_say_of_themselves(arguments):
     assert (result.returncode, result.stderr) == (0, "")
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[4:])
     scripts = [script for script in bert.SCRIPTS if script != "inspect_text"]
-    assert tuple(lines) == (*scripts, "launch", "inspect")
+    assert tuple(lines) == (*scripts, "launch", "inspect", "compare")
     assert lines["run_swag"] == (
         "Fine-tunes, evaluates and applies models that choose the ending of a text "
         "(paper, section 4.4)."

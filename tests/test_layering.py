@@ -39,8 +39,8 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 783,
-    "bert.commands": 2889,
+    "bert": 787,
+    "bert.commands": 2966,
     "bert.export": 1539,
     "bert.files": 5031,
     "bert.inspection": 497,
@@ -48,13 +48,13 @@ BUDGETS = {
     "bert.network": 1210,
     "bert.original": 2358,
     "bert.pretraining": 4672,
-    "bert.reports": 1641,
+    "bert.reports": 1819,
     "bert.runs": 4089,
     "bert.scale": 2844,
     "bert.serving": 1779,
     "bert.tasks": 10623,
     "bert.text": 1106,
-    "bert.training": 4056,
+    "bert.training": 4058,
     "bert.weights": 5373,
     "convert_checkpoint": 97,
     "create_pretraining_data": 283,

@@ -33,14 +33,14 @@ from bert.runs.identity import FolderState, check_apart
 from bert.runs.plans import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
 from bert.training import loop, strategies
-from bert.training.options import Output
+from bert.training.options import RUNS, Output
 from bert.training.trainer import NonFiniteLossError
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES
 
-# The files of the results, for programs and for people.
-SUMMARY, TABLE = "runs.json", "runs.txt"
+# The results for people; `RUNS` has them for programs.
+TABLE = "runs.txt"
 
 _BASELINE = "baseline"
 
@@ -348,7 +348,7 @@ def _write_summary(
     logger.info("%s", sentence)
     _warn_of_failed(points, metric)
     texts = {
-        SUMMARY: json.dumps(finite(summary), indent=2, ensure_ascii=False),
+        RUNS: json.dumps(finite(summary), indent=2, ensure_ascii=False),
         TABLE: "\n".join([title, "", *lines, "", sentence]),
     }
     for name, text in texts.items():

@@ -14,6 +14,8 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 AUTO = "auto"
 # Files of a training run: a JSON object on each line, with its `step`.
 TRAIN_LOG, EVALUATIONS = "train_log.jsonl", "evaluations.jsonl"
+# The results of several seeds, or of a grid of options.
+RUNS = "runs.json"
 OVERWRITE = Message("Delete what an earlier run left in %s, and start over.", Option("output_dir"))
 
 

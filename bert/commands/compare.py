@@ -1,0 +1,77 @@
+r"""Compares runs of one task: flags, scores, and the examples that changed sides.
+
+    bert compare my_first my_second --output_file=compare.html
+
+Give the --output_dir of each run; the others are compared with the first. Scores of several seeds
+have standard errors. The page also shows the examples of classifiers that became right or wrong.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import flags
+from rich.cells import cell_len, set_cell_size
+
+from bert.commands import flags as common_flags
+from bert.commands.checks import OutputSettings, call, start
+from bert.commands.console import run_script
+from bert.files.display import visible
+from bert.files.outputs import check_outputs
+from bert.log import logger
+from bert.options import option
+from bert.reports.comparison import make_page
+from bert.reports.page import Section, Table, write_page
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(OutputSettings):
+    """The flags of the command, by name."""
+
+    output_file: str = option("", "HTML page to write. Default: none.")
+
+
+def define_flags() -> None:
+    """Defines the flags, which may also follow the folders."""
+    flags.FLAGS.set_gnu_getopt()
+    common_flags.define(Settings)
+
+
+def run(settings: Settings, folders: Sequence[str], step: Any = call) -> None:
+    """Prints the comparison and writes the page; with `Checks` as `step`, only shows each step."""
+    page = step("runs", make_page, folders, shows=lambda _: f"{len(folders)} of one task")
+    outputs = [settings.output_file] * bool(settings.output_file)
+    fits: tuple[Any, ...] = (check_outputs, outputs, [], "output_file", settings.may_replace)
+    step("output file", *fits, shows=lambda _: settings.output_file or "none")
+    if not settings.check:
+        encoding = sys.stdout.encoding or "utf-8"
+        lines = "\n".join(line for section in page.sections for line in format_section(section))
+        print(lines.encode(encoding, "backslashreplace").decode(encoding))
+        for path in outputs:
+            write_page(path, page)
+            logger.info("Wrote %s, to look at in a browser.", path)
+
+
+def format_section(section: Section) -> Iterator[str]:
+    """Yields the lines of a table; examples are for the page alone."""
+    if isinstance(section, Table):
+        rows = [[visible(str(cell)) for cell in row] for row in (section.columns, *section.rows)]
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        yield section.title
+        for row in rows if section.rows else []:
+            pairs = zip(row, widths, strict=True)
+            yield "  ".join(["", *(set_cell_size(*pair) for pair in pairs)]).rstrip()
+        yield f"  {section.note}\n" if section.note else ""
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the command on its flags and folders."""
+    folders = arguments[1:]
+    settings = common_flags.read_settings(Settings)
+    start(settings, lambda _: run(settings, folders), lambda _, step: run(settings, folders, step))
+
+
+if __name__ == "__main__":
+    define_flags()
+    run_script(main, takes_arguments=True)

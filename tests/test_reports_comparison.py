@@ -1,0 +1,153 @@
+import json
+import math
+
+import pytest
+from helpers.report_pages import browse, needs_chromium
+
+from bert.commands import compare
+from bert.reports.comparison import make_page
+from bert.reports.page import Table
+
+LABELS = ("bad", "good")
+GOLD = ["good", "bad", "good", "bad", "good"]
+
+
+def write_run(folder, said=GOLD, texts="abcde", task=None, **flags):
+    """Writes what a run of a classifier leaves; its probabilities are 0.75 for what it said."""
+    folder.mkdir(parents=True)
+    made_of = {"the train set": {"records": "5", "sha256": f"{len(texts)}" * 64}}
+    flags = {f"--{name}": value for name, value in {"seed": 1, **flags}.items()}
+    (folder / "run.json").write_text(
+        json.dumps({"made_of": made_of, "ran_with": {"flags": flags}, "ended": True})
+    )
+    described = {"task_type": "classification", "labels": LABELS, "metric": "f1", **(task or {})}
+    (folder / "task.json").write_text(json.dumps({"kind": "classification", "task": described}))
+    right = sum(each == gold for each, gold in zip(said, GOLD, strict=False)) / len(said)
+    scores = {"global_step": 7, "accuracy": right, "per_class": {}, "baseline": 0.6}
+    (folder / "eval_results.json").write_text(json.dumps(scores))
+    header = ["id", "text_a", "predicted_label", "probability_bad", "probability_good", "gold"]
+    lines = ["\t".join(header)]
+    for number, (text, label, gold) in enumerate(zip(texts, said, GOLD, strict=False)):
+        chances = ["0.75" if each == label else "0.25" for each in LABELS]
+        lines.append("\t".join([f"dev-{number}", text, label, *chances, gold]))
+    (folder / "dev_predictions.tsv").write_text("\n".join(lines) + "\n")
+    return str(folder)
+
+
+def write_search(folder):
+    """Writes what a search over two learning rates with two seeds leaves."""
+    points = []
+    for rate, accuracies in ((0.1, (0.5, 0.7)), (0.2, (0.6, 1.0))):
+        runs = []
+        for seed, accuracy in enumerate(accuracies):
+            name = f"learning_rate_{rate}-run_{seed}"
+            write_run(folder / name, learning_rate=rate, seed=seed)
+            runs.append({"seed": seed, "folder": name, "scores": {"accuracy": accuracy}})
+        deviation = abs(accuracies[0] - accuracies[1]) / math.sqrt(2)
+        points.append(
+            {
+                "point": {"learning_rate": rate},
+                "runs": runs,
+                "mean": {"accuracy": sum(accuracies) / 2, "baseline": 0.6},
+                "standard_deviation": {"accuracy": deviation, "baseline": 0.0},
+            }
+        )
+    best = {"learning_rate": 0.2, "folder": "learning_rate_0.2-run_1", "seed": 1}
+    (folder / "runs.json").write_text(json.dumps({"metric": "f1", "points": points, "best": best}))
+    return str(folder)
+
+
+def rows_of(page):
+    return [section.rows for section in page.sections if isinstance(section, Table)]
+
+
+def test_options_scores_and_examples_that_differ_are_shown(tmp_path):
+    first = write_run(tmp_path / "a", ["bad", "good", "good", "bad", "good"], learning_rate=0.1)
+    second = write_run(tmp_path / "b", ["good", "bad", "good", "bad", "bad"], learning_rate=0.2)
+    page = make_page([first, f"{second}/"])
+    options, scores, counts = rows_of(page)
+    assert options == [["--learning_rate", "0.1", "0.2"]]
+    assert scores == [["accuracy", "0.6000", "0.8000"]]
+    # Of three changes, one is worse: the probability of 0, 1, 2 or 3 of them.
+    assert counts == [[second, 2, 1, "1"]]
+    examples = page.sections[-1]
+    shown = {each.number: (each.is_right, each.right, each.said) for each in examples.examples}
+    assert shown == {
+        0: (True, ["good"], ["bad", "good"]),
+        1: (True, ["bad"], ["good", "bad"]),
+        4: (False, ["good"], ["good", "bad"]),
+    }
+    assert {each.rank for each in examples.examples} == {0.5}
+
+
+def test_the_test_is_exact(tmp_path):
+    wrong = write_run(tmp_path / "a", [each for gold in GOLD for each in LABELS if each != gold])
+    *_, [[_, gained, lost, p]] = rows_of(make_page([wrong, write_run(tmp_path / "b")]))
+    assert (gained, lost, float(p)) == (5, 0, pytest.approx(2 / 2**5, rel=1e-2))
+
+
+def test_of_a_search_the_best_point_has_means_and_standard_errors(tmp_path):
+    single, search = write_run(tmp_path / "a", learning_rate=0.1), write_search(tmp_path / "s")
+    options, scores, counts = rows_of(make_page([single, search]))
+    assert options == [["--seed", "1", "[0, 1]"], ["--learning_rate", "0.1", "0.2"]]
+    # The deviation of 0.6 and 1.0 over the root of their number.
+    assert scores == [["accuracy", "1.0000", "0.8000 ± 0.2000"]]
+    assert counts == [[search, 0, 0, "1"]]
+
+
+def test_other_content_of_the_same_file_is_an_option_that_differs(tmp_path):
+    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", texts="abcdeX")]
+    content = [row for row in rows_of(make_page(runs))[0] if row[0] == "the train set, content"]
+    assert content == [["the train set, content", '"55555555"', '"66666666"']]
+
+
+@pytest.mark.parametrize(
+    ("other", "received"),
+    [
+        ({"texts": "abXde"}, "number 3 of the dev set is .*'c'.* and .*'X'"),
+        ({"texts": "abcd", "said": GOLD[:4]}, "number 5 of the dev set is .*'e'.* and None"),
+        ({"task": {"labels": ["bad", "fine"]}}, r"labels is .*'good'\] and .*'fine'\]"),
+        ({"task": {"task_type": "multi_label"}}, "task_type is 'classification' and 'multi_label'"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused_by_name(tmp_path, other, received):
+    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", **other)]
+    with pytest.raises(ValueError, match=f"Received '.*a' and '.*b'.*{received}"):
+        make_page(runs)
+
+
+def test_another_metric_is_no_other_task(tmp_path):
+    make_page([write_run(tmp_path / "a"), write_run(tmp_path / "b", task={"metric": "accuracy"})])
+
+
+def test_folders_without_a_run_and_too_few_folders_are_refused(tmp_path):
+    run = write_run(tmp_path / "a")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty' must be the `output_dir` .*, which is empty"):
+        make_page([run, str(tmp_path / "empty")])
+    for folders in ([], [run], [run, run], [run, f"{run}/"]):
+        with pytest.raises(ValueError, match="two or more different folders"):
+            make_page(folders)
+
+
+def test_the_command_prints_the_tables_and_writes_the_page_only_where_it_may(tmp_path, capsys):
+    runs = [write_run(tmp_path / name, learning_rate=0.1) for name in ("a", "b")]
+    path = tmp_path / "page.html"
+    settings = compare.Settings(output_file=str(path), check=True)
+    compare.run(settings, runs)
+    assert (capsys.readouterr().out, path.exists()) == ("", False)
+    compare.run(compare.Settings(output_file=str(path)), runs)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["accuracy", "1.0000", "1.0000"] in lines and ["None."] in lines
+    with pytest.raises(ValueError, match="name a new file"):
+        compare.run(compare.Settings(output_file=str(path)), runs)
+
+
+@needs_chromium
+def test_a_browser_shows_what_is_printed(tmp_path):
+    first, second = write_run(tmp_path / "a", ["bad", *GOLD[1:]]), write_run(tmp_path / "b")
+    compare.run(compare.Settings(output_file=str(tmp_path / "page.html")), [first, second])
+    shown, console = browse(tmp_path / "page.html")
+    assert console == []
+    assert len(shown.articles) == 1 and f"{second}: good" in shown.articles[0]
+    assert "1 of 5 examples of the dev set changed sides" in shown.words
