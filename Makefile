@@ -27,10 +27,11 @@ beam_installed := .venv-beam/requirements-installed
 bench_installed := .venv-bench/requirements-installed
 weights_installed := .venv-weights/requirements-installed
 
-.PHONY: help setup demo pretrain-hour test test-exhaustive test-interop test-beam test-weights test-formats benchmark .venv-bench
+.PHONY: help setup demo demo-zh pretrain-hour test test-exhaustive test-interop test-beam test-weights test-formats benchmark .venv-bench
 
 help:
 	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
+	@echo "make demo-zh the same in Chinese: 分类, 命名实体识别, 近义词 (README.zh.md)"
 	@echo "make pretrain-hour TEXT='books/*.txt'   pre-trains a BERT on your text in an hour: docs/pretraining.md"
 	@echo "make test    runs every check: ruff, mypy, pytest, test-interop, test-beam"
 	@echo "make test-exhaustive   runs the cases of laws that make test leaves out for their number"
@@ -168,6 +169,84 @@ demo: $(installed)
 	  | python predict.py --model_dir=demo_output/remarks
 	python sample/ask_saved_model.py demo_output/remarks/saved_model \
 	  "The bread was warm and the driver was careful."
+
+# The text is given in words, of which the word vectors are made; BERT reads it without spaces.
+demo-zh: $(installed)
+	@echo "Every command below can be typed by hand after: source .venv/bin/activate"
+	rm -rf demo_output_zh
+	mkdir demo_output_zh
+	tr -d ' ' < sample/zh/text_in_words.txt > demo_output_zh/text.txt
+	python create_vocab.py \
+	  --input_file=demo_output_zh/text.txt \
+	  --output_file=demo_output_zh/vocab.txt \
+	  --vocab_size=600 \
+	  --num_unused=0
+	sed "s/\"vocab_size\": [0-9]*/\"vocab_size\": $$(wc -l < demo_output_zh/vocab.txt | tr -d ' ')/" sample/bert_config.json > demo_output_zh/bert_config.json
+	python create_pretraining_data.py \
+	  --input_file=demo_output_zh/text.txt \
+	  --output_file=demo_output_zh/train.tfrecord \
+	  --vocab_file=demo_output_zh/vocab.txt \
+	  --max_seq_length=32 \
+	  --max_predictions_per_seq=5 \
+	  --dupe_factor=20
+	python create_pretraining_data.py \
+	  --input_file=sample/zh/held_out_text.txt \
+	  --output_file=demo_output_zh/held_out.tfrecord \
+	  --vocab_file=demo_output_zh/vocab.txt \
+	  --max_seq_length=32 \
+	  --max_predictions_per_seq=5 \
+	  --dupe_factor=5
+	python run_pretraining.py \
+	  --input_file=demo_output_zh/train.tfrecord \
+	  --eval_input_file=demo_output_zh/held_out.tfrecord \
+	  --output_dir=demo_output_zh/bert \
+	  --bert_config_file=demo_output_zh/bert_config.json \
+	  --do_train \
+	  --do_eval \
+	  --max_seq_length=32 \
+	  --max_predictions_per_seq=5 \
+	  --train_batch_size=32 \
+	  --learning_rate=1e-3 \
+	  --num_train_steps=$(DEMO_STEPS) \
+	  --num_warmup_steps=150
+	python fill_mask.py \
+	  --checkpoint=demo_output_zh/bert \
+	  --vocab_file=demo_output_zh/vocab.txt \
+	  "今天天气很糟[MASK]。" "一只青[MASK]蹲在荷叶上。"
+	python run_classifier.py \
+	  --task_name=custom \
+	  --data_dir=sample/zh/remarks \
+	  --init_checkpoint=demo_output_zh/bert \
+	  --vocab_file=demo_output_zh/vocab.txt \
+	  --output_dir=demo_output_zh/remarks \
+	  --do_train \
+	  --do_eval \
+	  --max_seq_length=48 \
+	  --train_batch_size=16 \
+	  --learning_rate=3e-4 \
+	  --num_train_epochs=6
+	echo "今天天气很糟糕，下午的体育课取消了。" | python predict.py --model_dir=demo_output_zh/remarks
+	python run_ner.py \
+	  --data_dir=sample/zh/names \
+	  --scheme=iobes \
+	  --unit=character \
+	  --init_checkpoint=demo_output_zh/bert \
+	  --vocab_file=demo_output_zh/vocab.txt \
+	  --output_dir=demo_output_zh/names \
+	  --do_train \
+	  --do_eval \
+	  --max_seq_length=32 \
+	  --train_batch_size=16 \
+	  --learning_rate=1e-3 \
+	  --num_train_epochs=8
+	echo "爱因斯坦在柏林发表演讲。" | python predict.py --model_dir=demo_output_zh/names
+	python create_word_vectors.py \
+	  --input_file=sample/zh/text_in_words.txt \
+	  --output_file=demo_output_zh/words.txt \
+	  --words=spaces \
+	  --vector_size=50 \
+	  --epochs=20
+	python neighbours.py --word_vectors=demo_output_zh/words.txt --word=青蛙,北京
 
 # Half of the time goes to short sequences, of which there are more in it.
 half = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", 30 * minutes }')s

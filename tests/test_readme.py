@@ -1,8 +1,11 @@
+import dataclasses
 import fcntl
 import hashlib
+import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +17,8 @@ from conftest import free_ports
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Their commands are checked and not run.
+CHINESE_PAGES = [ROOT / "README.zh.md", *sorted((ROOT / "docs" / "zh").glob("*.md"))]
 
 
 def blocks_of(page: Path) -> list[str]:
@@ -171,7 +176,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *CHINESE_PAGES], ids=lambda page: page.name)
 def test_links_lead_to_files_and_headings(page):
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
     for link in links:
@@ -196,6 +201,19 @@ def test_released_files_stand_in_wherever_pages_name_some():
     for name in STAND_INS:
         assert any(name in commands for commands in COMMANDS)
     assert not any("/path/to" in commands for commands in COMMANDS)
+
+
+def test_chinese_commands_have_flags_and_samples():
+    demo = run("make", "demo-zh", "--dry-run", cwd=ROOT)
+    commands = [demo, *(block for page in CHINESE_PAGES for block in blocks_of(page))]
+    for command in re.findall(r"python (\w+\.py (?:\\\n|[^\n])*)", "\n".join(commands)):
+        script, *words = shlex.split(command.replace("\\\n", " "), comments=True)
+        settings = importlib.import_module(script.removesuffix(".py")).Settings
+        names = {field.name for field in dataclasses.fields(settings)}
+        flags = [word[2:].partition("=")[::2] for word in words if word.startswith("--")]
+        assert {name for name, _ in flags} <= names, command
+        samples = [value for _, value in flags if value.startswith("sample/")]
+        assert all((ROOT / value).exists() for value in samples), command
 
 
 @pytest.mark.slow
