@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
+import unittest.mock
 from pathlib import Path
 
 from helpers.waiting import LONGEST, wait_until
@@ -39,7 +40,7 @@ class Forked:
         self._process = _context.Process(
             target=_run, args=([str(each) for each in arguments], streams, {**os.environ, **env})
         )
-        self._process.start()
+        _start(self._process)
 
     def poll(self):
         return self._process.exitcode
@@ -75,7 +76,16 @@ def own_id(_, item):
     return os.getpid()
 
 
+def _start(process):
+    """Starts a process; the first one starts the process that the others are forked from."""
+    # The latter finds what it is to import by this alone: it ignores `sys.path` until Python 3.12.
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    with unittest.mock.patch.dict(os.environ, path):
+        process.start()
+
+
 def _run(arguments, streams, env):
+    assert "tensorflow" in sys.modules, "It should have been imported before the fork."
     os.environ.clear()
     os.environ.update(env)
     os.chdir(ROOT)
@@ -117,7 +127,7 @@ def python_for_shells(folder):
     """
     address = str(folder / "socket")
     server = _context.Process(target=_serve, args=(address,))
-    server.start()
+    _start(server)
     wait_until(lambda: os.path.exists(address) or not server.is_alive(), LONGEST)
     assert server.is_alive()
     client = folder / "python"
@@ -131,6 +141,7 @@ def python_for_shells(folder):
 
 
 def _serve(address):
+    assert "tensorflow" in sys.modules, "It should have been imported before the fork."
     server = _Server(f"{address}.new", _Asked)
     os.rename(server.server_address, address)
     server.serve_forever(poll_interval=60)
