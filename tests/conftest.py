@@ -31,6 +31,15 @@ from bert.training.batches import Batches
 from bert.training.meeting import Pace, Place
 from bert.training.records import Records
 
+
+def optimize_graphs(is_optimized: bool) -> None:
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_optimized})
+
+
+# It takes longer than running a graph a few times. Scripts in processes of their own have it, and
+# tests that compare with the original.
+optimize_graphs(False)
+
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("project", deadline=None)
 hypothesis.settings.load_profile("project")
@@ -119,7 +128,9 @@ def golden(request):
     folder = GOLDEN if request.param == "portable" else LARGE_GOLDEN
     if not folder.exists():
         pytest.skip(f"{folder} is not there.")
-    return folder
+    optimize_graphs(True)
+    yield folder
+    optimize_graphs(False)
 
 
 def exhaustive(*values):
