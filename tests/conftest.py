@@ -346,18 +346,17 @@ def free_ports(count):
     return ports
 
 
-@pytest.fixture
-def pretraining_run(tmp_path, tiny_config):
-    """Small files for run_pretraining, and a function that makes settings of them."""
-    (tmp_path / "bert_config.json").write_text(tiny_config.to_json_string())
-    input_file = write_examples(tmp_path / "train.tfrecord", make_examples(tiny_config, 20))
+def pretraining_settings_in(folder, config):
+    """Writes small files for run_pretraining; returns a function that makes settings of them."""
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    input_file = write_examples(folder / "train.tfrecord", make_examples(config, 20))
 
     def settings(**changes) -> run_pretraining.Settings:
         return run_pretraining.Settings(
             **{
-                "bert_config_file": str(tmp_path / "bert_config.json"),
+                "bert_config_file": str(folder / "bert_config.json"),
                 "input_file": input_file,
-                "output_dir": str(tmp_path / "output"),
+                "output_dir": str(folder / "output"),
                 "do_train": True,
                 "max_seq_length": LENGTH,
                 "max_predictions_per_seq": PREDICTIONS,
@@ -371,6 +370,12 @@ def pretraining_run(tmp_path, tiny_config):
         )
 
     return settings
+
+
+@pytest.fixture
+def pretraining_run(tmp_path, tiny_config):
+    """`pretraining_settings_in` for this test and `tiny_config`."""
+    return pretraining_settings_in(tmp_path, tiny_config)
 
 
 def batches_in(folder, config, batch_size, seed=5, count=20, examples=None, **kwargs):

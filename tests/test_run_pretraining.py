@@ -666,7 +666,7 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
             tmp_path,
             "--do_train",
             output_dir=output,
-            num_train_steps=400,
+            num_train_steps=300,
             num_warmup_steps=20,
             save_checkpoints_steps=100000,
         )
@@ -676,7 +676,7 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
         cut.wait_for_steps()
         cut.process.send_signal(number)
         step = cut.stopped_at(number)
-        assert 1 <= step < 400
+        assert 1 <= step < 300
         assert read_checkpoint(cut.output / f"model.ckpt-{step}")["global_step"] == step
         again = ScriptRun(arguments_for(cut.output), cut.output)
         for run in (again, whole):
@@ -685,7 +685,7 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
         for run in (whole, cut):
             run.kill()
     assert f"Resuming from step {step} in" in again.log.read_text()
-    assert_same(*(read_checkpoint(run.output / "model.ckpt-400") for run in (cut, whole)))
+    assert_same(*(read_checkpoint(run.output / "model.ckpt-300") for run in (cut, whole)))
     assert not [path for path in cut.output.iterdir() if LEFTOVER.search(path.name)]
 
 
@@ -738,13 +738,14 @@ def test_run_killed_at_random_moments_ends_bit_for_bit_the_same(tmp_path, pretra
             "--do_train",
             "--gradient_accumulation_steps=2",
             output_dir=output,
-            num_train_steps=200,
+            num_train_steps=100,
             num_warmup_steps=20,
             save_checkpoints_steps=5,
         )
 
     def kill(run):
-        assert run.wait_for_saves(1)
+        # The first save is of step 0.
+        assert run.wait_for_saves(2)
         time.sleep(rng.uniform(0, 0.25))
 
     assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, [kill])

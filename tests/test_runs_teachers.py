@@ -8,7 +8,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from conftest import change, spread
+from conftest import change, pretraining_settings_in, spread
 from helpers.forks import fork_python
 from helpers.opened_tasks import open_task
 from helpers.squad_runs import settings_in, write_task
@@ -237,15 +237,22 @@ def test_a_teacher_is_the_checkpoint_that_is_named(answering):
     assert path == "other.ckpt"
 
 
-@pytest.fixture
-def pretrained(pretraining_run, tmp_path):
-    """A function that makes settings of students without dropout; the teacher has two layers."""
-    config = modeling.BertConfig.from_json_file(str(tmp_path / "bert_config.json"))
-    config = change(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    (tmp_path / "bert_config.json").write_text(config.to_json_string())
-    run_pretraining.run(pretraining_run(output_dir=str(tmp_path / "teacher")))
+@pytest.fixture(scope="module")
+def pretraining(tiny_config, tmp_path_factory):
+    """A folder with a teacher of two layers without dropout, and the configuration of a student."""
+    folder = tmp_path_factory.mktemp("pretraining")
+    config = change(tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    make = pretraining_settings_in(folder, config)
+    run_pretraining.run(make(output_dir=str(folder / "teacher")))
     small = change(config, num_hidden_layers=1, hidden_size=4, num_attention_heads=2)
-    (tmp_path / "small.json").write_text(small.to_json_string())
+    (folder / "small.json").write_text(small.to_json_string())
+    return folder
+
+
+@pytest.fixture
+def pretrained(pretraining, pretraining_run, tmp_path):
+    """A function that makes settings of students in a folder of their own."""
+    shutil.copytree(pretraining, tmp_path, dirs_exist_ok=True)
 
     def make(**changes):
         return pretraining_run(
