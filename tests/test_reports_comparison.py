@@ -80,6 +80,22 @@ def test_options_scores_and_examples_that_differ_are_shown(tmp_path):
     assert {each.rank for each in examples.examples} == {0.5}
 
 
+def test_several_labels_are_marked_one_by_one(tmp_path):
+    task = {"task_type": "multi_label"}
+    answers = ["bad,good", *GOLD[1:]]
+    runs = [
+        write_run(tmp_path / "a", answers, task=task),
+        write_run(tmp_path / "b", GOLD, task=task),
+    ]
+    *_, examples = make_page(runs).sections
+    [example] = examples.examples
+    bars = {bar.text: (bar.is_right, bar.is_said) for bar in example.blocks[-1].bars}
+    assert {name: bars[f"{name}, {runs[0]}"] for name in LABELS} == {
+        "bad": (False, True),
+        "good": (True, True),
+    }
+
+
 def test_the_test_is_exact(tmp_path):
     wrong = write_run(tmp_path / "a", [each for gold in GOLD for each in LABELS if each != gold])
     *_, [[_, gained, lost, p]] = rows_of(make_page([wrong, write_run(tmp_path / "b")]))

@@ -62,10 +62,8 @@ def read_run(folder: str) -> Run:
     sources = [f"{folder}/{best.get('folder', '')}", folder]
     source = next((each for each in sources if provenance.read(each)), "")
     if not source:
-        raise MessageError(
-            "%r must be the %s of a training run, with a `%s`. Received %s.",
-            *(folder, Option("output_dir"), provenance.RUN_FILE, describe_folder(folder)),
-        )
+        text = "%r must be the %s of a training run, with a `run.json`. Received %s."
+        raise MessageError(text, folder, Option("output_dir"), describe_folder(folder))
     inputs = provenance.read(source)
     options = {**inputs.get("ran_with", {}).get("flags", {})}
     for name, value in inputs["made_of"].items():
@@ -119,11 +117,9 @@ def _check_comparable(first: Run, other: Run) -> None:
         pairs = itertools.zip_longest(*(map(_key, run.answers[part]) for run in (first, other)))
         for number, (key, other_key) in enumerate(pairs, start=1):
             if key != other_key:
-                raise ValueError(
-                    f"Runs to compare must have answered the same examples. Received {names}: "
-                    f"number {number} of the {part} set is {key!r:.200} and {other_key!r:.200}. "
-                    "Evaluate both on the same file."
-                )
+                text = f"Runs to compare must have answered the same examples. Received {names}:"
+                shown = f"{key!r:.200} and {other_key!r:.200}. Evaluate both on the same file."
+                raise ValueError(f"{text} number {number} of the {part} set is {shown}")
 
 
 def _key(row: Row) -> list[str]:
@@ -164,7 +160,7 @@ def _make_example(number: int, names: Sequence[str], rows: Sequence[Row]) -> pag
     labels = {name: name[12:] for name in first if name.startswith(_PROBABILITY)}
     change = max(abs(float(row[name]) - float(first[name])) for row in rows for name in labels)
     bars = [
-        page.Bar(f"{label}, {run}", float(row[name]), label == gold, label == _said(row))
+        page.Bar(f"{label}, {run}", float(row[name]), _has(gold, label), _has(_said(row), label))
         for name, label in labels.items()
         for run, row in zip(names, rows, strict=True)
     ]
@@ -176,3 +172,8 @@ def _make_example(number: int, names: Sequence[str], rows: Sequence[Row]) -> pag
 
 def _said(row: Row) -> str:
     return next(value for name, value in row.items() if name.startswith(_SAID))
+
+
+def _has(answer: str, label: str) -> bool:
+    """Returns whether a label is the answer, or among several with commas between them."""
+    return label in (answer, *answer.split(","))
