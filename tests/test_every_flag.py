@@ -14,7 +14,6 @@ import importlib
 import inspect
 import json
 import logging
-import os
 import re
 import shutil
 import socket
@@ -1302,8 +1301,6 @@ def watch(
         patch.setattr(LoadedModel, "_run", watched_model)
         patch.setattr(Workers, "__init__", watched_start)
         patch.setattr(keras.layers.Layer, "__call__", watched_call)
-        # What a power loss leaves is not seen here, and waiting for the disk takes longer.
-        patch.setattr(os, "fsync", lambda _: None)
         for module in (tasks_features, pretrained_models):
             patch.setattr(module, "pad_sequences", watched_padding)
         yield

@@ -233,6 +233,7 @@ def test_evaluation_names_the_last_step(reader):
 
 @pytest.mark.slow
 def test_demo_ends_with_an_evaluation(checkout, python):
+    write_smaller(checkout / "sample/bert_config.json")
     # The requirements are those of the interpreter that runs this test.
     installed = checkout / ".venv/requirements-installed"
     installed.parent.mkdir()
