@@ -122,15 +122,21 @@ def still_config(tiny_config):
     return change(tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
+@pytest.fixture
+def optimized():
+    """Graphs are optimized, as users have them."""
+    optimize_graphs(True)
+    yield
+    optimize_graphs(False)
+
+
 @pytest.fixture(params=["portable", "large"])
-def golden(request):
+def golden(request, optimized):
     """A folder of the original's outputs."""
     folder = GOLDEN if request.param == "portable" else LARGE_GOLDEN
     if not folder.exists():
         pytest.skip(f"{folder} is not there.")
-    optimize_graphs(True)
-    yield folder
-    optimize_graphs(False)
+    return folder
 
 
 def exhaustive(*values):

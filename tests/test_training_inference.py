@@ -52,6 +52,7 @@ def test_inference_gives_what_the_model_gives(tiny_config, dtype):
     assert as_graph(model)(empty)["logits"].shape == (0, 9, 3)
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_each_layer_normalization_is_one_operation(tiny_config, dtype):
     model = heads.classifier_model(tiny_config, 2, dtype)
