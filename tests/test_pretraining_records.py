@@ -15,6 +15,8 @@ from bert.files.paths import index_path
 from bert.pretraining import records
 from bert.weights.folder import ModelFolder
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 make, train = record_indexes.make, record_indexes.train
 
 

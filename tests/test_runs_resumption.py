@@ -7,6 +7,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+from conftest import eagerly
 from helpers import classifier_runs
 
 import modeling
@@ -17,6 +18,8 @@ from bert.runs import identity
 from bert.runs.identity import plan_training
 from bert.training.options import Output
 from bert.weights import checkpoint
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +193,7 @@ def delete_checkpoints(out, *, with_list=True):
         path.unlink()
 
 
+@eagerly(False)
 @pytest.mark.parametrize("with_list", [True, False])
 def test_finished_weights_whose_checkpoints_were_deleted_answer_the_same_command(
     command, tmp_path, log, with_list

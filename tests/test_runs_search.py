@@ -14,8 +14,8 @@ from bert.models.open import load
 from bert.runs import search
 from bert.training.evaluation import EarlyStopping
 
-GRID = {"learning_rate": (1e-5, 0.02)}
-FOLDERS = ["learning_rate_1e-05-run_1", "learning_rate_0.02-run_1"]
+GRID = {"learning_rate": (1e-5, 0.005)}
+FOLDERS = ["learning_rate_1e-05-run_1", "learning_rate_0.005-run_1"]
 
 
 class KilledError(BaseException):
@@ -23,7 +23,7 @@ class KilledError(BaseException):
 
 
 def settings_in(folder):
-    make = classifier_runs.settings_in(folder, num_hidden_layers=2)
+    make = classifier_runs.settings_in(folder)
     classifier_runs.write_task(folder, lambda color: color)
     given = {"do_train": True, "do_eval": True, "num_train_epochs": 4.0}
     return lambda **changes: make(**{**given, **changes})
@@ -86,7 +86,7 @@ def alone(searched, tmp_path_factory):
     """The folder of a run that is a point of the grid."""
     _, make, _ = searched
     out = tmp_path_factory.mktemp("alone") / "out"
-    settings = make(learning_rate=0.02, do_predict=True, output_dir=str(out))
+    settings = make(learning_rate=0.005, do_predict=True, output_dir=str(out))
     keras.utils.clear_session()
     keras.utils.set_random_seed(settings.seed)
     run_classifier.run(settings)
@@ -154,7 +154,7 @@ def test_a_refused_export_does_not_end_a_search(tmp_path):
     assert not [*out.glob("saved_model*"), *out.glob("run_1/saved_model*")]
 
 
-@pytest.mark.parametrize("rates", [(1e38, 0.02), (1e38, 2e38)])
+@pytest.mark.parametrize("rates", [(1e38, 0.005), (1e38, 2e38)])
 def test_a_point_that_diverges_does_not_end_a_search(make_settings, tmp_path, log, rates):
     settings = make_settings(learning_rate=rates, num_train_epochs=2.0)
     if rates[1] > 1:
@@ -258,7 +258,7 @@ def test_faults_of_all_points_are_raised_before_the_first_run(make_settings, alo
     with pytest.raises(ValueError, match="`learning_rate` of several values needs `do_train`"):
         run_classifier.run(make_settings(learning_rate=(0.1, 0.2), do_eval=False))
     shutil.copytree(alone, tmp_path / "out/train_batch_size_9-run_1")
-    with pytest.raises(ValueError, match=r"--learning_rate is 0\.02 there and 0\.003 now"):
+    with pytest.raises(ValueError, match=r"--learning_rate is 0\.005 there and 0\.003 now"):
         run_classifier.run(make_settings(train_batch_size=(8, 9)))
     assert not list(tmp_path.glob("out/train_batch_size_8-run_1/*model*"))
 

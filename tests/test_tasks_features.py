@@ -24,6 +24,8 @@ from bert.tasks.tagging.tags import TagSet
 from bert.training.batches import Batches
 from bert.weights import checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES]
 TOKENIZER = tokenization.FullTokenizer.from_vocab(
     {word: number for number, word in enumerate(WORDS)}, do_lower_case=False

@@ -19,6 +19,8 @@ from bert.training.link import LostWorkerError
 from bert.training.meeting import NOWHERE, RESTS, Meeting, Pace, Place
 from bert.training.progress import save_results, save_scores
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
     model = pretraining_heads.pretraining_model(tiny_config)

@@ -138,6 +138,7 @@ def test_trajectory_equals_the_original(golden):
             )
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("count", [2, *exhaustive(4)])
 def test_micro_batches_change_nothing(still_config, count):
     examples = to_tensors(make_examples(still_config, 8))
@@ -151,6 +152,7 @@ def test_micro_batches_change_nothing(still_config, count):
     assert_close(values_of(parts), values_of(whole), atol=1e-4)
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_loss_is_the_sum_of_all_parts_of_which_one_is_called_so_too(still_config):
     """As where a classifier also learns the layers of its teacher."""
     examples = to_tensors(make_examples(still_config, 4))
@@ -167,6 +169,7 @@ def test_the_loss_is_the_sum_of_all_parts_of_which_one_is_called_so_too(still_co
     assert renamed["layers"] == pytest.approx(results["next_sentence_loss"], rel=1e-6)
 
 
+@pytest.mark.usefixtures("eager")
 def test_result_is_independent_of_the_number_of_masked_tokens_per_part(still_config):
     # A mean of means would weigh the tokens of the two halves differently.
     examples = make_examples(still_config, 4)
@@ -377,6 +380,7 @@ def test_gradient_checkpointing_frees_activations():
     assert again - before < 0.48 * (kept - before)
 
 
+@pytest.mark.usefixtures("eager")
 def test_micro_batches_and_steps_have_dropout_masks_of_their_own(tiny_config):
     config = change(tiny_config, hidden_dropout_prob=0.5, initializer_range=0.2)
     half = make_examples(config, 4)
@@ -593,6 +597,7 @@ def test_the_scale_falls_to_1_and_no_further(still_config, before, after):
     assert float(trainer.loss_scale.scale.numpy()) == after
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(("scale", "num_skipped"), [(4.0, 2), (1.0, 0), (0.0, 1)])
 def test_gradients_that_are_not_finite_at_any_scale_stop_the_run(
     tmp_path, still_config, make_batches, scale, num_skipped
@@ -612,6 +617,7 @@ def test_gradients_that_are_not_finite_at_any_scale_stop_the_run(
             np.testing.assert_array_equal(values, initial[name])
 
 
+@pytest.mark.usefixtures("eager")
 def test_scale_of_the_loss_does_not_change_the_result(still_config):
     plain = make_trainer(still_config)
     scaled = make_trainer(still_config, loss_scale=LossScale())
@@ -662,6 +668,7 @@ def test_half_precision_trains_about_as_float32(still_config, precision):
     assert max(losses[-1]) < 0.2 * min(losses[0])
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(("num_unread", "save_every"), [(0, 1), (1, 100)])
 def test_loss_that_is_not_finite_stops_the_run(
     tmp_path, tiny_config, make_batches, num_unread, save_every
@@ -717,6 +724,7 @@ def steep_at_zero(objective):
     return Objective(objective.weights, losses)
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_norm_that_is_not_finite_stops_the_run(tmp_path, still_config, make_batches):
     """The loss alone says nothing."""
     trainer = make_trainer(still_config)
@@ -726,6 +734,7 @@ def test_a_norm_that_is_not_finite_stops_the_run(tmp_path, still_config, make_ba
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 
 
+@pytest.mark.usefixtures("eager")
 def test_weights_that_the_last_step_ruins_are_not_saved(tmp_path, tiny_config, make_batches):
     """Their loss is found before they change, so that nobody sees what has become of it."""
     trainer = make_trainer(tiny_config, learning_rate=1e38, steps=1)
@@ -891,6 +900,7 @@ def test_a_signal_in_a_step_waits_for_its_end(tmp_path, tiny_config, make_batche
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-1")
 
 
+@pytest.mark.usefixtures("eager")
 def test_weights_that_a_failed_step_may_have_changed_are_not_saved(
     tmp_path, tiny_config, make_batches
 ):

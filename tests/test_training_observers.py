@@ -17,6 +17,8 @@ from bert.training.options import Output
 from bert.training.trainer import Trainer
 from bert.weights import checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 
 @pytest.fixture(scope="module")
 def tiny_config(tiny_config):
