@@ -22,6 +22,8 @@ from bert.pretraining.objectives import MaskedBatches, Masker
 from bert.training import strategies
 from bert.weights import checkpoint
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 # A function that makes records, and one that trains on them.
 make, train = record_indexes.make, record_indexes.train
 

@@ -216,6 +216,7 @@ def write_vocabulary(folder):
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("name", ["masked_lm", *exhaustive("left_to_right", "bilstm_lm")])
 def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, name):
     tokens = "masked_lm" if name == "masked_lm" else "language_model"
@@ -256,6 +257,7 @@ def test_a_training_is_kept_resumed_and_told(pretraining_run, tmp_path, log, nam
         run_pretraining.run(wrong)
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_decoder_encodes_and_is_not_asked_what_a_mask_hides(
     pretraining_run, tmp_path, monkeypatch, capsys
 ):

@@ -153,6 +153,7 @@ def test_examples_are_read_as_written(make_settings, tiny_config):
         np.testing.assert_array_equal(batch[name], values[order])
 
 
+@pytest.mark.usefixtures("eager")
 def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
     make_settings, still_config, monkeypatch
 ):
@@ -249,6 +250,7 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
     assert resumed.best == {"step": 6, "f1": 0.7}
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config):
     class InterruptionError(Exception):
         pass
@@ -268,6 +270,7 @@ def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config)
     assert ModelFolder(folder).find_weights().prefix.endswith("model.ckpt-18")
 
 
+@pytest.mark.usefixtures("eager")
 def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config, tmp_path, log):
     settings = make_settings(save_checkpoints_steps=1, early_stopping_patience=2)
     seen, scores = [], iter([0.1, 0.4, 0.3, 0.4, 0.9])
@@ -327,6 +330,7 @@ def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
     assert unchanged & frozen == set(kept[0 if layers is None else layers + 1])
 
 
+@pytest.mark.usefixtures("eager")
 def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
     """Adam's first step is the learning rate in size, so that rates can be read off the weights."""
     moved = {}

@@ -273,6 +273,7 @@ def by_the_clock(pretraining_run, **changes):
     return pretraining_run(**{**given, "warmup_proportion": 0.0, **changes})
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_run_ends_with_its_time_and_is_then_a_finished_one(pretraining_run, tmp_path, log):
     """Of two steps, the first counts nothing and the second takes longer than there is time."""
     first = run_pretraining.run(by_the_clock(pretraining_run, do_eval=True))
@@ -289,6 +290,7 @@ def test_a_run_ends_with_its_time_and_is_then_a_finished_one(pretraining_run, tm
     assert any(message.startswith("Nothing to train: step 2") for message in log.messages)
 
 
+@pytest.mark.usefixtures("eager")
 def test_another_budget_is_another_training(pretraining_run, tmp_path, log):
     run_pretraining.run(by_the_clock(pretraining_run))
     with pytest.raises(ValueError, match=r"--time_budget is '0\.0001s' there and '1h' now"):
