@@ -168,7 +168,7 @@ def test_chief_that_saves_is_waited_for_as_long_as_that_is_allowed(tmp_path, run
     code = """
 if start == 1:
     # It saves longer than another may take to end.
-    time.sleep(1)
+    time.sleep(4)
     (folder / "saved").touch()
     sys.exit(75)
 """
