@@ -37,8 +37,9 @@ def optimize_graphs(is_optimized: bool) -> None:
 
 
 # It takes longer than running a graph a few times. Scripts in processes of their own have it, and
-# tests that compare with the original.
-optimize_graphs(False)
+# tests that compare with the original, or with what the processes of a pipeline make.
+HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
+optimize_graphs(HAS_BEAM)
 
 # No test depends on how fast the machine is.
 hypothesis.settings.register_profile("project", deadline=None)
@@ -50,7 +51,7 @@ GOLDEN = ROOT / "tests" / "golden"
 LARGE_GOLDEN = ROOT.parent / "shared" / "golden"
 
 # `make test-beam` runs these, in an environment that has Beam.
-collect_ignore = [] if importlib.util.find_spec("apache_beam") else ["beam"]
+collect_ignore = [] if HAS_BEAM else ["beam"]
 
 # No test waits for a disk. Tests that cut the power have one of their own: helpers/power_loss.py.
 os.fsync = lambda _: None
