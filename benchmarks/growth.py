@@ -13,18 +13,17 @@ import argparse
 import json
 import math
 import random
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from turns import ROOT
+from turns import ROOT, run_quietly
 
 FIRST = 1000
 TEN = 10
 
-# Commands, with {rows} and the files that `prepare` and `write_rows` make.
+# Commands, with the files that `prepare` and `write_rows` make.
 COMMANDS = {
     "split_sentences": "--input_file={text} --output_file={out} --input_format=paragraphs",
     "create_vocab": "--input_file={text} --output_file={out} --vocab_size=2000",
@@ -35,7 +34,7 @@ COMMANDS = {
     "create_word_vectors": "--input_file={text} --output_file={out} --epochs=1",
     "extract_features": "--input_file={text} --output_file={out} --init_checkpoint={model} "
     "--max_seq_length=16 --pooling=mean --layers=-1",
-    "predict": "--input_file={table} --output_file={out} --model_dir={classifier}",
+    "predict": "--input_file={table} --output_file={out} --model_dir={model}",
     "neighbours": "--input_file={text} --init_checkpoint={model} --query=ba --max_seq_length=16",
     "run_classifier": "--train_file={table} --dev_fraction=0.1 --init_checkpoint={model} "
     "--output_dir={out} --do_train --max_seq_length=16 --num_train_epochs=1",
@@ -70,18 +69,13 @@ def run(command: str, flags: str, files: Mapping[str, str], out: Path) -> tuple[
         "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
         "print(json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *line], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"{' '.join(line)} must succeed. It said:\n{done.stderr}")
-    seconds, megabytes = json.loads(done.stdout)
+    seconds, megabytes = json.loads(run_quietly([sys.executable, "-c", code, *line]))
     return seconds, megabytes
 
 
 def prepare(folder: Path) -> dict[str, str]:
-    """Makes the vocabulary, the encoder and the classifier that the commands are given."""
-    files = {name: str(folder / name) for name in ("vocab", "model", "classifier")}
+    """Makes the vocabulary and the classifier that the commands are given."""
+    files = {name: str(folder / name) for name in ("vocab", "model")}
     files |= write_rows(folder, FIRST)
     run("create_vocab", COMMANDS["create_vocab"], files, Path(files["vocab"]))
     size = len(Path(files["vocab"]).read_text(encoding="utf-8").splitlines())
@@ -90,8 +84,7 @@ def prepare(folder: Path) -> dict[str, str]:
     (folder / "config.json").write_text(json.dumps(config))
     flags = "--train_file={table} --bert_config_file=%s --vocab_file={vocab} --output_dir={out} "
     flags += "--do_train --do_lower_case --max_seq_length=16 --num_train_epochs=1"
-    run("run_classifier", flags % (folder / "config.json"), files, Path(files["classifier"]))
-    files["model"] = files["classifier"]
+    run("run_classifier", flags % (folder / "config.json"), files, Path(files["model"]))
     return files
 
 
@@ -102,6 +95,13 @@ def main() -> None:
     parser.add_argument("--commands", help="Names of commands, comma-separated. Default: all.")
     parser.add_argument("--limit", type=float, default=1800, help="Seconds that a size may take.")
     given = parser.parse_args()
+    names = given.commands.split(",") if given.commands else [*COMMANDS]
+    unknown = {*names} - COMMANDS.keys()
+    if unknown or given.most < 100 * FIRST:
+        parser.error(
+            f"--commands must be among {', '.join(COMMANDS)}, and --most at least {100 * FIRST}. "
+            f"Received {sorted(unknown)} and {given.most}."
+        )
     sizes = [FIRST * TEN**n for n in range(int(math.log10(given.most / FIRST) + 1e-9) + 1)]
     heads = [f"{size:,}" for size in sizes]
     print(f"| CPU seconds for rows | {' | '.join(heads)} | exponent | first MB | most MB |")
@@ -110,7 +110,7 @@ def main() -> None:
         folder = Path(name)
         files = prepare(folder)
         rows_of = {size: write_rows(folder, size) for size in sizes}
-        for command in given.commands.split(",") if given.commands else COMMANDS:
+        for command in names:
             print(f"| `{command}`", end="", flush=True)
             used: list[float] = []
             memory: list[float] = []

@@ -6,9 +6,9 @@ a folder `bert` or for the package bert-tensorflow:
     from bert import run_classifier, tokenization
     from bert.modeling import BertModel
 
-`bert.load` is `load` of `bert.models.open`, `bert.make_model` that of `bert.models.keras_models`,
-and `bert.show_page` that of `bert.reports.page`. A module is loaded when it is first used, so that
-`import bert` takes no time.
+`bert.load`, `bert.make_model` and `bert.show_page` are defined in `bert.models.open`,
+`bert.models.keras_models` and `bert.reports.page`. A module is loaded when it is first used, so
+that `import bert` takes no time.
 """
 
 from typing import TYPE_CHECKING

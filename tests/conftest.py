@@ -128,7 +128,7 @@ def optimized():
     """Graphs are optimized, as users have them."""
     optimize_graphs(True)
     yield
-    optimize_graphs(False)
+    optimize_graphs(HAS_BEAM)
 
 
 @pytest.fixture(params=["portable", "large"])

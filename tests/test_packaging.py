@@ -76,28 +76,26 @@ def test_modules_of_the_wheel_are_found_in_its_package(wheel, tmp_path):
         "assert bert.predict.Settings.__module__ == 'bert.commands.predict'\n"
         "print(bert.__file__, modeling.__file__, tokenization.__file__, run_squad.__file__)"
     )
+    names = ("bert/__init__.py", "modeling.py", "tokenization.py", "run_squad.py")
+    expected = [str(tmp_path / "site" / name) for name in names]
+    assert run_beside(tmp_path, "-c", code).split() == expected
+    for arguments in (["--help"], ["predict", "--help"]):
+        shown = run_beside(tmp_path, "-m", "bert", *arguments)
+        assert "Predicts with a fine-tuned model" in shown
+
+
+def run_beside(folder, *arguments):
+    """Runs this interpreter in a folder, whose `site` comes first on the path."""
     result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "site")},
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    names = ("bert/__init__.py", "modeling.py", "tokenization.py", "run_squad.py")
-    assert result.stdout.split() == [str(tmp_path / "site" / name) for name in names]
-    for arguments in (["--help"], ["predict", "--help"]):
-        result = subprocess.run(
-            [sys.executable, "-m", "bert", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert result.returncode == 0, result.stderr
-        assert "Predicts with a fine-tuned model" in result.stdout
+    return result.stdout
 
 
 @pytest.mark.slow

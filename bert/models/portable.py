@@ -1,7 +1,6 @@
 """Answers with LiteRT or ONNX Runtime, as the model does that was exported for it."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +10,6 @@ from bert.models.fine_tuned import open_stored_task
 from bert.options import Option
 from bert.tasks.task import Arrays, Task
 from bert.weights.folder import ModelFolder
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class PortableModel(AnsweringModel):
@@ -30,7 +26,7 @@ class PortableModel(AnsweringModel):
         self._runtime = runtime
 
     @classmethod
-    def open(cls, folder: ModelFolder, form: str, batch_size: int = 32) -> "Self":
+    def open(cls, folder: ModelFolder, form: str, batch_size: int = 32) -> "PortableModel":
         """Returns the model of an export's folder.
 
         Args:

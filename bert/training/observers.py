@@ -89,9 +89,8 @@ class _UserObserver(Observer):
     def _named(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:
-            if hasattr(error, "add_note"):  # Since Python 3.11.
-                error.add_note(f"Raised by the observer {type(self._observer).__name__}.")
+        except Exception:
+            logger.error("The observer %s has failed.", type(self._observer).__name__)
             raise
 
     def needs_results(self, step: int) -> bool:
