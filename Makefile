@@ -179,7 +179,7 @@ demo-zh: $(installed)
 	python create_vocab.py \
 	  --input_file=demo_output_zh/text.txt \
 	  --output_file=demo_output_zh/vocab.txt \
-	  --vocab_size=600 \
+	  --vocab_size=580 \
 	  --num_unused=0
 	sed "s/\"vocab_size\": [0-9]*/\"vocab_size\": $$(wc -l < demo_output_zh/vocab.txt | tr -d ' ')/" sample/bert_config.json > demo_output_zh/bert_config.json
 	python create_pretraining_data.py \
@@ -212,7 +212,7 @@ demo-zh: $(installed)
 	python fill_mask.py \
 	  --checkpoint=demo_output_zh/bert \
 	  --vocab_file=demo_output_zh/vocab.txt \
-	  "今天天气很糟[MASK]。" "一只青[MASK]蹲在荷叶上。"
+	  "今天天气很糟[MASK]。" "一只青[MASK]趴在荷叶上。"
 	python run_classifier.py \
 	  --task_name=custom \
 	  --data_dir=sample/zh/remarks \
