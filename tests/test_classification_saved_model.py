@@ -10,6 +10,7 @@ from helpers.saved_models import as_lists, call_elsewhere
 import modeling
 import tokenization
 from bert.export import saved_model
+from bert.export.tokenizer import GraphTokenizer
 from bert.models.exported import _is_multi_label
 from bert.tasks.classification.examples import METRICS, ClassificationTask
 from bert.tasks.classification.export import _decode, export_classifier
@@ -36,7 +37,7 @@ def export(
     task = ClassificationTask(
         name="x", task_type=task_type, labels=tuple(labels), is_pair=is_pair, metric=metric
     )
-    export_classifier(str(folder), model, tokenizer, task, length or MAX_SEQ_LENGTH)
+    export_classifier(str(folder), model, GraphTokenizer(tokenizer), task, length or MAX_SEQ_LENGTH)
 
 
 @pytest.fixture(scope="module")

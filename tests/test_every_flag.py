@@ -782,6 +782,9 @@ FINE_TUNING = {
         Case("bfloat16", error, fails=True, do_export=True, output_dir=with_their_exports),
         Case("bfloat16", names, is_slow=True, do_export=True),
     ),
+    "export_tokenizer": Case(
+        "tensorflow_text", content("out/saved_model/saved_model.pb"), is_slow=True, do_export=True
+    ),
     # tests/test_runs_exports.py shows what is refused.
     "max_score_loss": Case(
         0.5, content("out/saved_model/parity.json"), is_slow=True, do_export=True, do_eval=True

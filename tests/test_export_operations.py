@@ -9,14 +9,15 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
+from conftest import GOLDEN, exhaustive
 from helpers.checked_runs import check, wrong_texts
-from helpers.served_models import TASKS, make_model, rows_of, save_model
+from helpers.served_models import TASKS, approximately, make_model, rows_of, save_model
 from tensorflow.core.protobuf import saved_model_pb2
 
 import bert
 import predict
 import serve
+from bert.export import formats
 from bert.export.operations import read_graph
 from bert.models.open import open_model
 from bert.models.options import Overrides
@@ -356,6 +357,16 @@ def exported(tmp_path_factory):
     model = make_model("labels")
     model.task.export(str(folder), model.model)
     return folder
+
+
+@pytest.mark.parametrize("name", ["pairs", "entities", *exhaustive("labels", "answers", "choices")])
+def test_an_export_with_the_tokenizer_of_tensorflow_text_answers_the_same(name, tmp_path):
+    pytest.importorskip("tensorflow_text")
+    model = make_model(name)
+    model.task.export(str(tmp_path), model.model, formats.TEXT)
+    rows = rows_of(model.fields)
+    for one, other in zip(bert.load(str(tmp_path)).predict(rows), model.predict(rows), strict=True):
+        assert one == approximately({key: other[key] for key in one})
 
 
 @pytest.mark.parametrize(

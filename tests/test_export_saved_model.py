@@ -8,6 +8,7 @@ from helpers.power_loss import PowerLoss
 
 import tokenization
 from bert.export import saved_model
+from bert.export.tokenizer import GraphTokenizer
 from bert.network import heads
 
 
@@ -77,7 +78,7 @@ def test_rows_of_about_one_length_go_through_the_model_together(tiny_config):
     features = {"input_ids": ids * mask, "input_mask": mask, "segment_ids": mask * 0}
     signature = {name: tf.TensorSpec([None, None], tf.int32) for name in features}
     for model in (heads.span_model(tiny_config), heads.classifier_model(tiny_config, 3)):
-        exported = saved_model.ExportedModel(model, tokenizer, 16)
+        exported = saved_model.ExportedModel(model, GraphTokenizer(tokenizer), 16)
         run = tf.function(exported.run_in_batches, input_signature=[signature])
         # Which GPUs compute with other epsilons than a model's.
         assert "FusedBatchNorm" not in str(run.get_concrete_function().graph.as_graph_def())

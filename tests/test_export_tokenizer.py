@@ -1,5 +1,6 @@
 import functools
 import gzip
+import importlib.util
 import itertools
 import json
 
@@ -17,10 +18,11 @@ from helpers.raw_texts import (
     is_worth_a_look,
     raw_texts,
 )
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import tokenization
+from bert.export.formats import CORE, TEXT
 from bert.export.tokenizer import GraphTokenizer
 
 VOCABULARIES = ROOT.parent / "shared" / "data" / "vocab"
@@ -182,30 +184,40 @@ def test_no_text_and_empty_texts_have_no_pieces(pair):
     assert_same(pair, ["", "  ", "\u200b", "a"])
 
 
+NEEDS_TEXT = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow_text") is None, reason="needs tensorflow-text"
+)
+
+
+@pytest.fixture(params=[CORE, pytest.param(TEXT, marks=NEEDS_TEXT)])
+def wordpiece(request):
+    return request.param
+
+
 def read_golden(path):
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
-def assert_equals_golden(vocab_file, path, do_lower_case):
+def assert_equals_golden(vocab_file, path, do_lower_case, wordpiece):
     tokenizer = tokenization.FullTokenizer(str(vocab_file), do_lower_case)
     cases = read_golden(path)
     # Lone surrogates are not text in UTF-8.
     lines = [case["text"].encode("utf-8", "ignore") for case in cases]
-    ids = graph(GraphTokenizer(tokenizer).tokenize)(lines).to_list()
+    ids = graph(GraphTokenizer(tokenizer, wordpiece).tokenize)(lines).to_list()
     assert [tokenizer.convert_ids_to_tokens(row) for row in ids] == [c["tokens"] for c in cases]
 
 
-def test_tokens_equal_the_original():
-    assert_equals_golden(GOLDEN / "vocab.txt", GOLDEN / "tokens.jsonl.gz", do_lower_case=True)
+def test_tokens_equal_the_original(wordpiece):
+    assert_equals_golden(GOLDEN / "vocab.txt", GOLDEN / "tokens.jsonl.gz", True, wordpiece)
 
 
 @pytest.mark.skipif(not LARGE_GOLDEN.exists(), reason="needs ../shared/golden")
 @pytest.mark.parametrize("name", ["uncased", "cased", "chinese"])
-def test_tokens_of_released_vocabularies_equal_the_original(name):
+def test_tokens_of_released_vocabularies_equal_the_original(name, wordpiece):
     vocab_file = VOCABULARIES / f"bert-base-{name}-vocab.txt"
     path = LARGE_GOLDEN / f"tokens_{name}.jsonl.gz"
-    assert_equals_golden(vocab_file, path, do_lower_case=name != "cased")
+    assert_equals_golden(vocab_file, path, name != "cased", wordpiece)
 
 
 vocabularies = st.lists(
@@ -218,26 +230,35 @@ vocabularies = st.lists(
 )
 
 
-@settings(max_examples=50)
+# All examples are for the same operations.
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(vocabularies, st.lists(st.text("abc#\xe9\u4e2d\U0001d7d8 ", max_size=12), max_size=BATCH))
 @example(["", "a", "", "a", "##b", "a"], ["a", "ab", "abb"])
-def test_vocabularies_of_any_kind_give_the_same_pieces(tokens, batch):
+def test_vocabularies_of_any_kind_give_the_same_pieces(wordpiece, tokens, batch):
     # Later lines count, so ids have gaps.
     vocab = {token: index for index, token in enumerate([*tokens, *SPECIALS])}
     for do_lower_case in (True, False):
         tokenizer = tokenization.FullTokenizer.from_vocab(vocab, do_lower_case)
         expected = [tokenizer.tokenize_to_ids(text) for text in batch]
         texts = tf.constant(batch, tf.string)
-        assert GraphTokenizer(tokenizer).tokenize(texts).to_list() == expected
+        assert GraphTokenizer(tokenizer, wordpiece).tokenize(texts).to_list() == expected
 
 
 @pytest.mark.parametrize("char", ["a", "\u0434", "\u3042", "\U0001d7d8"])
-def test_words_of_more_than_200_characters_are_unknown(char):
+def test_words_of_more_than_200_characters_are_unknown(char, wordpiece):
     vocab = {t: i for i, t in enumerate([*SPECIALS, char, "##" + char, char * 201])}
-    tokenize = graph(GraphTokenizer(tokenization.FullTokenizer.from_vocab(vocab)).tokenize)
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab)
+    tokenize = graph(GraphTokenizer(tokenizer, wordpiece).tokenize)
     short, long = tokenize(tf.constant([char * 200, char * 201])).to_list()
     assert short == [5] + [6] * 199
     assert long == [1]
+
+
+@NEEDS_TEXT
+def test_tokens_too_long_for_a_kernel_are_named():
+    vocab = {t: i for i, t in enumerate([*SPECIALS, "##" + "\U0001d7d8" * 65])}
+    with pytest.raises(ValueError, match=r"at most 256 bytes\. Received '##\U0001d7d8"):
+        GraphTokenizer(tokenization.FullTokenizer.from_vocab(vocab), TEXT)
 
 
 def test_tokens_may_be_as_long_as_words():
@@ -247,10 +268,10 @@ def test_tokens_may_be_as_long_as_words():
     assert tokenizer.tokenize(["a" + long, "aa" + long]).to_list() == [[5, 6], [1]]
 
 
-def test_the_longest_token_is_taken_first_and_a_word_without_an_end_is_unknown():
+def test_the_longest_token_is_taken_first_and_a_word_without_an_end_is_unknown(wordpiece):
     tokens = [*SPECIALS, "un", "una", "##aff", "##ff", "##able", "##a", "##ble", "i"]
     ids = {token: index for index, token in enumerate(tokens)}
-    tokenizer = GraphTokenizer(tokenization.FullTokenizer.from_vocab(ids))
+    tokenizer = GraphTokenizer(tokenization.FullTokenizer.from_vocab(ids), wordpiece)
     pieces = tokenizer.tokenize(["unaffable unx i", "", "una unable"]).to_list()
     expected = [["una", "##ff", "##able", "[UNK]", "i"], [], ["una", "una", "##ble"]]
     assert pieces == [[ids[token] for token in row] for row in expected]
@@ -267,13 +288,13 @@ def test_a_tokenizer_with_steps_of_its_own_is_not_put_into_a_graph():
         GraphTokenizer(tokenizer)
 
 
-def test_what_was_changed_goes_into_the_graph():
+def test_what_was_changed_goes_into_the_graph(wordpiece):
     tokenizer = tokenization.FullTokenizer.from_vocab({t: i for i, t in enumerate(SPECIALS)})
     tokenizer.vocab |= {"[?]": 5, "zwz": 6, "zwzw": 7}
     tokenizer.wordpiece_tokenizer.max_input_chars_per_word = 3
     tokenizer.wordpiece_tokenizer.unk_token = "[?]"
     texts = ["zwz a zwzw"]
-    assert GraphTokenizer(tokenizer).tokenize(texts).to_list() == [[6, 5, 5]]
+    assert GraphTokenizer(tokenizer, wordpiece).tokenize(texts).to_list() == [[6, 5, 5]]
     assert tokenizer.tokenize_to_ids(texts[0]) == [6, 5, 5]
 
 

@@ -41,7 +41,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 BUDGETS = {
     "bert": 787,
     "bert.commands": 2966,
-    "bert.export": 1539,
+    "bert.export": 1642,
     "bert.files": 5031,
     "bert.inspection": 497,
     "bert.models": 3949,
@@ -49,10 +49,10 @@ BUDGETS = {
     "bert.original": 2358,
     "bert.pretraining": 4672,
     "bert.reports": 1820,
-    "bert.runs": 4089,
+    "bert.runs": 4090,
     "bert.scale": 2844,
     "bert.serving": 1779,
-    "bert.tasks": 10623,
+    "bert.tasks": 10637,
     "bert.text": 1106,
     "bert.training": 4057,
     "bert.weights": 5373,
@@ -206,13 +206,13 @@ def test_scripts_and_what_reads_text_need_no_tensorflow_and_the_network_names_no
     assert not any(name.startswith("tensorflow") for name in imported_names("modeling"))
 
 
-def test_only_older_exports_ask_for_tensorflow_text():
+def test_tensorflow_text_is_loaded_for_exports_alone():
     askers = {
         module
         for module in TREES
         if any(name.split(".")[0] == "tensorflow_text" for name in imported_names(module))
     }
-    assert askers == {"bert.models.exported"}
+    assert askers == {"bert.export.text_wordpiece", "bert.models.exported"}
 
 
 def test_the_training_loop_loads_few_modules_of_the_project():

@@ -120,7 +120,7 @@ def test_wheel_asks_for_what_the_project_runs_on(wheel):
     parquet, serve = 'extra == "parquet"', 'extra == "serve"'
     assert {str(each.marker) for each in ranges if each.marker} == {
         *('extra == "gpu"', parquet, serve, 'extra == "tflite"', 'extra == "onnx"'),
-        *('extra == "beam"', 'extra == "word-vectors"'),
+        *('extra == "beam"', 'extra == "text"', 'extra == "word-vectors"'),
     }
     gpu = extras['extra == "gpu"']
     assert (gpu.name, gpu.extras) == ("tensorflow", {"and-cuda"})

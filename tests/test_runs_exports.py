@@ -262,6 +262,10 @@ def test_formats_and_precisions_are_combined():
             {"export_format": "onnx", "export_precision": "bfloat16"},
             "float32, int8 for onnx.*which saved_model can have",
         ),
+        (
+            {"export_format": "onnx,tflite", "export_tokenizer": "tensorflow_text"},
+            "must hold saved_model for `.*'onnx,tflite'. The other formats take ids",
+        ),
     ],
 )
 def test_impossible_exports_are_refused_at_once(changes, message):
@@ -270,15 +274,24 @@ def test_impossible_exports_are_refused_at_once(changes, message):
 
 
 def test_formats_need_an_export():
-    changed = dataclasses.replace(settings(export_format="tflite"), do_export=False, do_eval=True)
-    with pytest.raises(ValueError, match=r"need `.*do_export`"):
-        run_classifier.run(changed)
+    for given in ({"export_format": "tflite"}, {"export_tokenizer": "tensorflow_text"}):
+        changed = dataclasses.replace(settings(**given), do_export=False, do_eval=True)
+        with pytest.raises(ValueError, match=r"need `.*do_export`"):
+            run_classifier.run(changed)
 
 
-def test_missing_packages_are_reported_first(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ValueError, match=r"pip install tf2onnx`.*pip install '.\[onnx\]'"):
-        run_classifier.run(settings(export_format="onnx"))
+@pytest.mark.parametrize(
+    ("option", "value", "package", "name", "extra"),
+    [
+        ("export_format", "onnx", "tf2onnx", "tf2onnx", "onnx"),
+        ("export_tokenizer", "tensorflow_text", "tensorflow_text", "tensorflow-text", "text"),
+    ],
+)
+def test_missing_packages_are_reported_first(monkeypatch, option, value, package, name, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    message = rf"`.*{option}='?{value}'?` needs .*pip install {name}`.*pip install '.\[{extra}\]'"
+    with pytest.raises(ValueError, match=message):
+        run_classifier.run(settings(**{option: value}))
 
 
 def test_a_score_of_nan_is_refused():

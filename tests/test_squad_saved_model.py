@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import modeling
 import run_squad
 import tokenization
+from bert.export.tokenizer import GraphTokenizer
 from bert.models.fine_tuned import LoadedModel
 from bert.network.heads import span_model
 from bert.runs import identity
@@ -99,7 +100,7 @@ def answerer(request, tmp_path_factory):
     config, model = make_model(tokenizer)
     decoding = DecodingOptions(**DECODINGS[version])
     folder = str(tmp_path_factory.mktemp("answerer") / "saved_model")
-    export_answerer(folder, model, tokenizer, **LENGTHS, decoding=decoding)
+    export_answerer(folder, model, GraphTokenizer(tokenizer), **LENGTHS, decoding=decoding)
     task = QuestionAnswering(config, tokenizer, **LENGTHS, decoding=decoding)
     loaded = LoadedModel(task, model)
     return loaded, tf.saved_model.load(folder).signatures["serving_default"], folder
@@ -213,7 +214,7 @@ def test_arguments_that_do_not_fit_together_are_refused(tmp_path, changes, messa
         export_answerer(
             str(tmp_path / "saved_model"),
             make_model(tokenizer)[1],
-            tokenizer,
+            GraphTokenizer(tokenizer),
             **{**LENGTHS, **changes},
             decoding=DecodingOptions(),
         )
@@ -232,7 +233,7 @@ def test_one_best_answer_is_that_of_python(tmp_path, threshold):
         n_best_size=1, version_2_with_negative=True, null_score_diff_threshold=threshold
     )
     folder = str(tmp_path / "saved_model")
-    export_answerer(folder, model, tokenizer, **LENGTHS, decoding=decoding)
+    export_answerer(folder, model, GraphTokenizer(tokenizer), **LENGTHS, decoding=decoding)
     loaded = LoadedModel(QuestionAnswering(config, tokenizer, **LENGTHS, decoding=decoding), model)
     answer = tf.saved_model.load(folder).signatures["serving_default"]
     rng = np.random.RandomState(2)
@@ -252,7 +253,9 @@ def test_odds_that_equal_the_threshold_leave_the_answer(odds, threshold, is_null
     tokenizer = make_tokenizer()
     _, model = make_model(tokenizer)
     decoding = DecodingOptions(null_score_diff_threshold=threshold, **DECODINGS[2])
-    answerer = squad_saved_model._Answerer(model, tokenizer, *LENGTHS.values(), decoding)
+    answerer = squad_saved_model._Answerer(
+        model, GraphTokenizer(tokenizer), *LENGTHS.values(), decoding
+    )
     one = tf.constant([1.0], tf.float64)
     row = tf.constant([0], tf.int64)
     spans = squad_saved_model._Spans(row, row, row, start_logits=one, end_logits=one)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import modeling
 import tokenization
+from bert.export.tokenizer import GraphTokenizer
 from bert.network.heads import choice_model
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.chooser import export_chooser
@@ -48,7 +49,7 @@ def chooser(tmp_path_factory, tokenizer):
     model = choice_model(make_config())
     model.weights[-2].assign(4 * np.random.RandomState(0).randn(1, 8))
     folder = str(tmp_path_factory.mktemp("chooser") / "saved_model")
-    export_chooser(folder, model, tokenizer, LENGTH)
+    export_chooser(folder, model, GraphTokenizer(tokenizer), LENGTH)
     run = tf.function(lambda features: model(features, training=False)["logits"])
 
     def choose(contexts, endings):
@@ -162,5 +163,5 @@ def test_invalid_choices_are_refused(choose, context, endings, message):
 def test_lengths_that_do_not_fit_are_named(tmp_path, tokenizer, length, message):
     model = choice_model(make_config())
     with pytest.raises(ValueError, match=message):
-        export_chooser(str(tmp_path / "saved_model"), model, tokenizer, length)
+        export_chooser(str(tmp_path / "saved_model"), model, GraphTokenizer(tokenizer), length)
     assert list(tmp_path.iterdir()) == []

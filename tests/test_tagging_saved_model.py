@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import modeling
 import tokenization
+from bert.export.tokenizer import GraphTokenizer
 from bert.tasks.tagging.export import GraphWordSpans, export_tagger
 from bert.tasks.tagging.feature_tagger import FeatureTagging
 from bert.tasks.tagging.tagger import RawText, Tagging
@@ -202,7 +203,9 @@ def test_arguments_that_do_not_fit_together_are_refused(tmp_path, num_labels, le
     task = make_task(TagSet(labels=tag_set.labels[:num_labels], scheme=tag_set.scheme))
     model = make_model(task)
     with pytest.raises(ValueError, match=message):
-        export_tagger(str(tmp_path / "saved_model"), model, task.tokenizer, tag_set, length)
+        export_tagger(
+            str(tmp_path / "saved_model"), model, GraphTokenizer(task.tokenizer), tag_set, length
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,6 +19,8 @@ MODEL_FILES: Mapping[str, str] = {
     "onnx": "model.onnx",
 }
 ALL_PRECISIONS = ("float32", "bfloat16", "int8")
+# Whose operations cut words into pieces in a SavedModel: TensorFlow's own, or TensorFlow Text's.
+WORDPIECES = (CORE, TEXT) = ("core", "tensorflow_text")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,13 @@ class ExportOptions:
         "(saved_model); int8, a quarter of the size (tflite, onnx). Other than float32, exports "
         "go to <output_dir>/<format>_<precision>.",
     )
+    export_tokenizer: str = option(
+        CORE,
+        "Operations that cut words into pieces in a SavedModel: core, those of TensorFlow alone; "
+        "tensorflow_text, the faster one of TensorFlow Text, which then must be wherever the "
+        "SavedModel is loaded.",
+        choices=WORDPIECES,
+    )
     max_score_loss: float = option(
         0.01,
         "Refuse an export whose dev-set score is lower than that of the float32 model by more "
@@ -48,13 +57,15 @@ class ExportOptions:
     )
 
 
-# By format, the packages that write and run it; they are an extra of this package of that name.
+# By format, the packages that write and run it; they are an extra of this package of that name, as
+# is what a tokenizer needs.
 _PACKAGES: Mapping[str, Sequence[str]] = {
     "tflite": ("ai_edge_litert",),
     "onnx": ("tf2onnx", "onnx", "onnxruntime"),
+    "text": ("tensorflow_text",),
 }
 # Their names on the package index where they are others.
-_PIP_NAMES = {"ai_edge_litert": "ai-edge-litert"}
+_PIP_NAMES = {"ai_edge_litert": "ai-edge-litert", "tensorflow_text": "tensorflow-text"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +128,19 @@ def check_exports(options: ExportOptions, *, is_exported: bool) -> None:
     """
     exports = read_exports(options)
     if not is_exported:
-        if exports != [Export("saved_model", "float32")]:
-            names = ("export_format", "export_precision", "do_export")
-            raise MessageError("%s and %s need %s.", *map(Option, names))
+        if exports != [Export("saved_model", "float32")] or options.export_tokenizer != CORE:
+            names = ("export_format", "export_precision", "export_tokenizer", "do_export")
+            raise MessageError("%s, %s and %s need %s.", *map(Option, names))
         return
+    if options.export_tokenizer == TEXT:
+        if all(export.format != "saved_model" for export in exports):
+            raise OptionError(
+                "export_format",
+                Message("hold saved_model for %s", Option("export_tokenizer", TEXT)),
+                options.export_format,
+                "The other formats take ids.",
+            )
+        check_installed("text", Option("export_tokenizer", TEXT))
     for form in dict.fromkeys(export.format for export in exports):
         check_installed(form, Option("export_format", form))
 
@@ -134,7 +154,7 @@ def check_installed(form: str, what: Any) -> None:
     """Checks that the packages of a format are there, without loading them.
 
     Args:
-      form: One of `PRECISIONS`.
+      form: One of `PRECISIONS`, or `text`.
       what: The option or the text that names what needs them.
 
     Raises:

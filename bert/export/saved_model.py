@@ -1,7 +1,8 @@
 """SavedModels of fine-tuned models, which take text or features and need none of this project.
 
 A SavedModel holds the tokenizer, the vocabulary and the labels within its graph, which is made of
-TensorFlow's own operations alone: whatever runs SavedModels runs it.
+TensorFlow's own operations alone, unless another tokenizer is asked for: whatever runs SavedModels
+runs it.
 
 Dimension key: `B` batch, `S` sequence, `C` labels.
 """
@@ -12,7 +13,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import tokenization
 from bert.export.tokenizer import GraphTokenizer
 from bert.files.durable import replace_folder
 from bert.files.outputs import check_saved_model
@@ -53,20 +53,18 @@ class ExportedModel(tf.Module):
     Args:
       model: From a dictionary, int32 [..., S] each, to a dictionary of outputs. Its inputs are
         `FEATURES`, or others, too, which whoever calls `run` then gives.
-      tokenizer: Whose vocabulary and casing the model was trained with.
+      tokenizer: The tokenizer that the model was trained with, as a graph.
       max_seq_length: Where texts are cut, in tokens, with specials.
     """
 
-    def __init__(
-        self, model: keras.Model, tokenizer: tokenization.FullTokenizer, max_seq_length: int
-    ) -> None:
+    def __init__(self, model: keras.Model, tokenizer: GraphTokenizer, max_seq_length: int) -> None:
         super().__init__()
         _check_table(model, "position_embeddings", max_seq_length, "`max_seq_length`")
-        largest = max(tokenizer.vocab.values())
+        largest = max(tokenizer.source.vocab.values())
         _check_table(model, "word_embeddings", largest + 1, "The size of the vocabulary")
         # Only variables are tracked: a model would bring its optimizer along.
         self.weights = [weight.value for weight in model.weights]
-        self.tokenizer = GraphTokenizer(tokenizer)
+        self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.inputs = tuple(model.input)
         # Not by `inference.infer`, whose form suits the processor that it runs on: an export may be

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import tokenization
+from bert.export.formats import CORE
 from bert.export.tokenizer_parts import CharacterTable, GraphFinder, GraphWordpiece, tabulate
 from bert.text import characters
 
@@ -98,9 +99,13 @@ class GraphTokenizer(tf.Module):
 
     Args:
       tokenizer: Whose vocabulary and casing to take.
+      wordpiece: Whose operations cut words into pieces, one of `WORDPIECES`.
+
+    Attributes:
+      source: The tokenizer that was given.
     """
 
-    def __init__(self, tokenizer: tokenization.FullTokenizer) -> None:
+    def __init__(self, tokenizer: tokenization.FullTokenizer, wordpiece: str = CORE) -> None:
         super().__init__()
         if not tokenizer.is_standard:
             raise ValueError(
@@ -108,6 +113,7 @@ class GraphTokenizer(tf.Module):
                 "`WordpieceTokenizer` to go into a graph, with no method replaced. Received "
                 f"{tokenizer.basic_tokenizer!r} and {tokenizer.wordpiece_tokenizer!r}."
             )
+        self.source = tokenizer
         basic = tokenizer.basic_tokenizer
         self._lower = bool(basic.do_lower_case)
         self._strips = basic.strips_accents
@@ -118,7 +124,7 @@ class GraphTokenizer(tf.Module):
             self._tables = {name: CharacterTable(arrays) for name, arrays in tables.items()}
             ids = tokenizer.vocab
             pieces = tokenizer.wordpiece_tokenizer
-            self._wordpiece = GraphWordpiece(
+            self._wordpiece = _wordpiece_class(wordpiece)(
                 {token: ids[token] for token in pieces.vocab},
                 pieces.unk_token,
                 pieces.max_input_chars_per_word,
@@ -271,6 +277,15 @@ class GraphTokenizer(tf.Module):
         """Returns the ids of the pieces of words, int32 [B, (W), (P)]."""
         pieces = self._wordpiece.tokenize(words.values)
         return words.with_values(pieces.with_row_splits_dtype(words.row_splits.dtype))
+
+
+def _wordpiece_class(wordpiece: str) -> Any:
+    if wordpiece == CORE:
+        return GraphWordpiece
+    # The package is loaded by whom it serves alone.
+    from bert.export.text_wordpiece import TextWordpiece  # noqa: PLC0415
+
+    return TextWordpiece
 
 
 def _with_spaces(codes: tf.RaggedTensor) -> tf.RaggedTensor:

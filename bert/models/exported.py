@@ -193,7 +193,7 @@ def _load(path: str, option: str) -> Any:
             if "Op type not registered" not in str(error):
                 raise
             unknown = str(error).partition(" in binary")[0]
-    # Older exports have the tokenizer of TensorFlow Text.
+    # Some exports have the tokenizer of TensorFlow Text.
     try:
         import tensorflow_text  # type: ignore  # noqa: F401, PLC0415
     except ImportError:
@@ -201,8 +201,8 @@ def _load(path: str, option: str) -> Any:
             option,
             "be a SavedModel whose operations TensorFlow has",
             path,
-            f"{unknown}. Older exports need TensorFlow Text: `pip install tensorflow-text`; or "
-            "export the model again.",
+            f"{unknown}. This one needs TensorFlow Text: `pip install tensorflow-text`; or export "
+            "the model again.",
         ) from None
     with _reporting_damage(path, option):
         return tf.saved_model.load(path)

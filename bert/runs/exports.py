@@ -232,7 +232,8 @@ def run(
         place = owned.claim_tree(folder, export.name)
         with contextlib.suppress(_RefusedError), replace_folder(place) as partial:
             if export.format == "saved_model":
-                task.export(partial, at_precision(task, model, export.precision))
+                exported = at_precision(task, model, export.precision)
+                task.export(partial, exported, options.export_tokenizer)
             else:
                 portable.write(partial, export.format, export.precision, model, beside)
             runtime = _open(partial, export)

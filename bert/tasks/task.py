@@ -12,6 +12,7 @@ import numpy as np
 
 import modeling
 import tokenization
+from bert.export.formats import CORE
 from bert.log import logger
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
@@ -278,12 +279,13 @@ class Export(Protocol):
         """Returns the keys of `stored` that no later run in the folder may change."""
         ...
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
         """Writes a SavedModel that takes text.
 
         Args:
           folder: The folder to write.
           model: The model from tokens, as `whole_model` or `at_precision` returns it.
+          wordpiece: Whose operations cut words into pieces, one of `WORDPIECES`.
         """
         ...
 

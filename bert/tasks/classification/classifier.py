@@ -10,6 +10,7 @@ import numpy as np
 
 import modeling
 import tokenization
+from bert.export.formats import CORE
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.log import logger
@@ -413,12 +414,14 @@ class Classification:
             classification_results.write_submission(submission, self.task, logits)
             logger.info("Wrote %s, as GLUE expects it.", submission)
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
         # Loaded by exports only.
+        from bert.export.tokenizer import GraphTokenizer  # noqa: PLC0415
         from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
 
+        tokenizer = GraphTokenizer(self.tokenizer, wordpiece)
         lengths = self.max_seq_length, self.temperature, self.long_texts
-        export_classifier(folder, model, self.tokenizer, self.task, *lengths)
+        export_classifier(folder, model, tokenizer, self.task, *lengths)
 
 
 def open_classification(

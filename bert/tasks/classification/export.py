@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import tokenization
 from bert.export import saved_model
+from bert.export.tokenizer import GraphTokenizer
 from bert.files.outputs import check_saved_model
 from bert.log import logger
 from bert.tasks.classification.examples import ClassificationTask
@@ -22,7 +22,7 @@ Tensor = Any
 def export_classifier(
     folder: str,
     model: keras.Model,
-    tokenizer: tokenization.FullTokenizer,
+    tokenizer: GraphTokenizer,
     task: ClassificationTask,
     max_seq_length: int,
     temperature: float = 1.0,
@@ -40,7 +40,7 @@ def export_classifier(
     Args:
       folder: The folder to write; a SavedModel there is replaced.
       model: The model from `input_ids`, `input_mask` and `segment_ids` to `logits`.
-      tokenizer: The tokenizer that the model was trained with.
+      tokenizer: The tokenizer that the model was trained with, as a graph.
       task: The task, with the labels in the order of the logits.
       max_seq_length: The maximum number of tokens of an input, specials included.
       temperature: The number by which logits are divided for probabilities.

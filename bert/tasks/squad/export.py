@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-import tokenization
 from bert.export import saved_model
+from bert.export.tokenizer import GraphTokenizer
 from bert.tasks.squad.options import NUM_SPECIAL, DecodingOptions, check_lengths
 
 Tensor = Any
@@ -29,7 +29,7 @@ _SEPARATORS = "[ \t\r\n\N{NARROW NO-BREAK SPACE}]+"
 def export_answerer(
     folder: str,
     model: keras.Model,
-    tokenizer: tokenization.FullTokenizer,
+    tokenizer: GraphTokenizer,
     *,
     max_seq_length: int,
     doc_stride: int,
@@ -49,7 +49,7 @@ def export_answerer(
     Args:
       folder: The folder to write; a SavedModel in it is replaced.
       model: A model from `input_ids`, `input_mask` and `segment_ids` to the two logits.
-      tokenizer: The tokenizer that the model was trained with.
+      tokenizer: The tokenizer that the model was trained with, as a graph.
       max_seq_length: Maximum tokens per window.
       doc_stride: Tokens from the start of one window to the start of the next.
       max_query_length: Maximum tokens per question; longer questions are truncated.
@@ -135,7 +135,7 @@ class _Answerer(saved_model.ExportedModel):
     def __init__(
         self,
         model: keras.Model,
-        tokenizer: tokenization.FullTokenizer,
+        tokenizer: GraphTokenizer,
         max_seq_length: int,
         doc_stride: int,
         max_query_length: int,
@@ -145,7 +145,8 @@ class _Answerer(saved_model.ExportedModel):
         self._doc_stride = doc_stride
         self._max_query_length = max_query_length
         self._decoding = decoding
-        tokens = [tokenizer.inv_vocab.get(i, "") for i in range(max(tokenizer.inv_vocab) + 1)]
+        token_of = tokenizer.source.inv_vocab
+        tokens = [token_of.get(number, "") for number in range(max(token_of) + 1)]
         with tf.device("/CPU:0"):
             self._tokens = tf.constant(tokens, tf.string)
 

@@ -12,6 +12,7 @@ from scipy.special import softmax
 
 import modeling
 import tokenization
+from bert.export.formats import CORE
 from bert.files.machine import usable_cores
 from bert.files.owned import claim
 from bert.log import logger
@@ -444,12 +445,14 @@ class QuestionAnswering:
             for name, value in official.items():
                 logger.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
         # Importing what writes graphs takes time, which predictions do not need.
+        from bert.export.tokenizer import GraphTokenizer  # noqa: PLC0415
         from bert.tasks.squad.export import export_answerer  # noqa: PLC0415
 
+        tokenizer = GraphTokenizer(self.tokenizer, wordpiece)
         lengths = {name: getattr(self, name) for name in _LENGTHS}
-        export_answerer(folder, model, self.tokenizer, **lengths, decoding=self.decoding)
+        export_answerer(folder, model, tokenizer, **lengths, decoding=self.decoding)
 
 
 # The fields of `task.json` about windows, and those about decoding with their types.

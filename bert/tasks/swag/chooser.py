@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import tokenization
 from bert.export import saved_model
+from bert.export.tokenizer import GraphTokenizer
 from bert.files.outputs import check_saved_model
 from bert.tasks.swag.examples import ABSENT, SHORTEST
 
@@ -21,7 +21,7 @@ Tensor = Any
 def export_chooser(
     folder: str,
     model: keras.Model,
-    tokenizer: tokenization.FullTokenizer,
+    tokenizer: GraphTokenizer,
     max_seq_length: int,
 ) -> None:
     """Writes a SavedModel that chooses among endings, with these signatures.
@@ -35,7 +35,7 @@ def export_chooser(
     Args:
       folder: The folder to write; a SavedModel there is replaced.
       model: The model from `input_ids`, `input_mask` and `segment_ids` to `logits`.
-      tokenizer: The tokenizer that the model was trained with.
+      tokenizer: The tokenizer that the model was trained with, as a graph.
       max_seq_length: The maximum number of tokens of a choice, specials included.
 
     Raises:

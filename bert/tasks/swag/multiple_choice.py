@@ -9,6 +9,7 @@ import numpy as np
 
 import modeling
 import tokenization
+from bert.export.formats import CORE
 from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file
 from bert.log import logger
@@ -207,11 +208,13 @@ class MultipleChoice:
         baseline = scores["baseline"]
         logger.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
         # Loaded by exports only.
+        from bert.export.tokenizer import GraphTokenizer  # noqa: PLC0415
         from bert.tasks.swag.chooser import export_chooser  # noqa: PLC0415
 
-        export_chooser(folder, model, self.tokenizer, self.max_seq_length)
+        tokenizer = GraphTokenizer(self.tokenizer, wordpiece)
+        export_chooser(folder, model, tokenizer, self.max_seq_length)
 
 
 def open_swag(

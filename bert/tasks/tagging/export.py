@@ -13,9 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tokenization
 from bert.export import saved_model
-from bert.export.tokenizer import CharacterTable, tabulate
+from bert.export.tokenizer import CharacterTable, GraphTokenizer, tabulate
 from bert.network import crf
 from bert.tasks.tagging.tags import (
     OUTSIDE,
@@ -34,7 +33,7 @@ Tensor = Any
 def export_tagger(
     folder: str,
     model: keras.Model,
-    tokenizer: tokenization.FullTokenizer,
+    tokenizer: GraphTokenizer,
     tag_set: TagSet,
     max_seq_length: int,
 ) -> None:
@@ -55,7 +54,7 @@ def export_tagger(
       folder: The folder to write; a SavedModel in it is replaced.
       model: A model from `input_ids`, `input_mask`, `segment_ids` and, if it is an input,
         `label_mask`, 1 at the first piece of a word, to `logits`.
-      tokenizer: The tokenizer that the model was trained with.
+      tokenizer: The tokenizer that the model was trained with, as a graph.
       tag_set: The tags of the model.
       max_seq_length: Maximum tokens per window, including [CLS] and [SEP].
 
@@ -110,12 +109,12 @@ class _Tagger(saved_model.ExportedModel):
     def __init__(
         self,
         model: keras.Model,
-        tokenizer: tokenization.FullTokenizer,
+        tokenizer: GraphTokenizer,
         tag_set: TagSet,
         max_seq_length: int,
     ) -> None:
         super().__init__(model, tokenizer, max_seq_length)
-        self._unknown = tokenizer.vocab["[UNK]"]
+        self._unknown = tokenizer.source.vocab["[UNK]"]
         tags = [split_label(label, tag_set.scheme) for label in tag_set.labels]
         with tf.device("/CPU:0"):
             self._spans = GraphWordSpans(tag_set.unit)

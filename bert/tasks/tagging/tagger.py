@@ -13,6 +13,7 @@ from scipy.special import softmax
 
 import modeling
 import tokenization
+from bert.export.formats import CORE
 from bert.files.owned import claim
 from bert.log import logger
 from bert.network.crf import ANY, decode_sentences, sentence_losses
@@ -404,11 +405,13 @@ class Tagging:
         )
         logger.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
 
-    def export(self, folder: str, model: keras.Model) -> None:
+    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
         # Importing what writes graphs takes time, which predictions do not need.
+        from bert.export.tokenizer import GraphTokenizer  # noqa: PLC0415
         from bert.tasks.tagging.export import export_tagger  # noqa: PLC0415
 
-        export_tagger(folder, model, self.tokenizer, self.tag_set, self.max_seq_length)
+        tokenizer = GraphTokenizer(self.tokenizer, wordpiece)
+        export_tagger(folder, model, tokenizer, self.tag_set, self.max_seq_length)
 
 
 def _decode_paths(
