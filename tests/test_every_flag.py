@@ -1087,6 +1087,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "port": Case(PORT, lambda o: o.result[1] == PORT),
         "top_k": Case(2, answered(3), model_dir=str(GOLDEN), do_lower_case=True),
         "pooling": Case("max", answered(3), model_dir=encoder_alone, do_lower_case=True),
+        "rerank_label": Case("none", error, fails=True),
         "max_batch_size": Case(1, work),
         "batch_wait_ms": Case(60_000.0, answered(4), request_timeout=1.0),
         "max_request_bytes": Case(60, answered(3)),

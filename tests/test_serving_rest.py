@@ -108,7 +108,7 @@ def test_rows_and_columns_are_read(served, body, rows):
             row if isinstance(row, dict) else {"text_a": row} for row in body.get("instances", [])
         ] or [{"text_a": "a", "text_b": "b"}]
     assert question.rows == rows
-    assert question.has_columns == ("inputs" in body)
+    assert question.key in body
     assert question.signature == (body.get("signature_name") or DEFAULT)
 
 

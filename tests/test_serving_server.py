@@ -109,7 +109,10 @@ def test_a_pre_trained_model_fills_masks_rates_texts_and_encodes():
         }
         told = {name: describe([each]) for name, each in told.body["predictions"][0].items()}
         assert described_outputs(server, "score") == told
-        assert described_outputs(server, "encode") == {"vector": ("DT_FLOAT", 2, False)}
+        assert described_outputs(server, "encode") == {
+            "vector": ("DT_FLOAT", 2, False),
+            "num_tokens": ("DT_INT64", 1, False),
+        }
         assert described_outputs(server, DEFAULT) == {"masks": ("DT_INVALID", 0, True)}
         told = predict(server, {"inputs": ["the end", "of"], "signature_name": "encode"})
         assert told.body["outputs"]["vector"] == approximately(

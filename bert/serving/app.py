@@ -22,7 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from bert.log import logger
 from bert.reports.page import fill_page, read_part
-from bert.serving import rest
+from bert.serving import apis, rest
 from bert.serving.batching import Batcher, ClosedError, FullError
 from bert.serving.options import NAME, Limits, host_name
 from bert.serving.served import DEFAULT, Served
@@ -112,16 +112,47 @@ def make_page(served: Served, max_list: int) -> str:
 
 
 _MODEL = re.compile(
-    rf"/v1/models/(?P<name>{NAME})"
-    r"(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)?"
+    rf"/(?P<api>v[12])/models/(?P<name>{NAME})"
+    r"(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata|/infer|/ready)?"
 )
 _WHAT = {
     "/": "page",
     "/healthz": "health",
     "/readyz": "readiness",
     "/metrics": "metrics",
+    "/v1/embeddings": "embeddings",
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), "rerank"),
+    "/v2": "v2_server",
+    "/v2/health/live": "v2_live",
+    "/v2/health/ready": "v2_ready",
 }
-_VERBS = {None: "status", ":predict": "predict", "/metadata": "metadata"}
+_VERBS = {
+    ("v1", None): "status",
+    ("v1", ":predict"): "predict",
+    ("v1", "/metadata"): "metadata",
+    ("v2", None): "v2_metadata",
+    ("v2", "/infer"): "v2_infer",
+    ("v2", "/ready"): "v2_model_ready",
+}
+# What is requested with a body.
+_PARSERS = {
+    "predict": rest.parse_predict,
+    "embeddings": apis.parse_embeddings,
+    "rerank": apis.parse_rerank,
+    "v2_infer": apis.parse_infer,
+}
+# What is requested without one: about the model, and about the server.
+_DESCRIPTIONS = {
+    "status": rest.status,
+    "metadata": rest.metadata,
+    "v2_server": lambda _: {"name": "bert", "version": "1", "extensions": []},
+    "v2_metadata": apis.describe_model,
+}
+_STATES = {
+    "v2_live": lambda _: {"live": True},
+    "v2_ready": lambda _: {"ready": True},
+    "v2_model_ready": lambda served: {"name": served.name, "ready": True},
+}
 # A browser neither guesses another content type, nor shows an answer within other pages.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -190,16 +221,16 @@ class Application:
         """Answers any request, also a malformed one."""
         begun = time.monotonic()
         what, match = _find(request.path)
-        self._num_requests += what == "predict"
+        self._num_requests += what in _PARSERS
         try:
             response = await self._answer(request, what, match)
         except RefusedError as error:
-            response = _as_json({"error": str(error)}, error.status, error.headers)
+            response = _as_json(_error(what, str(error), error.status), error.status, error.headers)
         except Exception:
             logger.exception("A request could not be answered.")
-            response = _as_json({"error": _FAILED}, 500)
+            response = _as_json(_error(what, _FAILED, 500), 500)
         finally:
-            self._num_requests -= what == "predict"
+            self._num_requests -= what in _PARSERS
         response.headers.update(_HEADERS)
         if self.is_ending:
             response.force_close()
@@ -235,15 +266,15 @@ class Application:
             )
         if what == "other":
             raise RefusedError(404, f"{_shown(request.path)} must be one of {self._addresses()}.")
-        methods = ("POST",) if what == "predict" else ("GET", "HEAD")
+        methods = ("POST",) if what in _PARSERS else ("GET", "HEAD")
         if request.method not in methods:
             received = f"Received {_shown(request.method)}."
             reason = f"{_shown(request.path)} must be asked by {methods[0]}. {received}"
             raise RefusedError(405, reason, {"Allow": ", ".join(methods)})
         if match:
             self._check_model(match["name"], match["version"])
-        if what == "predict":
-            return _as_json(await self._predict(request))
+        if what in _PARSERS:
+            return _as_json(await self._predict(request, what))
         return self._respond(what)
 
     def _respond(self, what: str) -> web.Response:
@@ -253,21 +284,22 @@ class Application:
         if what == "metrics":
             body = self._counts.format()
             return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-        if what == "status":
-            return _as_json(rest.status(self._served))
-        if what == "metadata":
-            return _as_json(rest.metadata(self._served))
+        if what in _DESCRIPTIONS:
+            return _as_json(_DESCRIPTIONS[what](self._served))
         if not self._batcher.is_alive():
             raise RefusedError(
                 503, "The model's threads must be alive. They have ended; restart the server."
             )
-        if what == "readiness" and self.is_ending:
+        if what not in ("health", "v2_live") and self.is_ending:
             raise RefusedError(503, "The server must be ready. It ends.", _AGAIN)
+        if what in _STATES:
+            return _as_json(_STATES[what](self._served))
         return web.Response(text="ok\n")
 
     def _addresses(self) -> str:
         model = f"/v1/models/{self._served.name}"
-        return ", ".join([f"{model}:predict", model, f"{model}/metadata", *_WHAT])
+        infer = f"/v2/models/{self._served.name}/infer"
+        return ", ".join([f"{model}:predict", model, f"{model}/metadata", infer, *_WHAT])
 
     def _check_model(self, name: str, version: str | None) -> None:
         served = self._served
@@ -276,7 +308,7 @@ class Application:
         if version is not None and int(version) != served.version:
             raise RefusedError(404, f"The version must be {served.version}. Received {version}.")
 
-    async def _predict(self, request: web.BaseRequest) -> dict[str, Any]:
+    async def _predict(self, request: web.BaseRequest, what: str) -> Any:
         limits = self._limits
         if self._num_requests > limits.max_requests:
             raise RefusedError(
@@ -292,10 +324,11 @@ class Application:
         body = await self._read(request)
         try:
             question = rest.read_question(
-                body, self._served, limits.max_inputs, limits.max_characters
+                body, self._served, limits.max_inputs, limits.max_characters, _PARSERS[what]
             )
         except ValueError as error:
             raise RefusedError(400, str(error)) from error
+        self._check_model(question.model or self._served.name, None)
         return question.format(await self._wait_for_answers(question))
 
     async def _read(self, request: web.BaseRequest) -> bytes:
@@ -370,13 +403,25 @@ def _is_of_another_site(request: web.BaseRequest) -> bool:
 def _find(path: str) -> tuple[str, re.Match[str] | None]:
     """Returns what a path requests, and the model that it names."""
     match = _MODEL.fullmatch(path)
-    return (_VERBS[match["verb"]], match) if match else (_WHAT.get(path, "other"), None)
+    if match:
+        return _VERBS.get((match["api"], match["verb"]), "other"), match
+    return _WHAT.get(path, "other"), None
+
+
+def _error(what: str, reason: str, status: int) -> dict[str, Any]:
+    """Returns the body of an error, as OpenAI has it for its address."""
+    if what != "embeddings":
+        return {"error": reason}
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": reason, "type": kind, "param": None, "code": None}}
 
 
 def _as_json(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    body = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    # Half a character of a client's text goes back as it came.
+    body = text.encode(errors="backslashreplace")
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 

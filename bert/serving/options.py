@@ -129,7 +129,7 @@ class Batching:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswerOptions:
-    """How a pre-trained model answers."""
+    """How a model answers."""
 
     GROUP = "server"
 
@@ -142,6 +142,11 @@ class AnswerOptions:
         f"its tokens, or the vector of [CLS]. Default: mean, or {AS_IN_FOLDER}.",
         choices=("mean", "max", "cls"),
         group="model",
+    )
+    rerank_label: str | None = option(
+        None,
+        "Label of a classifier of pairs whose probability is the score of a text in /rerank. "
+        "Default: `entailment`, or else `1` or the second of two labels.",
     )
 
 

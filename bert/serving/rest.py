@@ -6,7 +6,7 @@ A request has `instances`, a list of rows, or `inputs`, a column for each field;
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert.serving.served import DEFAULT, Served, Signature
@@ -23,12 +23,16 @@ class Question:
     Attributes:
       signature: The name of the requested signature.
       rows: The inputs.
-      has_columns: Whether the inputs came as columns, `inputs`.
+      key: The key of the inputs in the body.
+      format: Returns the body with the answers.
+      model: The name of the model, where the body has one.
     """
 
     signature: str
     rows: Sequence[Row]
-    has_columns: bool
+    key: str
+    format: Callable[[Sequence[Mapping[str, Any]]], Any]
+    model: str | None = None
 
     @property
     def num_inputs(self) -> int:
@@ -41,11 +45,17 @@ class Question:
         texts = [text for row in self.rows for text in row.values()]
         return sum(map(len, (part for text in texts for part in _parts(text))))
 
-    def format(self, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Returns the body with the answers."""
-        if not self.has_columns:
-            return {"predictions": answers}
-        return {"outputs": {name: [each[name] for each in answers] for name in answers[0]}}
+
+# From a body to a question, whose inputs are not checked yet.
+Parse = Callable[[Any, Served], Question]
+
+
+def _as_rows(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"predictions": answers}
+
+
+def _as_columns(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"outputs": {name: [each[name] for each in answers] for name in answers[0]}}
 
 
 def _parts(text: str | Sequence[str]) -> Sequence[str]:
@@ -53,7 +63,11 @@ def _parts(text: str | Sequence[str]) -> Sequence[str]:
 
 
 def read_question(
-    body: bytes, served: Served, max_inputs: int, max_characters: int | None = None
+    body: bytes,
+    served: Served,
+    max_inputs: int,
+    max_characters: int | None = None,
+    parse: Parse | None = None,
 ) -> Question:
     """Returns the content of a request.
 
@@ -62,41 +76,62 @@ def read_question(
       served: The model with its signatures.
       max_inputs: Maximum rows, or endings in all rows.
       max_characters: Maximum characters of each text; None for any number.
+      parse: Reads the form of the body; None for `parse_predict`.
 
     Raises:
       ValueError: where the body is malformed.
     """
-    request = _read_json(body)
-    example = f'{{"instances": [{json.dumps(dict(served.example))}]}}'
-    if not isinstance(request, dict) or len({"instances", "inputs"} & request.keys()) != 1:
-        raise ValueError(
-            "The body must be an object with either `instances`, a list of rows, or `inputs`, a "
-            f"list for each field, such as {example}. Received {_shown(request)}."
-        )
-    if unknown := sorted(request.keys() - set(_KEYS)):
-        raise ValueError(
-            f"The body must have no other keys than {', '.join(_KEYS)}. Received {_shown(unknown)}."
-        )
-    name = request.get("signature_name", DEFAULT) or DEFAULT
-    if not isinstance(name, str) or name not in served.signatures:
-        raise ValueError(
-            f"`signature_name` must be one of {', '.join(sorted(served.signatures))}. Received "
-            f"{_shown(name)}."
-        )
-    signature = served.signatures[name]
-    has_columns = "inputs" in request
-    rows = _turn(request["inputs"], signature) if has_columns else request["instances"]
-    _check_count(rows, "inputs" if has_columns else "instances", max_inputs)
-    read = [_read_row(row, number, signature) for number, row in enumerate(rows)]
+    question = (parse or parse_predict)(_read_json(body), served)
+    signature = served.signatures[question.signature]
+    _check_count(question.rows, question.key, max_inputs)
+    read = [_read_row(row, number, signature) for number, row in enumerate(question.rows)]
     if max_characters is not None:
         _check_characters(read, max_characters)
-    question = Question(name, read, has_columns)
+    question = dataclasses.replace(question, rows=read)
     if question.num_inputs > max_inputs:
         raise ValueError(
             f"All rows must have at most {max_inputs} endings together. Received "
             f"{question.num_inputs}."
         )
     return question
+
+
+def parse_predict(request: Any, served: Served) -> Question:
+    """Returns the content of a request of TensorFlow Serving's REST API.
+
+    Raises:
+      ValueError: where the body is malformed.
+    """
+    example = f'{{"instances": [{json.dumps(dict(served.example))}]}}'
+    if not isinstance(request, dict) or len({"instances", "inputs"} & request.keys()) != 1:
+        raise ValueError(
+            "The body must be an object with either `instances`, a list of rows, or `inputs`, a "
+            f"list for each field, such as {example}. Received {shown(request)}."
+        )
+    check_keys(request, _KEYS)
+    name = request.get("signature_name", DEFAULT) or DEFAULT
+    signature = find_signature(name, served)
+    if "inputs" in request:
+        return Question(name, turn(request["inputs"], signature), "inputs", _as_columns)
+    return Question(name, request["instances"], "instances", _as_rows)
+
+
+def check_keys(request: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Checks that a body has no key that would be ignored."""
+    if unknown := sorted(request.keys() - set(known)):
+        raise ValueError(
+            f"The body must have no other keys than {', '.join(known)}. Received {shown(unknown)}."
+        )
+
+
+def find_signature(name: Any, served: Served) -> Signature:
+    """Returns the signature of a name; raises `ValueError` where there is none."""
+    if not isinstance(name, str) or name not in served.signatures:
+        raise ValueError(
+            f"`signature_name` must be one of {', '.join(sorted(served.signatures))}. Received "
+            f"{shown(name)}."
+        )
+    return served.signatures[name]
 
 
 def _read_json(body: bytes) -> Any:
@@ -114,10 +149,10 @@ def _read_json(body: bytes) -> Any:
     raise ValueError(f"The body must be JSON in UTF-8. Received {len(body)} bytes: {reason}.")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Returns a value of any depth and size for a message, truncated."""
     if isinstance(value, dict):
-        names = ", ".join(_shown(name) for name in list(value)[:5])
+        names = ", ".join(shown(name) for name in list(value)[:5])
         return f"an object with the keys {names}"[: 2 * _SHOWN] if names else "an empty object"
     if isinstance(value, list) and not all(isinstance(each, str) for each in value):
         return f"a list of {len(value)}" if value else "an empty list"
@@ -127,13 +162,13 @@ def _shown(value: Any) -> str:
 
 def _check_count(rows: Any, key: str, limit: int) -> None:
     if not isinstance(rows, list) or not 1 <= len(rows) <= limit:
-        received = f"{len(rows)} of them" if isinstance(rows, list) else _shown(rows)
+        received = f"{len(rows)} of them" if isinstance(rows, list) else shown(rows)
         raise ValueError(
             f"`{key}` must have at least one and at most {limit} rows. Received {received}."
         )
 
 
-def _turn(inputs: Any, signature: Signature) -> list[dict[str, Any]]:
+def turn(inputs: Any, signature: Signature) -> list[dict[str, Any]]:
     """Returns the rows of columns."""
     required = signature.required
     if isinstance(inputs, list) and len(required) == 1:
@@ -141,10 +176,10 @@ def _turn(inputs: Any, signature: Signature) -> list[dict[str, Any]]:
     if not isinstance(inputs, dict) or not all(isinstance(each, list) for each in inputs.values()):
         raise ValueError(
             f"`inputs` must be an object with a list for {_named(signature)}. Received "
-            f"{_shown(inputs)}."
+            f"{shown(inputs)}."
         )
     if len({len(column) for column in inputs.values()}) > 1:
-        sizes = [f"{len(column)} as {_shown(name)}" for name, column in list(inputs.items())[:5]]
+        sizes = [f"{len(column)} as {shown(name)}" for name, column in list(inputs.items())[:5]]
         raise ValueError(
             "The lists of `inputs` must be of the same length. Received "
             f"{', '.join(sizes)[: 2 * _SHOWN]}."
@@ -166,7 +201,7 @@ def _read_row(row: Any, number: int, signature: Signature) -> Row:
     names = row.keys() if isinstance(row, dict) else set()
     if not set(required) <= names or not names <= set(signature.fields):
         raise ValueError(
-            f"{place} must be an object with the keys {_named(signature)}. Received {_shown(row)}."
+            f"{place} must be an object with the keys {_named(signature)}. Received {shown(row)}."
         )
     for name, value in row.items():
         _check_text(value, place, name, signature.is_list(name))
@@ -177,7 +212,7 @@ def _check_text(value: Any, place: str, name: str, is_list: bool) -> None:
     texts = value if is_list else [value]
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         kind = "a list of texts" if is_list else "text"
-        raise ValueError(f"{place} must have {kind} as {name!r}. Received {_shown(value)}.")
+        raise ValueError(f"{place} must have {kind} as {name!r}. Received {shown(value)}.")
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:
@@ -213,7 +248,7 @@ def metadata(served: Served) -> dict[str, Any]:
                 for field in signature.fields
             },
             "outputs": {
-                name: _describe(name, _types_of(signature).get(name)) for name in signature.outputs
+                name: _describe(name, types_of(signature).get(name)) for name in signature.outputs
             },
             "method_name": "tensorflow/serving/predict",
         }
@@ -250,7 +285,8 @@ _OUTPUTS = {
 _OF_ENDINGS = {"label": ("DT_INT64", 1), "probabilities": ("DT_FLOAT", 2)}
 
 
-def _types_of(signature: Signature) -> Mapping[str, tuple[str, int]]:
+def types_of(signature: Signature) -> Mapping[str, tuple[str, int]]:
+    """Returns type and number of dimensions of those outputs that are tensors."""
     return {**_OUTPUTS, **(_OF_ENDINGS if "ending" in signature.outputs else {})}
 
 

@@ -1,6 +1,7 @@
 """A model as a server offers it: its name, its version and its signatures."""
 
 import dataclasses
+import operator
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from bert.models.open import FIXED, find_export, open_model
 from bert.models.options import EngineModel, check_absent
 from bert.models.pretrained import PretrainedModel, Score
 from bert.models.vectors import Encoding, find_encoder
+from bert.options import OptionError
 from bert.serving.options import AnswerOptions
 from bert.tasks.task import LISTS, Row
 from tokenization import FullTokenizer
@@ -65,6 +67,7 @@ class Served:
       kind: The kind of its task, `fill_mask`, or `encoder`.
       signatures: The signatures by name; one is `DEFAULT`.
       example: A row that `DEFAULT` answers.
+      score_pair: Returns the score of a pair of texts from its answer; None where pairs have none.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Served:
     kind: str
     signatures: Mapping[str, Signature]
     example: Row
+    score_pair: Callable[[Mapping[str, Any]], float] | None = None
 
     def answer(
         self, signature: str, rows: Sequence[Row], check: Check
@@ -120,11 +124,17 @@ def open_served(
     given: dict[str, Any] = {"precision": options.precision, "engine": options.engine, "dry": dry}
     model = open_model(path, "model_dir", options, batch_size=batch_size, **given)
     name = name or find_name(options.model_dir)
-    return serve(model, name, version, answers.top_k, answers.pooling)
+    how = (answers.top_k, answers.pooling, answers.rerank_label)
+    return serve(model, name, version, *how)
 
 
 def serve(
-    model: Model, name: str, version: int, top_k: int = 5, pooling: str | None = None
+    model: Model,
+    name: str,
+    version: int,
+    top_k: int = 5,
+    pooling: str | None = None,
+    rerank_label: str | None = None,
 ) -> Served:
     """Returns a model as a server offers it.
 
@@ -134,11 +144,14 @@ def serve(
       version: The version in URLs.
       top_k: Number of tokens that a pre-trained model returns for each [MASK].
       pooling: As for `Encoding.encode`.
+      rerank_label: The label of relevant texts, for a classifier of pairs; None to find it.
 
     Raises:
-      ValueError: where a model that only encodes needs a pooling, and none is given.
+      ValueError: where a model that only encodes needs a pooling, and none is given, or the model
+        lacks the label of relevant texts.
     """
     signatures = _encoding(model, pooling) if isinstance(model, Encoding) else {}
+    score_pair = _pair_scorer(model, rerank_label)
     if isinstance(model, PretrainedModel):
         signatures |= _masked(model, top_k)
         if DEFAULT not in signatures:
@@ -148,7 +161,31 @@ def serve(
     names = model.task.answer_names
     signatures[DEFAULT] = Signature(model.fields, _predicting(model), names)
     example = {name: ["a", "b"] if name in LISTS else "a" for name in model.fields}
-    return Served(name, version, model.task.kind, signatures, example)
+    return Served(name, version, model.task.kind, signatures, example, score_pair)
+
+
+def _pair_scorer(model: Model, label: str | None) -> Callable[[Mapping[str, Any]], float] | None:
+    """Returns how an answer about a pair of texts becomes a score; None where it does not.
+
+    It is the value of a regression, or else the probability of a label: the given one,
+    "entailment", or of two labels the positive one.
+    """
+    is_paired = not isinstance(model, PretrainedModel) and model.fields == _TEXTS
+    labels = model.labels if is_paired else []
+    if label is not None and label not in labels:
+        must = (
+            f"be a label of a classifier of pairs, of {', '.join(labels) or 'which this is none'}"
+        )
+        raise OptionError("rerank_label", must, label)
+    if is_paired and not labels:
+        return operator.itemgetter("score")
+    if label is None and "entailment" in labels:
+        label = "entailment"
+    elif label is None and len(labels) == 2:
+        from bert.tasks.classification.examples import positive_label
+
+        label = positive_label(labels)
+    return (lambda answer: answer["probabilities"][label]) if label else None
 
 
 def _predicting(model: AnsweringModel | ExportedModel) -> Answer:
@@ -238,9 +275,14 @@ def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
     def encode(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
         texts = [_text(shortened(row)) for row in rows]
         vectors = model.encode(texts, pooling=pooling, between=check)
-        return [{"vector": row} for row in vectors.tolist()]
+        counts = model.inputs(texts)["input_mask"].sum(axis=1)
+        return [
+            {"vector": vector, "num_tokens": count}
+            for vector, count in zip(vectors.tolist(), counts.tolist(), strict=True)
+        ]
 
-    return {"encode": Signature(_TEXTS, encode, ("vector",), optional=_TEXTS[1:])}
+    names = ("vector", "num_tokens")
+    return {"encode": Signature(_TEXTS, encode, names, optional=_TEXTS[1:])}
 
 
 def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
