@@ -19,6 +19,7 @@ from bert.log import logger
 from bert.models.answering import AnsweringModel
 from bert.models.options import OVERRIDES, Overrides
 from bert.models.vectors import Encoding, find_encoder
+from bert.network.blank import blank_variables
 from bert.network.kernels import infer
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.pretraining.options import find_untrained
@@ -404,8 +405,9 @@ def open_fine_tuned(
         # An error of the option, not of the file.
         check_length(overrides.max_seq_length, folder.config)
     task = open_stored_task(folder, stored)
-    model = task.whole_model(task.make_model(precision))
-    weights.assign(model.weights, with_head=True)
+    with blank_variables() as blank:
+        model = task.whole_model(task.make_model(precision))
+    blank.fill(but=weights.assign(model.weights, with_head=True))
     loaded = LoadedModel(task, model, batch_size, overrides.max_seq_length)
     loaded.text_vectors = folder.text_vectors
     return loaded

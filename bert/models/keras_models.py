@@ -14,6 +14,7 @@ import numpy as np
 import modeling
 from bert.files.paths import is_file
 from bert.files.stored_models import KERAS_ENDING, KERAS_FILE, WEIGHTS
+from bert.network.blank import blank_variables
 from bert.network.heads import choice_model, classifier_model, span_model, tagging_model
 from bert.options import Message, Option, OptionError
 from bert.pretraining.heads import pretraining_model
@@ -47,8 +48,9 @@ def make_model(
     if not isinstance(config, modeling.BertConfig):
         folder = ModelFolder.open(os.fspath(config))
         num_outputs = num_outputs or folder.stored.shapes.get("output_weights", [2])[0]
-        model = make_model(architecture, folder.config, num_outputs)
-        folder.stored.assign(model.weights)
+        with blank_variables() as blank:
+            model = make_model(architecture, folder.config, num_outputs)
+        blank.fill(but=folder.stored.assign(model.weights))
         return model
     num_outputs = num_outputs or 2
     if architecture == "BertModel":

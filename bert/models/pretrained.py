@@ -19,6 +19,7 @@ from bert.files.texts import split_pair
 from bert.models.model import Between, Guess, Score
 from bert.models.model import Text as GivenText
 from bert.models.vectors import Encoding, as_pair, check_list
+from bert.network.blank import blank_variables
 from bert.network.kernels import infer
 from bert.network.lengths import pad_sequences, sort_by_length
 from bert.options import OptionError
@@ -318,11 +319,12 @@ def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") 
     # A checkpoint may have a head that was not trained.
     learned = stored.shapes.keys() - find_untrained(folder.path, stored.shapes)
     predicts_next = any(name.startswith(PAIR_HEAD) for name in learned)
-    model = MaskedModel(
-        folder.config, tokenizer, batch_size, precision, predicts_next=predicts_next
-    )
+    with blank_variables() as blank:
+        model = MaskedModel(
+            folder.config, tokenizer, batch_size, precision, predicts_next=predicts_next
+        )
     check_head(stored, model.model)
-    stored.assign(model.model.weights)
+    blank.fill(but=stored.assign(model.model.weights))
     return model
 
 
@@ -383,14 +385,15 @@ class PretrainedModel(Encoding):
             self.tokenizer = folder.load_tokenizer()
             bert = modeling.BertModel(self.config, dtype=precision)
         inputs = modeling.encoder_inputs()
-        encoded = bert(inputs)
+        with blank_variables() as blank:
+            encoded = bert(inputs)
         names = ("sequence_output", "pooled_output")
         self.model = keras.Model(inputs, {name: encoded[name] for name in names})
         self.kind = "pre-trained"
         self.labels = []
         self.methods = ("encode", "inputs")
         if self.masked is None:
-            folder.stored.assign(self.model.weights)
+            blank.fill(but=folder.stored.assign(self.model.weights))
         else:
             pairs = ("next_sentence",) if self.masked.predicts_next else ()
             self.methods = ("fill_mask", "score", *pairs, *self.methods)

@@ -14,6 +14,7 @@ import numpy as np
 import modeling
 import tokenization
 from bert.models.model import Between, Model, Text
+from bert.network.blank import blank_variables
 from bert.network.lengths import pad_sequences, split_by_size
 from bert.options import OptionError
 from bert.tasks.features import Extractor, Line, read_line
@@ -155,10 +156,11 @@ class TextEncoder:
           ValueError: where files are missing, or do not fit each other.
         """
         folder.stored.check_fit(folder.config)
-        bert = modeling.BertModel(folder.config)
-        encoder = cls(bert, folder.load_tokenizer(), batch_size)
-        model = encoder.extractor("last", "mean").model
-        folder.stored.assign(model.weights)
+        with blank_variables() as blank:
+            bert = modeling.BertModel(folder.config)
+            encoder = cls(bert, folder.load_tokenizer(), batch_size)
+            model = encoder.extractor("last", "mean").model
+        blank.fill(but=folder.stored.assign(model.weights))
         return encoder
 
     def extractor(self, layer: int | str, pooling: str) -> Extractor:

@@ -222,7 +222,9 @@ class Stored:
                 *(self.prefix, Option("bert_config_file"), _some(lines, limit=3, separator="; ")),
             )
 
-    def assign(self, variables: Sequence[keras.Variable], *, with_head: bool = False) -> None:
+    def assign(
+        self, variables: Sequence[keras.Variable], *, with_head: bool = False
+    ) -> list[keras.Variable]:
         """Assigns the variables that are stored and logs a report by name.
 
         A head or a pooler that the checkpoint lacks keeps its initial value. Optimizer slots are
@@ -232,9 +234,12 @@ class Stored:
           variables: The variables of a model.
           with_head: Whether the head must be stored, too, because nothing will train it.
 
+        Returns:
+          The variables that are stored.
+
         Raises:
-          ValueError: before any assignment, where no variable or not the whole encoder is found, a
-            shape differs, or a file is damaged.
+          ValueError: before any assignment, where no variable or not the whole encoder is found, or
+            a shape differs; after some, where a file is damaged or a number not finite.
         """
         self._check_encoder([variable.path for variable in variables])
         found = [v for v in variables if v.path in self.shapes]
@@ -248,11 +253,11 @@ class Stored:
                 *(self.prefix, _some(lacking), Option("do_train")),
             )
         self._check_shapes({v.path: list(v.shape) for v in found})
-        values = self.read([v.path for v in found])
         for variable in found:
-            # Each array is freed when TensorFlow has a copy, so that memory never holds two of all.
-            variable.assign(values.pop(variable.path))
+            # One at a time, so that memory never holds two of all.
+            variable.assign(self.read([variable.path])[variable.path])
         log_loaded(self.prefix, self.shapes, found, missing)
+        return found
 
 
 def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str:
