@@ -3,10 +3,13 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import change
 from helpers.huggingface_models import CONFIG, write
 from helpers.tokenizer_files import write as write_tokenizer
+from tensorflow.core.protobuf import saved_model_pb2
 
+import bert
 import modeling
 from bert.files import owned
 from bert.files.outputs import make_folder
@@ -279,6 +282,42 @@ def test_a_tokenizer_is_restored_from_its_options(words, folder):
     assert tokenizers.options_of(again) == options
     plain = tokenizers.make(source.vocab_file, True, {})
     assert tokenizers.options_of(plain) == {}
+
+
+def write_preprocessing(folder, *, folds):
+    """Writes what looks like a preprocessing model of TensorFlow Hub."""
+    (folder.parent / "words.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nA\na\n")
+    module = tf.Module()
+    module.file = tf.saved_model.Asset(str(folder.parent / "words.txt"))
+
+    def split(texts):
+        return tf.strings.strip(tf.strings.lower(texts) if folds else texts)
+
+    texts = tf.TensorSpec([None], tf.string)
+    module.split = tf.function(split, input_signature=[texts], autograph=False)
+    tf.saved_model.save(module, str(folder))
+    path = folder / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    theirs = {"StringLower": "CaseFoldUTF8", "StringStrip": "WordpieceTokenizeWithOffsets"}
+    for function in saved.meta_graphs[0].graph_def.library.function:
+        for node in function.node_def:
+            node.op = theirs.get(node.op, node.op)
+    path.write_bytes(saved.SerializeToString())
+    return str(folder)
+
+
+@pytest.mark.parametrize("folds", [True, False])
+def test_a_preprocessing_model_is_a_vocabulary_with_its_casing(tmp_path, folder, folds):
+    path = write_preprocessing(tmp_path / "preprocess", folds=folds)
+    (folder / "vocab.txt").unlink()
+    found = complete(init_checkpoint=str(folder), vocab_file=path, do_lower_case=None)
+    assert found.vocab_file == f"{path}/assets/words.txt"
+    assert found.do_lower_case == folds
+    with pytest.raises(ValueError, match=f"`do_lower_case` must be {folds} for .*preprocess"):
+        complete(init_checkpoint=str(folder), vocab_file=path, do_lower_case=not folds)
+    for load in (bert.load, checkpoint.Stored.open):
+        with pytest.raises(ValueError, match=r"preprocessing model.* no weights.*`vocab_file`"):
+            _ = load(path).shapes
 
 
 def test_options_need_no_vocabulary(folder):

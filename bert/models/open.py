@@ -278,7 +278,9 @@ def _open_export(
 
         return PortableModel.open(ModelFolder(export.path, option), export.form, batch_size)
     from bert.models.exported import ExportedModel  # noqa: PLC0415
+    from bert.weights.saved_models import check_encodes  # noqa: PLC0415
 
+    check_encodes(export.path, option)
     return ExportedModel(export.path, batch_size, option, runs=runs)
 
 

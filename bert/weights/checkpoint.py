@@ -135,6 +135,7 @@ class Stored:
 
     def _broken(self, error: Exception | str) -> UnsoundError | OptionError:
         if isinstance(error, OtherModelError):
+            saved_models.check_encodes(saved_models.find_folder(self.prefix) or "", self.option)
             return self._error("name a BERT", "%r is another model: %s.", self.prefix, error)
         return UnsoundError(
             "%s must name a whole checkpoint. %r cannot be read: %s",
@@ -225,21 +226,17 @@ class Stored:
     def assign(
         self, variables: Sequence[keras.Variable], *, with_head: bool = False
     ) -> list[keras.Variable]:
-        """Assigns the variables that are stored and logs a report by name.
+        """Assigns the variables that are stored, returns them, and logs a report by name.
 
-        A head or a pooler that the checkpoint lacks keeps its initial value. Optimizer slots are
-        not read.
+        A head or pooler that is not stored keeps its initial value. No optimizer slot is read.
 
         Args:
           variables: The variables of a model.
           with_head: Whether the head must be stored, too, because nothing will train it.
 
-        Returns:
-          The variables that are stored.
-
         Raises:
-          ValueError: before any assignment, where no variable or not the whole encoder is found, or
-            a shape differs; after some, where a file is damaged or a number not finite.
+          ValueError: before any assignment, where not the whole encoder is found, or a shape
+            differs; after some, where a file is damaged or a number not finite.
         """
         self._check_encoder([variable.path for variable in variables])
         found = [v for v in variables if v.path in self.shapes]

@@ -66,7 +66,7 @@ class ModelFolder:
       option: The option that gave it or its weights, for messages.
       stored: Its weights, where they are located already.
       bert_config_file: Replaces the configuration in the folder.
-      vocab_file: Replaces the vocabulary in the folder.
+      vocab_file: Replaces the vocabulary in the folder; as `saved_models.find_text_options`.
       do_lower_case: The given casing; None for what the folder says.
       default_casing: The casing where neither the caller nor the folder says it.
     """
@@ -85,8 +85,9 @@ class ModelFolder:
         self.path = path
         self.option = option
         self._stored = stored
-        self._given = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
-        self._given_casing = do_lower_case
+        text = saved_models.find_text_options(vocab_file, do_lower_case)
+        self._given = {"bert_config_file": bert_config_file, "vocab_file": text[0]}
+        self._given_casing = text[1]
         self._default_casing = default_casing
 
     @classmethod

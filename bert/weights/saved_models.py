@@ -17,6 +17,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from bert.files.paths import is_file, read_file
 from bert.files.stored_models import SAVED_MODEL_FILE
+from bert.options import Message, Option, OptionError
 from bert.weights.formats import FormatError
 from bert.weights.variables import WORD_TABLE
 
@@ -26,6 +27,8 @@ SIGNATURE = "tokenization_info"
 CASING = "do_lower_case"
 _ASSETS = "saved_model_assets"
 _VARIABLES = "variables"
+# What splits text in a graph that may fold cases in another operation.
+_SPLITTING = "WordpieceTokenizeWithOffsets"
 
 
 def find_prefix(folder: str) -> str | None:
@@ -90,6 +93,64 @@ def find_vocabulary(folder: str) -> str | None:
     if len(names) == 1 and is_file(os.path.join(assets, names[0])):
         return os.path.join(assets, names[0])
     return None
+
+
+def find_preprocessing(folder: str) -> tuple[str, bool | None] | None:
+    """Returns the vocabulary and the casing of a preprocessing model of TensorFlow Hub, or None.
+
+    Such a model splits texts for an encoder. It is uncased if it folds cases; None as the casing
+    means that its operations do not say it.
+
+    Raises:
+      FormatError: where the file is damaged.
+    """
+    if not is_file(os.path.join(folder, SAVED_MODEL_FILE)):
+        return None
+    functions = [each for graph in read_graphs(folder) for each in graph.graph_def.library.function]
+    operations = {node.op for function in functions for node in function.node_def}
+    vocabulary = find_vocabulary(folder)
+    if not vocabulary or not any("Wordpiece" in name for name in operations):
+        return None
+    return vocabulary, "CaseFoldUTF8" in operations if _SPLITTING in operations else None
+
+
+def find_text_options(
+    vocab_file: str | None, do_lower_case: bool | None
+) -> tuple[str | None, bool | None]:
+    """Returns a vocabulary's file and casing as given, or those of a preprocessing model.
+
+    Args:
+      vocab_file: A file, or the folder of a preprocessing model, if any.
+      do_lower_case: The given casing, if any.
+
+    Raises:
+      OptionError: where the casing is not the one of the preprocessing model.
+    """
+    found = find_preprocessing(vocab_file) if vocab_file else None
+    vocabulary, casing = found or (vocab_file, do_lower_case)
+    if None not in (casing, do_lower_case) and casing != do_lower_case:
+        must = f"be {casing} for the preprocessing model {vocab_file!r}"
+        raise OptionError("do_lower_case", must, do_lower_case)
+    return vocabulary, do_lower_case if casing is None else casing
+
+
+def check_encodes(folder: str, option: str) -> None:
+    """Checks that a SavedModel is no preprocessing model.
+
+    Raises:
+      OptionError: where it is one.
+    """
+    if find_preprocessing(folder):
+        raise OptionError(
+            option,
+            "name a model with an encoder",
+            folder,
+            Message(
+                "It is a preprocessing model: it has a vocabulary, and no weights. Name the "
+                "encoder that belongs to it, and give this folder as %s.",
+                Option("vocab_file"),
+            ),
+        )
 
 
 def read_casing(stored: Any) -> tuple[bool, str] | None:
