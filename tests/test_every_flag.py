@@ -551,7 +551,7 @@ PORT = free_ports(1)[0]
 def serving_world(folder: Path) -> dict[str, Any]:
     """Returns the settings of a server of the model that predictions are made with."""
     world = prediction_world(folder)
-    return {"model_dir": world["model_dir"], "port": 0}
+    return {"model_dir": world["model_dir"], "port": 0, "engine": "tensorflow"}
 
 
 def ask_server(script: Any, settings: Any, _: Path) -> Any:

@@ -1,18 +1,23 @@
 """Engines: other runtimes that answer for a model, and the cache of what is converted for them."""
 
+import importlib.util
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
 import pytest
+from conftest import GOLDEN
 from helpers import classifier_runs, squad_runs, swag_runs, tagging_runs
+from helpers.served_models import fetch
 
 import bert
 import run_classifier
 import run_ner
 import run_squad
 import run_swag
+import serve
 from bert.files import cache
 from bert.models import engines
 from bert.weights.checkpoint import Stored, save_tensors
@@ -66,6 +71,74 @@ def test_an_engine_answers_as_tensorflow_does(classifier, cache_folder, engine, 
     assert {path: path.stat().st_mtime_ns for path in classifier.iterdir()} == before
 
 
+def test_vectors_are_those_of_tensorflow_which_loads_for_the_first(classifier, tmp_path):
+    folder = tmp_path / "moved"
+    shutil.copytree(classifier, folder)
+    expected = bert.load(str(folder))
+    bert.load(str(folder), engine="onnx")
+    model = bert.load(str(folder), engine="onnx")
+    assert model.methods == expected.methods
+    # Answers need no weights, so none have been read.
+    weights = [path for path in folder.iterdir() if "ckpt" in path.name]
+    for path in weights:
+        path.rename(tmp_path / path.name)
+    np.testing.assert_allclose(chances(model), chances(expected), rtol=0, atol=1e-5)
+    with pytest.raises((ValueError, OSError)):
+        model.encode(TEXTS)
+    for path in weights:
+        (tmp_path / path.name).rename(path)
+    np.testing.assert_array_equal(model.encode(TEXTS), expected.encode(TEXTS))
+    assert model.encoder.config == expected.encoder.config
+
+
+@pytest.mark.parametrize("engine", ["litert", "onnx"])
+def test_two_threads_have_their_own_answers(classifier, engine):
+    model = bert.load(str(classifier), engine=engine)
+    texts = [["red"], ["a blue b " * 9] * 3]
+    expected = [model.predict(each) for each in texts]
+
+    def ask(number):
+        return all(model.predict(texts[number]) == expected[number] for _ in range(100))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(ask, (0, 1))] == [True, True]
+
+
+def test_auto_is_tensorflow_where_no_other_engine_can_compute(
+    classifier, cache_folder, log, monkeypatch
+):
+    expected = chances(bert.load(str(classifier)))
+    bert.load(str(GOLDEN), do_lower_case=True, engine="auto").fill_mask("a [MASK]")
+    assert "The engine is tensorflow: the model is only pre-trained." in log.messages
+    bert.load(str(classifier), engine="auto", precision="mixed_bfloat16")
+    assert "The engine is tensorflow, which alone computes in mixed_bfloat16." in log.messages
+    find = importlib.util.find_spec
+    packages = ("ai_edge_litert", "onnx", "onnxruntime", "tf2onnx")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in packages else find(name)
+    )
+    np.testing.assert_array_equal(chances(bert.load(str(classifier), engine="auto")), expected)
+    told = "The engine is tensorflow: neither LiteRT nor ONNX Runtime is installed."
+    assert told in log.messages
+    with pytest.raises(ValueError, match="`precision` must be float32 where no engine"):
+        bert.load(str(classifier), engine="auto", precision="int8")
+    assert not cache_folder.exists()
+
+
+def test_a_server_answers_with_the_fastest_engine_and_gives_vectors(classifier, cache_folder, log):
+    model = bert.load(str(classifier))
+    with serve.open_server(serve.Settings(model_dir=str(classifier), port=0)) as server:
+        assert any(line.startswith("The engine is ") for line in log.messages)
+        told = fetch(server, "/v1/models/out:predict", {"instances": TEXTS}).body["predictions"]
+        found = [[*each["probabilities"].values()] for each in told]
+        np.testing.assert_allclose(found, chances(model), rtol=0, atol=1e-5)
+        told = fetch(server, "/v1/embeddings", {"input": TEXTS}).body["data"]
+        found = [each["embedding"] for each in told]
+        np.testing.assert_allclose(found, model.encode(TEXTS), rtol=0, atol=1e-5)
+    # Two models, and the choice.
+    assert len(entries(cache_folder)) == 3
+
+
 def assert_same(found, expected):
     """Asserts that answers are equal, numbers but for rounding."""
     if isinstance(expected, dict):
@@ -101,7 +174,9 @@ def test_the_fastest_engine_is_measured_once(classifier, cache_folder, log):
     np.testing.assert_allclose(
         chances(bert.load(str(classifier), engine="auto")), expected, rtol=0, atol=1e-5
     )
-    measured = [line for line in log.messages if "Milliseconds for a batch: litert" in line]
+    measured = [
+        line for line in log.messages if "Milliseconds for one text and for 32: litert" in line
+    ]
     assert len(measured) == 1 and "tensorflow" in measured[0]
     # Two models, and the choice.
     assert len(entries(cache_folder)) == 3

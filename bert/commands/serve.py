@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import Checks, CheckSettings, call
 from bert.files.process import import_tensorflow
-from bert.models.options import FROM_ELSEWHERE, EngineModel
+from bert.models.options import ENGINE_HELP, ENGINES, FROM_ELSEWHERE, EngineModel
 from bert.options import REQUIRED, option, take
 from bert.serving.options import Address, AnswerOptions, Batching, Limits
+from bert.training.options import AUTO
 
 if TYPE_CHECKING:
     from bert.serving.served import Served
@@ -25,6 +26,7 @@ class Settings(Batching, Limits, AnswerOptions, Address, CheckSettings, EngineMo
         f"{FROM_ELSEWHERE}.",
         group="model",
     )
+    engine: str = option(AUTO, ENGINE_HELP, choices=ENGINES, group="devices")
     log_format: str = option(
         "text",
         "`json` logs each line as a JSON object, and a line for each request: client, method, "

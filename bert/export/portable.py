@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -354,4 +355,11 @@ def _make_tflite(content: bytes, path: str) -> Runtime:
         raise ValueError(f"{path!r} must be a model for LiteRT. {error}") from error
 
     ranks = {name: len(shape) for name, shape in shapes.items()}
-    return Runtime(lambda inputs: run(**{name: inputs[name] for name in shapes}), ranks)
+    # An interpreter has one set of buffers.
+    lock = threading.Lock()
+
+    def run_alone(inputs: Arrays) -> dict[str, np.ndarray]:
+        with lock:
+            return run(**{name: inputs[name] for name in shapes})
+
+    return Runtime(run_alone, ranks)

@@ -6,6 +6,8 @@ Converted models are kept in a cache of the user, by the digest of all that they
 import functools
 import hashlib
 import json
+import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -23,6 +25,7 @@ from bert.models.answering import AnsweringModel
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned, open_stored_task, read_task
 from bert.models.options import Overrides
 from bert.models.portable import PortableModel
+from bert.models.vectors import Encoding
 from bert.network.lengths import pad_sequences
 from bert.options import Message, Option, OptionError
 from bert.tasks.task import LISTS, Task
@@ -59,9 +62,12 @@ def open_with_engine(
     """
     source = _Source(folder, overrides, batch_size)
     if engine == AUTO:
-        return _fastest(source, precision)
-    check_installed(FORMS[engine], Option("engine", engine))
-    return source.convert(engine, precision)
+        model = _fastest(source, precision)
+    else:
+        check_installed(FORMS[engine], Option("engine", engine))
+        model = source.convert(engine, precision)
+    source.release()
+    return model
 
 
 class _Source:
@@ -78,7 +84,11 @@ class _Source:
         self.batch_size = batch_size
         self._stored = read_task(folder, overrides)
         self.task: Task = open_stored_task(folder, self._stored)
+        self.text_vectors = folder.text_vectors
+        self.max_seq_length = overrides.max_seq_length
+        self.has_encoder = not folder.config.is_word_vectors
         self._loaded: LoadedModel | None = None
+        self._loading = threading.Lock()
         made_of = [describe_weights(folder.stored), folder.config.to_dict(), self._stored]
         self._made_of = [_REVISION, *made_of]
 
@@ -89,12 +99,17 @@ class _Source:
 
     def load(self) -> LoadedModel:
         """Returns the model that TensorFlow computes."""
-        if self._loaded is None:
-            folder, overrides = self._folder, self._overrides
-            self._loaded = open_fine_tuned(folder, overrides, batch_size=self.batch_size)
-        return self._loaded
+        with self._loading:
+            if self._loaded is None:
+                folder, overrides = self._folder, self._overrides
+                self._loaded = open_fine_tuned(folder, overrides, batch_size=self.batch_size)
+            return self._loaded
 
-    def convert(self, engine: str, precision: str) -> PortableModel:
+    def release(self) -> None:
+        """Frees the model that TensorFlow computes, which is loaded again where it is needed."""
+        self._loaded = None
+
+    def convert(self, engine: str, precision: str) -> "ConvertedModel":
         """Returns the model that an engine computes, converted unless the cache has it."""
         form = FORMS[engine]
         entry = Entry.find(_FOLDER, self.key(form, precision, _versions(form)))
@@ -104,7 +119,7 @@ class _Source:
             content = self._convert(engine, precision)
             entry.write(content)
         runtime = portable.make_runtime(content, form, entry.path)
-        return PortableModel(self.task, runtime, self.batch_size)
+        return ConvertedModel(self, runtime)
 
     def _convert(self, engine: str, precision: str) -> bytes:
         form, model = FORMS[engine], self.load().model
@@ -118,6 +133,24 @@ class _Source:
         if precision == "float32":
             _compare(model, runtime, engine)
         return content
+
+
+class ConvertedModel(Encoding, PortableModel):
+    """A fine-tuned model whose answers an engine computes, and whose vectors TensorFlow does.
+
+    TensorFlow loads the model for the first vector.
+    """
+
+    def __init__(self, source: _Source, runtime: portable.Runtime) -> None:
+        super().__init__(source.task, runtime, source.batch_size)
+        self.max_seq_length = source.max_seq_length
+        self.text_vectors = source.text_vectors
+        self.methods += ("encode", "inputs") if source.has_encoder else ()
+        self._source = source
+
+    @property
+    def model(self) -> keras.Model:  # type: ignore[override]
+        return self._source.load().model
 
 
 def _compare(model: keras.Model, runtime: portable.Runtime, engine: str) -> None:
@@ -139,19 +172,22 @@ def _compare(model: keras.Model, runtime: portable.Runtime, engine: str) -> None
 def _fastest(source: _Source, precision: str) -> AnsweringModel:
     """Returns the model with the engine that answers fastest on this machine.
 
-    Which one it is, is kept in the cache, too.
+    One text and a batch count alike. Which engine it is, is kept in the cache, too.
     """
     names = [name for name, form in FORMS.items() if not missing_packages(form)]
+    if not names and precision == "float32":
+        logger.info("The engine is tensorflow: neither LiteRT nor ONNX Runtime is installed.")
+        return source.load()
     opened: dict[str, Callable[[], AnsweringModel]] = {
         name: functools.partial(source.convert, name, precision) for name in names
     }
     if precision == "float32":
         opened["tensorflow"] = source.load
-    elif not opened:
+    elif not names:
         raise OptionError("precision", "be float32 where no engine for it is installed", precision)
     versions = [_versions(FORMS[name]) for name in names]
     machine = (processor_name(), usable_cores(), source.batch_size)
-    entry = Entry.find(_FOLDER, source.key("choice", precision, versions, *machine))
+    entry = Entry.find(_FOLDER, source.key("fastest", precision, versions, *machine))
     chosen = (entry.read() or b"").decode()
     if chosen in opened:
         logger.info("The engine is %s, the fastest on this machine when it was measured.", chosen)
@@ -163,19 +199,24 @@ def _fastest(source: _Source, precision: str) -> AnsweringModel:
         except OptionError as error:
             logger.warning("The engine %s is left out. %s", name, error)
             continue
-        times[name] = _time(models[name], source.batch_size)
-    chosen = min(times, key=times.__getitem__)
-    shown = ", ".join(f"{name} {1000 * seconds:.1f}" for name, seconds in times.items())
-    logger.info("The engine is %s. Milliseconds for a batch: %s.", chosen, shown)
+        times[name] = [_time(models[name], size) for size in (1, source.batch_size)]
+    chosen = min(times, key=lambda name: math.prod(times[name]))
+    shown = ", ".join(
+        f"{name} {1000 * one:.1f} and {1000 * batch:.1f}" for name, (one, batch) in times.items()
+    )
+    logger.info(
+        "The engine is %s. Milliseconds for one text and for %d: %s.",
+        *(chosen, source.batch_size, shown),
+    )
     entry.write(chosen.encode())
     return models[chosen]
 
 
-def _time(model: AnsweringModel, batch_size: int) -> float:
-    """Returns the least seconds in which a model answers a batch of texts of about 16 tokens."""
+def _time(model: AnsweringModel, num_texts: int) -> float:
+    """Returns the least seconds in which a model answers so many texts of about 16 tokens."""
     text = "a b c d " * 4
     row = {name: [text, text] if name in LISTS else text for name in model.fields}
-    rows = [row] * batch_size
+    rows = [row] * num_texts
     model.predict(rows)
     end = time.monotonic() + _SECONDS
     seconds: list[float] = []

@@ -22,6 +22,7 @@ from bert.models.fine_tuned import (
 )
 from bert.models.model import Model
 from bert.models.options import (
+    ENGINE_PRECISIONS,
     INT8,
     OVERRIDES,
     EngineModel,
@@ -30,6 +31,7 @@ from bert.models.options import (
     check_engine,
 )
 from bert.options import Message, Option, OptionError, check_bounds
+from bert.training.options import AUTO
 from bert.weights import huggingface_weights, saved_models
 from bert.weights.checkpoint import weight_files
 from bert.weights.folder import ModelFolder
@@ -93,7 +95,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
         the hardware has instructions for it. With another engine "float32" or "int8".
       engine: What computes the answers of a fine-tuned model: "tensorflow"; "litert" or "onnx",
         faster on a CPU, for which the model is converted once, into a cache of the user; or "auto",
-        the fastest that is installed, by a measurement.
+        the fastest that is installed and can compute them, by a measurement.
       bert_config_file: The model's configuration; by default the one in the folder.
       vocab_file: The model's vocabulary; by default the one in the folder.
       do_lower_case: Whether the model is uncased. By default as the folder says; a pre-trained
@@ -218,7 +220,9 @@ def open_model(
         overrides = dataclasses.replace(overrides, architecture=architecture)
     if folder.task or overrides.architecture in FINE_TUNED.values():
         return _open_fine_tuned(folder, overrides, engine, precision, batch_size, dry=dry)
-    if engine != "tensorflow":
+    if engine == AUTO:
+        logger.info("The engine is tensorflow: the model is only pre-trained.")
+    elif engine != "tensorflow":
         raise OptionError("engine", "be tensorflow for a model that is only pre-trained", engine)
     return _open_pretrained(folder, overrides, batch_size, precision)
 
@@ -233,6 +237,9 @@ def _open_fine_tuned(
     dry: bool = False,
 ) -> "AnsweringModel":
     """Returns the fine-tuned model of a folder; a dry run converts nothing."""
+    if engine == AUTO and precision not in ENGINE_PRECISIONS:
+        logger.info("The engine is tensorflow, which alone computes in %s.", precision)
+        engine = "tensorflow"
     if engine == "tensorflow" or dry:
         dtype = "float32" if precision == INT8 else precision
         return open_fine_tuned(folder, overrides, batch_size=batch_size, precision=dtype)
@@ -267,7 +274,10 @@ def _check_fixed(export: Export, overrides: Overrides, precision: str, engine: s
     """Checks that no option is given that an export does not read."""
     overrides.check_absent(OVERRIDES, FIXED, export.path)
     check_absent("precision", None if precision == "float32" else precision, FIXED, export.path)
-    check_absent("engine", None if engine == "tensorflow" else engine, FIXED, export.path)
+    if engine == AUTO:
+        logger.info("The engine is the one of the export, %s.", export.form)
+    elif engine != "tensorflow":
+        check_absent("engine", engine, FIXED, export.path)
 
 
 def _open_export(

@@ -152,7 +152,14 @@ class QueriedModel(Overrides):
 
 
 ENGINES = ("tensorflow", "litert", "onnx", AUTO)
+ENGINE_HELP = (
+    "Runtime that computes the answers of a fine-tuned model. litert, onnx: faster on a CPU, in "
+    "float32 or int8; the model is converted once, and kept in a cache of the user. auto: the "
+    "fastest that is installed, by a measurement; tensorflow where no other can."
+)
 INT8 = "int8"
+# What engines other than TensorFlow compute in.
+ENGINE_PRECISIONS = ("float32", INT8)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,14 +178,7 @@ class EngineModel(QueriedModel):
         choices=(*PRECISIONS, "bfloat16", INT8),
         group="devices",
     )
-    engine: str = option(
-        "tensorflow",
-        "Runtime that computes the answers. litert, onnx: faster on a CPU, in float32 or int8; "
-        "the model is converted once, and kept in a cache of the user. auto: the fastest that is "
-        "installed, by a measurement.",
-        choices=ENGINES,
-        group="devices",
-    )
+    engine: str = option("tensorflow", ENGINE_HELP, choices=ENGINES, group="devices")
 
 
 def check_engine(engine: str, precision: str) -> None:
@@ -192,7 +192,7 @@ def check_engine(engine: str, precision: str) -> None:
     if engine == "tensorflow" and precision == INT8:
         must = Message("be another one unless %s is litert, onnx or auto", Option("engine"))
         raise OptionError("precision", must, precision)
-    if engine != "tensorflow" and precision not in ("float32", INT8):
+    if engine in ("litert", "onnx") and precision not in ENGINE_PRECISIONS:
         must = Message("be float32 or int8 with %s", Option("engine", engine))
         raise OptionError("precision", must, precision)
 

@@ -16,7 +16,7 @@ from bert.models.model import assume_frozen_weights
 from bert.models.open import FIXED, find_export, open_model
 from bert.models.options import EngineModel, check_absent
 from bert.models.pretrained import PretrainedModel, Score
-from bert.models.vectors import Encoding, find_encoder
+from bert.models.vectors import Encoding
 from bert.options import OptionError
 from bert.serving.options import AnswerOptions
 from bert.tasks.task import LISTS, Row
@@ -260,6 +260,8 @@ def shorten(text: str, tokenizer: FullTokenizer, num_tokens: int) -> str:
 
 def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
     """Returns the signature for vectors; none where only others can be offered."""
+    if "encode" not in model.methods:
+        return {}
     try:
         if model.text_vectors:
             model.text_vectors.fill({"pooling": pooling})
@@ -268,11 +270,11 @@ def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
             raise
         logger.warning("The signature `encode` is not offered: %s", error)
         return {}
-    bert = find_encoder(model.model)
-    most = model.max_seq_length or (bert.config.max_position_embeddings if bert else None)
-    shortened = _shortener(model, dict.fromkeys(_TEXTS, most) if most else {})
 
     def encode(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
+        # The encoder of an engine's model is loaded here.
+        most = model.max_seq_length or model.encoder.config.max_position_embeddings
+        shortened = _shortener(model, dict.fromkeys(_TEXTS, most))
         texts = [_text(shortened(row)) for row in rows]
         vectors = model.encode(texts, pooling=pooling, between=check)
         counts = model.inputs(texts)["input_mask"].sum(axis=1)
