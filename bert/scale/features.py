@@ -19,6 +19,7 @@ from bert.files.vectors import Array, Features, text_array, write_jsonl, write_n
 from bert.log import logger
 from bert.models import vectors as text_vectors
 from bert.models.vectors import unit_length
+from bert.network.blank import blank_variables
 from bert.options import Message, MessageError, Option, OptionError, take
 from bert.scale.batches import Work, computed_files, folder_of, key_of
 from bert.scale.joining import described, join
@@ -316,7 +317,9 @@ class FeatureFile:
         config = self.folder.config
         tokenizer = self.folder.load_tokenizer()
         lines = Lines.of(self.texts, tokenizer, self.options.tokens_at_most())
-        extractor = make_extractor(self.options, config)
+        # Of what a checkpoint may lack, the pooler, nothing is read.
+        with blank_variables():
+            extractor = make_extractor(self.options, config)
         if beam.runner:
             num_lines = self._write_by_machines(lines, extractor, beam)
         else:
@@ -381,7 +384,8 @@ class FeatureWork(Work):
     def load(options: Extraction) -> tuple[Extractor, Lines, modeling.BertConfig]:
         """Returns the extractor, the lines of all texts, and the configuration."""
         folder = ModelFolder.of(take(ModelSource, options), options)
-        extractor = make_extractor(options, folder.config)
+        with blank_variables():
+            extractor = make_extractor(options, folder.config)
         folder.stored.assign(extractor.model.weights)
         tokenizer = folder.load_tokenizer()
         lines = Lines.of(find_texts_of(options), tokenizer, options.tokens_at_most())
