@@ -1,6 +1,8 @@
 from itertools import chain
 
 import numpy as np
+import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,13 +55,16 @@ def test_padding_is_zeros_after_the_ids(lengths, max_seq_length):
     assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
 
 
-@given(st.lists(st.integers(1, 32), min_size=1), st.integers(1, 7))
-def test_batches_by_length_have_few_shapes_and_lose_no_token(lengths, batch_size):
+@given(st.lists(st.integers(1, 32), min_size=1), st.integers(1, 7), st.booleans())
+def test_batches_by_length_lose_no_token_and_have_few_shapes_on_a_gpu(lengths, batch_size, on_gpu):
     ids = (np.arange(32) < np.array(lengths)[:, None]) * np.arange(1, 33)
     arrays = {"input_ids": ids, "input_mask": np.minimum(ids, 1)}
-    for numbers, batch in by_length(arrays, ["input_ids"], batch_size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * on_gpu)
+        batches = list(by_length(arrays, ["input_ids"], batch_size))
+    for numbers, batch in batches:
         longest = max(lengths[number] for number in numbers)
-        assert batch["input_ids"].shape[1] == -(-longest // 8) * 8
+        assert batch["input_ids"].shape[1] == (-(-longest // 8) * 8 if on_gpu else longest)
         padded = np.pad(batch["input_ids"], [(0, 0), (0, 32 - batch["input_ids"].shape[1])])
         np.testing.assert_array_equal(padded, ids[numbers])
 

@@ -22,6 +22,8 @@ def by_length(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields batches of rows of about the same length, with the numbers of the rows.
 
+    A GPU gets few shapes, for their lengths are rounded up. On a CPU that costs more than it saves.
+
     Args:
       arrays: By name, int [N, S] or [N, E, S] with 0 for padding, `input_mask` among them.
       names: The arrays to yield: int32, without the padding that all rows of a batch share.
@@ -30,7 +32,8 @@ def by_length(
     mask = arrays["input_mask"]
     lengths = mask.reshape(len(mask), -1, mask.shape[-1]).sum(-1).max(-1)  # [N]
     for numbers in group_by_length(lengths, batch_size):
-        longest = round_up(max(int(lengths[numbers].max()), 1))
+        longest = max(int(lengths[numbers].max()), 1)
+        longest = round_up(longest) if _has_gpu() else longest
         yield (
             numbers,
             {name: arrays[name][numbers][..., :longest].astype(np.int32) for name in names},
@@ -60,6 +63,10 @@ def sort_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
+def _has_gpu() -> bool:
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
 # Tokens of a batch that keep a CPU busy outside training.
 _ENOUGH_TOKENS = 1024
 _ENOUGH_ROWS = 8
@@ -75,7 +82,7 @@ def group_by_length(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray
       batch_size: Maximum rows.
     """
     order = np.argsort(-lengths, kind="stable")
-    on_gpu = tf.config.list_physical_devices("GPU")
+    on_gpu = _has_gpu()
     while order.size:
         enough = max(_ENOUGH_ROWS, _ENOUGH_TOKENS // max(int(lengths[order[0]]), 1))
         size = batch_size if on_gpu else min(batch_size, enough)
