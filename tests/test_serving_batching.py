@@ -1,3 +1,4 @@
+import asyncio
 import threading
 import time
 
@@ -66,6 +67,28 @@ def test_waiting_requests_share_batches_in_order_by_signature_and_size(worker, b
     assert [each.result(5) for each in waiting] == [[2 * row for row in rows] for _, rows in asked]
     expected = [("a", [1, 2, 3]), ("a", [4, 5]), ("b", [6]), ("b", [7] * 9), ("b", [8])]
     assert worker.batches[1:] == expected
+
+
+def test_the_answers_of_a_batch_are_delivered_at_once_when_it_no_longer_counts(worker):
+    delivered, loop = [], asyncio.new_event_loop()
+    batcher = Batcher(worker, max_batch_size=4, max_waiting=20, deliver=delivered.append)
+    hold(worker, batcher)
+    waiting = [loop.create_future() for _ in range(4)]
+    for row, future in enumerate(waiting):
+        assert batcher.submit("a", [row - 1], answers=future) is future
+    worker.may.set()
+    wait_until(lambda: len(delivered) == 2, 5)
+    assert batcher.num_waiting == 0
+    assert not any(future.done() for future in waiting)
+    # One that nobody waits for any more.
+    waiting[1].cancel()
+    delivered[1]()
+    with pytest.raises(ValueError, match="-1 is below 0"):
+        waiting[0].result()
+    assert waiting[1].cancelled()
+    assert [future.result() for future in waiting[2:]] == [[2], [4]]
+    batcher.close()
+    loop.close()
 
 
 def test_long_requests_delay_only_long_ones(worker, batcher):

@@ -337,6 +337,8 @@ class Application:
         if (request.content_length or 0) > limit:
             raise RefusedError(413, f"{too_large} Received {request.content_length}.")
         try:
+            if request.content.is_eof():
+                return await request.read()
             return await asyncio.wait_for(request.read(), seconds)
         except web.HTTPRequestEntityTooLarge as error:
             raise RefusedError(413, f"{too_large} Received more.") from error
@@ -347,11 +349,14 @@ class Application:
 
     async def _wait_for_answers(self, question: rest.Question) -> list[Any]:
         seconds = self._limits.request_timeout
+        loop = asyncio.get_running_loop()
+        answers = loop.create_future()
+        # Cheaper than `asyncio.wait_for`.
+        timer = loop.call_later(seconds, _expire, answers)
         try:
-            answers = self._batcher.submit(
-                question.signature, question.rows, question.num_characters, question.num_inputs
-            )
-            return await asyncio.wait_for(asyncio.wrap_future(answers), seconds)
+            given = (question.rows, question.num_characters, question.num_inputs)
+            self._batcher.submit(question.signature, *given, answers)
+            return await answers
         except FullError as error:
             raise RefusedError(
                 429, "The server must have room. Too much waits already; ask later.", _AGAIN
@@ -366,6 +371,13 @@ class Application:
         except Exception as error:
             # The batcher has logged the error.
             raise RefusedError(500, _FAILED) from error
+        finally:
+            timer.cancel()
+
+
+def _expire(future: "asyncio.Future[Any]") -> None:
+    if not future.done():
+        future.set_exception(asyncio.TimeoutError())
 
 
 _FAILED = "The server could not answer. Its log says why."

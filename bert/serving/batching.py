@@ -3,8 +3,11 @@
 Short requests and long requests have a thread each, so that long ones do not delay short ones.
 """
 
+import asyncio
 import collections
+import contextlib
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +40,7 @@ class _Request:
     size: int
     num_inputs: int
     arrived: float
-    answers: "Future[list[Any]]" = dataclasses.field(default_factory=Future)
+    answers: Any
 
 
 class Batcher:
@@ -52,6 +55,7 @@ class Batcher:
       max_waiting: Maximum inputs that wait or are being answered. Long requests may have half of
         them, or a single long request all of them.
       count: Called after each batch with its number of inputs and its seconds.
+      deliver: Calls a function that settles the futures of a batch, in the thread that they need.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Batcher:
         max_batch_characters: int = 100_000,
         wait_seconds: float = 0.0,
         count: Callable[[int, float], None] = lambda num_inputs, seconds: None,
+        deliver: Callable[[Callable[[], None]], Any] = lambda settle: settle(),
     ) -> None:
         self._answer = answer
         self._max_batch_size = max_batch_size
@@ -70,12 +75,15 @@ class Batcher:
         self._max_waiting = max_waiting
         self._wait_seconds = wait_seconds
         self._count = count
+        self._deliver = deliver
         # Short requests and long requests.
         self._queues: tuple[collections.deque[_Request], ...] = (
             collections.deque(),
             collections.deque(),
         )
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        # A request wakes the thread that answers it alone.
+        self._changed = (threading.Condition(lock), threading.Condition(lock))
         # Inputs of short requests and of long requests.
         self._num_waiting = [0, 0]
         self._is_closed = False
@@ -96,8 +104,13 @@ class Batcher:
         return all(thread.is_alive() for thread in self._threads) and not self._is_closed
 
     def submit(
-        self, signature: str, rows: Sequence[Any], size: int = 0, num_inputs: int | None = None
-    ) -> "Future[list[Any]]":
+        self,
+        signature: str,
+        rows: Sequence[Any],
+        size: int = 0,
+        num_inputs: int | None = None,
+        answers: Any = None,
+    ) -> Any:
         """Returns a future of the answers; cancelling it abandons the request.
 
         Args:
@@ -105,17 +118,20 @@ class Batcher:
           rows: The inputs.
           size: The number of characters of the inputs.
           num_inputs: The number of inputs that count for the limits; None for one a row.
+          answers: The future, of the event loop that `deliver` calls; None for one of
+            `concurrent.futures`.
 
         Raises:
           FullError: where too many inputs would wait.
           ClosedError: after `close`.
         """
         num_inputs = len(rows) if num_inputs is None else num_inputs
-        request = _Request(signature, rows, size, num_inputs, time.monotonic())
-        with self._changed:
+        answers = Future() if answers is None else answers
+        request = _Request(signature, rows, size, num_inputs, time.monotonic(), answers)
+        is_long = size > self._max_batch_characters
+        with self._changed[is_long]:
             if self._is_closed:
                 raise ClosedError
-            is_long = size > self._max_batch_characters
             num_long = is_long and self._num_waiting[True]
             if self.num_waiting + num_inputs > self._max_waiting:
                 raise FullError
@@ -123,33 +139,37 @@ class Batcher:
                 raise FullError
             self._num_waiting[is_long] += num_inputs
             self._queues[is_long].append(request)
-            self._changed.notify_all()
-        return request.answers
+            self._changed[is_long].notify()
+        return answers
 
     def close(self) -> None:
         """Answers the waiting requests, and ends."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+        for changed in self._changed:
+            with changed:
+                self._is_closed = True
+                changed.notify()
         for thread in self._threads:
             thread.join()
 
     def _work(self, is_long: bool) -> None:
-        while batch := self._take(self._queues[is_long]):
+        while batch := self._take(is_long):
             begun = time.monotonic()
             open_requests = [request for request in batch if not request.answers.done()]
+            settled = self._serve(open_requests) if open_requests else []
             if open_requests:
-                self._serve(open_requests)
                 num_inputs = sum(request.num_inputs for request in open_requests)
                 self._count(num_inputs, time.monotonic() - begun)
-            with self._changed:
+            with self._changed[is_long]:
                 self._num_waiting[is_long] -= sum(request.num_inputs for request in batch)
+            # All at once, and last: the other thread wakes at this.
+            self._deliver(functools.partial(_settle, settled))
 
-    def _take(self, queue: collections.deque[_Request]) -> list[_Request]:
+    def _take(self, is_long: bool) -> list[_Request]:
         """Returns the requests of the next batch, none after `close`."""
-        with self._changed:
+        queue, changed = self._queues[is_long], self._changed[is_long]
+        with changed:
             while not queue and not self._is_closed:
-                self._changed.wait()
+                changed.wait()
             if not queue:
                 return []
             until = queue[0].arrived + self._wait_seconds
@@ -157,7 +177,7 @@ class Batcher:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
-                self._changed.wait(left)
+                changed.wait(left)
             return self._split(queue)
 
     def _split(self, queue: collections.deque[_Request]) -> list[_Request]:
@@ -174,8 +194,11 @@ class Batcher:
             batch.append(queue.popleft())
         return batch
 
-    def _serve(self, batch: Sequence[_Request]) -> None:
-        """Answers the requests of a batch; after an error, each half of the batch is tried."""
+    def _serve(self, batch: Sequence[_Request]) -> list[tuple[Any, Any, bool]]:
+        """Returns futures with their answers, or with errors and False.
+
+        After an error, each half of the batch is tried.
+        """
 
         def check() -> None:
             if all(request.answers.done() for request in batch):
@@ -186,26 +209,24 @@ class Batcher:
             answers = list(self._answer(batch[0].signature, rows, check))
             assert len(answers) == len(rows), "Each row has an answer."
         except AbandonedError:
-            return
+            return []
         except Exception as error:
             if len(batch) > 1:
                 middle = len(batch) // 2
-                self._serve(batch[:middle])
-                self._serve(batch[middle:])
-                return
+                return self._serve(batch[:middle]) + self._serve(batch[middle:])
             if not isinstance(error, ValueError):
                 logger.exception("A request could not be answered.")
-            _settle(batch[0].answers.set_exception, error)
-            return
+            return [(batch[0].answers, error, False)]
+        settled = []
         for request in batch:
             count = len(request.rows)
-            _settle(request.answers.set_result, answers[:count])
+            settled.append((request.answers, answers[:count], True))
             answers = answers[count:]
+        return settled
 
 
-def _settle(settle: Callable[[Any], None], value: Any) -> None:
-    # The client may have disconnected at this moment.
-    try:
-        settle(value)
-    except InvalidStateError:
-        logger.debug("No client waits for an answer any more.")
+def _settle(settled: Sequence[tuple[Any, Any, bool]]) -> None:
+    for future, value, is_answer in settled:
+        # The client may have disconnected at this moment.
+        with contextlib.suppress(InvalidStateError, asyncio.InvalidStateError):
+            (future.set_result if is_answer else future.set_exception)(value)

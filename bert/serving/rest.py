@@ -102,8 +102,8 @@ def parse_predict(request: Any, served: Served) -> Question:
     Raises:
       ValueError: where the body is malformed.
     """
-    example = f'{{"instances": [{json.dumps(dict(served.example))}]}}'
     if not isinstance(request, dict) or len({"instances", "inputs"} & request.keys()) != 1:
+        example = f'{{"instances": [{json.dumps(dict(served.example))}]}}'
         raise ValueError(
             "The body must be an object with either `instances`, a list of rows, or `inputs`, a "
             f"list for each field, such as {example}. Received {shown(request)}."

@@ -240,13 +240,13 @@ def shorten(text: str, tokenizer: FullTokenizer, num_tokens: int) -> str:
       tokenizer: The tokenizer of the model. A text for one of another class is not shortened.
       num_tokens: The number of tokens that the model reads.
     """
-    if not tokenizer.is_standard:
-        return text
     # Where the prefix ends within a word, or an added token, its last tokens differ: at most as
     # many as the characters of the word.
     added = max((len(token.content) for token in tokenizer.added_tokens), default=0)
     enough = num_tokens + tokenizer.wordpiece_tokenizer.max_input_chars_per_word + added
     size = 16 * enough
+    if len(text) <= size or not tokenizer.is_standard:
+        return text
     while size < len(text):
         part = text[:size]
         # The lower case of this letter depends on letters at any distance.

@@ -323,6 +323,7 @@ class Server:
         self.host, self.port = bound.getsockname()[:2]
         # Other machines may have any name for this one.
         names = allowed_hosts if is_loopback(self.host) else None
+        self._loop = asyncio.new_event_loop()
         counts = Metrics(lambda: self._batcher.num_waiting)
         self._batcher = Batcher(
             served.answer,
@@ -330,12 +331,12 @@ class Server:
             max_batch_size=batching.max_batch_size,
             max_waiting=limits.max_waiting,
             wait_seconds=batching.batch_wait_ms / 1000,
+            deliver=self._loop.call_soon_threadsafe,
         )
         self._application = Application(served, self._batcher, limits, counts, names, logs_requests)
         self._socket = bound
         self._limits = limits
         self._closed = threading.Event()
-        self._loop = asyncio.new_event_loop()
         self._next_failure_line = 0.0
         self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
         self._thread.start()
