@@ -175,6 +175,11 @@ TRAIN_RECORDS = content("out/train.tf_record")
 EVAL_RECORDS = content("out/eval.tf_record")
 
 
+def summaries(outcome: Outcome) -> int:
+    """The number of TensorBoard's files."""
+    return len([*outcome.out.glob("events.out.tfevents.*")])
+
+
 def index_of(outcome: Outcome) -> Any:
     return decode_index((outcome.folder / ".out.index").read_bytes())
 
@@ -748,6 +753,7 @@ TRAINING = {
     "save_checkpoints_steps": Case(2, checkpoints),
     "keep_checkpoint_max": Case(2, checkpoints, save_checkpoints_steps=1),
     "log_every_steps": Case(2, steps_told),
+    "report_to": Case("tensorboard", summaries),
     # The masks of dropout depend on the number of parts.
     "gradient_accumulation_steps": Case(2, weights, bert_config_file=with_dropout),
     # The weights are the same bit for bit; layers are called once more to compute them again.

@@ -40,7 +40,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 787,
-    "bert.commands": 2968,
+    "bert.commands": 2967,
     "bert.export": 1650,
     "bert.files": 5031,
     "bert.inspection": 497,
@@ -49,12 +49,12 @@ BUDGETS = {
     "bert.original": 2358,
     "bert.pretraining": 4672,
     "bert.reports": 1820,
-    "bert.runs": 4090,
+    "bert.runs": 4131,
     "bert.scale": 2848,
     "bert.serving": 2165,
     "bert.tasks": 10642,
     "bert.text": 1106,
-    "bert.training": 4057,
+    "bert.training": 4231,
     "bert.weights": 5437,
     "convert_checkpoint": 97,
     "create_pretraining_data": 283,

@@ -121,6 +121,7 @@ def test_wheel_asks_for_what_the_project_runs_on(wheel):
     assert {str(each.marker) for each in ranges if each.marker} == {
         *('extra == "gpu"', parquet, serve, 'extra == "tflite"', 'extra == "onnx"'),
         *('extra == "beam"', 'extra == "text"', 'extra == "word-vectors"'),
+        *('extra == "wandb"', 'extra == "mlflow"'),
     }
     gpu = extras['extra == "gpu"']
     assert (gpu.name, gpu.extras) == ("tensorflow", {"and-cuda"})

@@ -138,7 +138,6 @@ TRANSFORMERS: Mapping[str, Other] = {
     "save_total_limit": _same("keep_checkpoint_max="),
     "logging_steps": _same("log_every_steps="),
     "logging_dir": Other(remark=_CURVES),
-    "report_to": Other(remark=_CURVES),
     "resume_from_checkpoint": Other(remark=_BY_ITSELF),
     "run_name": _ONE_FOLDER,
     "logging_strategy": _same("log_every_steps"),

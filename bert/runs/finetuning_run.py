@@ -25,11 +25,12 @@ from bert.reports.run import make_figures, title_of, write_report
 from bert.runs import identity, plans
 from bert.runs.finetuning import FineTuningPlan, find_inputs, stored_task
 from bert.runs.plans import Result
-from bert.runs.recipes import Steps
+from bert.runs.recipes import FineTuning, Steps
 from bert.tasks.options import Prediction
 from bert.tasks.task import Inputs, Part, Task
 from bert.training import devices, loop, strategies
 from bert.training.evaluation import EarlyStopping, Predictor
+from bert.training.trackers import Trackers
 from bert.weights import checkpoint, model_card
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES, make_files
@@ -220,6 +221,7 @@ def run(
     make_folder(folder)
     with (
         plan.locked(folder),
+        Trackers() as trackers,
         # Workers that are not the chief have files of examples of their own.
         contextlib.nullcontext(folder)
         if is_chief
@@ -237,6 +239,7 @@ def run(
             ]
             if is_chief and training:
                 save(task)
+                identity.open_trackers(trackers, output, recipe.options())
             for first_inputs in plan.inputs[:1]:
                 show_examples(task, first_inputs)
             devices.log_set_up(model, recipe.compute, recipe.changed_options())
@@ -247,7 +250,7 @@ def run(
                 assert batches is not None
                 evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
                 with strategies.together(plan.strategy):
-                    begun = plan.begin_training(model, objective, batches)
+                    begun = plan.begin_training(model, objective, batches, trackers)
                 step = begun.train_schedule(
                     *(recipe.schedule, batches),
                     identity.describe(recipe.options(), plan.strategy),
@@ -257,14 +260,13 @@ def run(
                 step = plan.load(model)
             predictions = _calibrated(predictions, inputs, step, save if is_chief else None)
             task = predictions.task
-            # The usual rates are not those of LSTMs on a frozen model.
-            rate = None if recipe.is_feature_based else recipe.schedule.learning_rate
             scores, sections = _score(
                 predictions,
                 *(inputs, step, folder if is_chief else None, title),
-                Attempt(folder, init, rate, step, source.config.hidden_size) if training else None,
+                _attempt(recipe, step, source.config.hidden_size) if training else None,
             )
         if is_chief:
+            trackers.log("final", step, scores)
             write_page = functools.partial(
                 write_report,
                 *(folder, title, recipe.options() if training else {}, step),
@@ -275,9 +277,9 @@ def run(
             if has_page:
                 write_page([*first, *sections])
             if training:
-                vectors = recipe.features.word_vectors if recipe.features else None
                 model_card.record(
-                    *(folder, recipe.changed_options(), vectors or init),
+                    *(folder, recipe.changed_options()),
+                    (recipe.features and recipe.features.word_vectors) or init,
                     kind=task.kind,
                     counts={each.part.name: len(each.examples) for each in inputs},
                     metric=task.metric,
@@ -293,6 +295,13 @@ def run(
                 if has_page and (more := exports.make_sections(exported)):
                     write_page([*first, *sections, *more])
     return Result(scores, step, plans.list_files(folder)), refusal
+
+
+def _attempt(recipe: FineTuning, step: int, hidden_size: int) -> Attempt:
+    # The usual rates are not those of LSTMs on a frozen model.
+    rate = None if recipe.is_feature_based else recipe.schedule.learning_rate
+    folder, init = recipe.output.output_dir, recipe.model.init_checkpoint
+    return Attempt(folder, init, rate, step, hidden_size)
 
 
 def _make_figures(task: Task, scores: Mapping[str, Any]) -> list[Figure]:

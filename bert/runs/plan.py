@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from bert.files.process import import_tensorflow
 from bert.options import check_bounds
 from bert.runs.recipes import FineTuning, PreTraining, Search
+from bert.training.options import read_trackers
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -31,6 +32,7 @@ def plan(
     """
     for group in (recipe.shared if isinstance(recipe, Search) else recipe).groups():
         check_bounds(group)
+    read_trackers((recipe.shared if isinstance(recipe, Search) else recipe).output.report_to)
     import_tensorflow()
     # A run loads what its own kind needs.
     if isinstance(recipe, PreTraining):

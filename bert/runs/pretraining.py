@@ -42,6 +42,7 @@ from bert.training.evaluation import evaluate
 from bert.training.loop import Objective, Observer
 from bert.training.options import Compute, Output, check_length
 from bert.training.progress import save_results, save_scores
+from bert.training.trackers import Trackers
 from bert.training.trainer import Trainer
 from bert.weights import checkpoint, model_card
 from bert.weights.checkpoint import Stored
@@ -88,7 +89,7 @@ class PreTrainingPlan(Plan):
         loss = OBJECTIVES[self.recipe.schedule.objective].make_loss(blend)
         return Objective(*self.teacher.teach(loss.weights, loss.losses)) if self.teacher else loss
 
-    def start(self, model: keras.Model) -> TrainingRun:
+    def start(self, model: keras.Model, trackers: Trackers | None = None) -> TrainingRun:
         """Returns the training run before its first step, with its initial weights."""
         recipe, schedule = self.recipe, self.recipe.schedule
         assert self.training is not None
@@ -102,7 +103,7 @@ class PreTrainingPlan(Plan):
             )
         trainer = Trainer.of(recipe.compute, model, optimizer, self.objective(), seed=recipe.seed)
         trainer.clock = clock
-        run = TrainingRun(recipe.output, trainer, self.training)
+        run = TrainingRun(recipe.output, trainer, self.training, trackers)
         if not clock and run.first_step > schedule.num_train_steps:
             must = Message("be at least %d, where %r is", run.first_step, recipe.output.output_dir)
             remedy = Message("Give more steps or another %s.", Option("output_dir"))
@@ -380,7 +381,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
     make_folder(folder)
     for opened in filter(None, (plan.train_batches, plan.eval_batches)):
         opened.records.leave_indexes()
-    with plan.locked(folder), plan.strategy.scope():
+    with plan.locked(folder), Trackers() as trackers, plan.strategy.scope():
         # All workers make the variables together.
         with strategies.together(plan.strategy):
             model = plan.make_model()
@@ -390,8 +391,9 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
                 # The configuration and the vocabulary may be files that this run has read.
                 owned.clear(folder, but=make_files(plan.config, description.vocabulary))
             with strategies.together(plan.strategy):
-                started = plan.start(model)
+                started = plan.start(model, trackers)
             if writes:
+                identity.open_trackers(trackers, recipe.output, recipe.options())
                 options = {**plan.source.tokenizer_options, **description.cutting}
                 _save_model_files(ModelFolder(folder), plan.config, description, options)
             environment = identity.describe(recipe.options(), plan.strategy)
@@ -421,10 +423,14 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
                     schedule, limits.max_eval_steps, results, batches, is_trained=bool(training)
                 )
         if writes:
+            trackers.log("final", step, results)
             title = title_of("pre-training", recipe.data.input_file)
-            figures = make_figures(results, metric, baselines=baselines)
             shown = recipe.options() if training else {}
-            write_report(folder, title, shown, step, figures, sections)
+            write_report(
+                *(folder, title, shown, step),
+                make_figures(results, metric, baselines=baselines),
+                sections,
+            )
             model_card.update(folder)
     return Result(results, step, plans.list_files(folder))
 

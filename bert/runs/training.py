@@ -1,5 +1,6 @@
 """The training run in an output folder: it starts, trains, logs its progress, and saves weights."""
 
+import functools
 import os
 import re
 import statistics
@@ -26,6 +27,7 @@ from bert.training.loop import Objective, Observer
 from bert.training.observers import train_and_save, user_observers
 from bert.training.options import Compute, Output
 from bert.training.progress import ProgressLog, TrainLog, steps_between_points
+from bert.training.trackers import Trackers
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.variables import count_parameters
@@ -46,16 +48,20 @@ class TrainingRun:
       trainer: The trainer; its state is set to the latest checkpoint in the folder, or else to the
         initial weights of the plan.
       plan: How far training goes, and from where.
+      trackers: The trackers, which get the results and the scores; None for none.
 
     Attributes:
       checkpoints: The checkpoints in the folder.
       first_step: The step that training starts after.
     """
 
-    def __init__(self, output: Output, trainer: Trainer, plan: Training) -> None:
+    def __init__(
+        self, output: Output, trainer: Trainer, plan: Training, trackers: Trackers | None = None
+    ) -> None:
         self.output = output
         self.plan = plan
         self.trainer = trainer
+        self.trackers = trackers or Trackers()
         self.checkpoints = checkpoint.Checkpoints(output.output_dir, output.keep_checkpoint_max)
         self.first_step = initialize(
             trainer.model,
@@ -131,6 +137,7 @@ class TrainingRun:
                     batch_size=batches.batch_size,
                     every=steps_between_points(output.log_every_steps, num_train_steps),
                     clock=self.trainer.clock,
+                    report=functools.partial(self.trackers.log, "train"),
                 )
             )
         train_and_save(
@@ -165,6 +172,7 @@ class TrainingRun:
         output, trainer, num_train_steps = self.output, self.trainer, self.plan.last_step
         writes = strategies.is_chief(trainer.strategy)
         if evaluation:
+            evaluation.report = functools.partial(self.trackers.log, "eval")
             evaluation.open(output.output_dir, trainer.model, self.first_step, writes=writes)
             # A resumed run may evaluate here; all workers read the best weights once saved.
             with strategies.together(trainer.strategy):
@@ -212,13 +220,15 @@ def count_tried_examples(
     return min(batch_size, max(int(_OPERATIONS / each) // parts, 1) * parts)
 
 
-def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
+def begin(
+    output: Output, trainer: Trainer, plan: Training, trackers: Trackers | None = None
+) -> TrainingRun:
     """Returns the training run before its first step, with its initial weights.
 
     Raises:
       OptionError: where the checkpoint in the folder is beyond the last step.
     """
-    run = TrainingRun(output, trainer, plan)
+    run = TrainingRun(output, trainer, plan, trackers)
     if run.first_step > plan.last_step:
         raise OptionError(
             "num_train_epochs",

@@ -177,6 +177,9 @@ class EarlyStopping(Observer):
       function: Returns the scores of the model after a step.
       metric: Name of the score that counts; higher is better.
       patience: Evaluations without improvement after which training ends; 0 for never.
+
+    Attributes:
+      report: Receives the step and the scores of each evaluation, on the chief.
     """
 
     def __init__(
@@ -185,6 +188,7 @@ class EarlyStopping(Observer):
         self.function = function
         self.metric = metric
         self.patience = patience
+        self.report: Callable[[int, Mapping[str, float]], None] = lambda step, scores: None
         self._history: list[dict[str, Any]] = []
 
     def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
@@ -235,6 +239,7 @@ class EarlyStopping(Observer):
             write_summaries(self._writer, step, scores)
             text = "".join(json.dumps(finite(line)) + "\n" for line in self._history)
             write_text(claim(self._folder, EVALUATIONS), text)
+            self.report(step, scores)
         if self.is_over:
             logger.info(
                 "No better %s in %d evaluations: training ends.", self.metric, self.patience

@@ -1,6 +1,7 @@
 """Options of any training run, and checks that they suit its model and its devices."""
 
 import dataclasses
+import importlib.util
 from typing import TYPE_CHECKING
 
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
@@ -16,6 +17,7 @@ AUTO = "auto"
 TRAIN_LOG, EVALUATIONS = "train_log.jsonl", "evaluations.jsonl"
 # The results of several seeds, or of a grid of options.
 RUNS = "runs.json"
+TRACKERS = ("tensorboard", "wandb", "mlflow")
 OVERWRITE = Message("Delete what an earlier run left in %s, and start over.", Option("output_dir"))
 
 
@@ -87,6 +89,12 @@ class Output:
         "of the training, at most 100.",
         low=1,
     )
+    report_to: str | None = option(
+        None,
+        f"Trackers that get the flags, curves and scores of a training run, comma-separated: "
+        f"{', '.join(TRACKERS)}. TensorBoard's curves are written in any case; naming it adds its "
+        "table of hyperparameters.",
+    )
     overwrite_output_dir: bool = option(False, OVERWRITE)
     resume_with_changes: bool = option(
         False,
@@ -111,6 +119,26 @@ class Seed:
         high=2**32 - 1,
         shapes_training=True,
     )
+
+
+def read_trackers(report_to: str | None) -> list[str]:
+    """Returns the names of the trackers of a run.
+
+    Raises:
+      OptionError: where there is no such tracker, or its package is not installed.
+    """
+    names = [name.strip() for name in (report_to or "").split(",") if name.strip()]
+    for name in names:
+        if name not in TRACKERS:
+            raise OptionError(
+                "report_to", f"have names of {', '.join(TRACKERS)}, comma-separated", report_to
+            )
+        spec = importlib.util.find_spec(name)
+        # wandb writes into a folder `wandb`, which could be imported, too.
+        if spec is None or spec.origin is None:
+            must = "name trackers whose packages are installed"
+            raise OptionError("report_to", must, name, f"`pip install {name}` installs it.")
+    return [*dict.fromkeys(names)]
 
 
 def check_length(max_seq_length: int, config: "BertConfig", source: Option | None = None) -> None:

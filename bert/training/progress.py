@@ -10,7 +10,7 @@ import os
 import statistics
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class ProgressLog(Observer):
       batch_size: Examples per step.
       every: Steps between points, each of which is also a line of the log.
       clock: The clock of a run with a time budget, which also has a point at each twentieth of it.
+      report: Receives the step and the values of each point, besides TensorBoard.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class ProgressLog(Observer):
         batch_size: int,
         every: int,
         clock: "TrainingClock | None" = None,
+        report: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
     ) -> None:
+        self._report = report
         self.num_train_steps = num_train_steps
         self.batch_size = batch_size
         self.every = every
@@ -140,6 +143,7 @@ class ProgressLog(Observer):
             self._seconds.append(self._seconds_per_step(step))
         self._restart(step)
         write_summaries(self._writer, step, values)
+        self._report(step, values)
 
     def _seconds_per_step(self, step: int) -> float:
         return (time.monotonic() - self._started) / (step - self._last_step)
