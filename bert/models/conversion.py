@@ -26,6 +26,7 @@ from bert.models.fine_tuned import (
 )
 from bert.models.keras_models import make_model
 from bert.models.options import FORMATS, ConversionOutput, ConversionSource, Overrides
+from bert.network.blank import blank_variables
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.options import find_untrained
 from bert.weights import (
@@ -159,8 +160,7 @@ class Conversion:
         names = sorted(stored.shapes)
         untrained = find_untrained(stored.folder, names)
         trained = [name for name in names if name not in untrained]
-        model = make_model(self.architecture, self.source.config, num_labels(self.source))
-        missing = _assign(model, stored)
+        model, missing = _load(self.architecture, self.source, stored)
         if self.output.format == "onnx":
             idle = huggingface.UNREAD.get(self.architecture, "no variable")
             paths = [variable.path for variable in model.weights if variable.path in names]
@@ -221,13 +221,17 @@ def _check_difference(difference: float, tolerance: float, source: ModelFolder) 
         )
 
 
-def _assign(model: keras.Model, stored: checkpoint.Stored) -> list[str]:
-    """Sets the variables that are stored; returns the names of the others."""
-    values = stored.read(v.path for v in model.weights if v.path in stored.shapes)
-    for variable in model.weights:
-        if variable.path in values:
-            variable.assign(values[variable.path])
-    return [v.path for v in model.weights if v.path not in values]
+def _load(
+    architecture: str, source: ModelFolder, stored: checkpoint.Stored
+) -> tuple[keras.Model, list[str]]:
+    """Returns a model with the values that are stored, and the names of its other variables."""
+    with blank_variables() as blank:
+        model = make_model(architecture, source.config, num_labels(source))
+    found = [variable for variable in model.weights if variable.path in stored.shapes]
+    for variable in found:
+        variable.assign(stored.read([variable.path])[variable.path])
+    blank.fill(but=found)
+    return model, [v.path for v in model.weights if v.path not in stored.shapes]
 
 
 def verify(
@@ -245,11 +249,11 @@ def verify(
     Raises:
       ArithmeticError: where outputs are too far apart.
     """
-    other = make_model(architecture, source.config, num_labels(source))
     if path.endswith(FORMATS["keras"][1]):
+        other = make_model(architecture, source.config, num_labels(source))
         other.load_weights(path)
     else:
-        _assign(other, checkpoint.Stored(path, "output"))
+        other, _ = _load(architecture, source, checkpoint.Stored(path, "output"))
     values = {variable.path: variable for variable in model.weights}
     for variable in other.weights:
         if variable.path in missing:
