@@ -209,7 +209,7 @@ def plan(
         files = parts("files", shared.check_questions, shows=lambda _: "can be read")
     flags = parts(
         "flags",
-        *(plans.check_scored, steps, shared.export, patience, scored),
+        *(plans.check_scored, steps, shared.export, patience, scored, shared.unread_paths()),
         shows=lambda _: steps.describe(),
     )
     # Devices.

@@ -417,6 +417,16 @@ class FineTuning(Recipe):
             return Search(self, tuple(trials), num_runs)
         return dataclasses.replace(self, schedule=schedule)
 
+    def unread_paths(self) -> dict[str, str | None]:
+        """Returns the paths of data files that a training run does not read, by option."""
+        parts = {"dev_file": "dev", "predict_file": "dev", "test_file": "test"}
+        is_read = self.steps.splits
+        return {
+            name: getattr(self.data, name, None)
+            for name, split in parts.items()
+            if self.steps.do_train and not is_read.get(split)
+        }
+
     def read_paths(self) -> dict[str, str | None]:
         """Returns the paths of the files that are read besides the model's, by option."""
         options = self.options()
