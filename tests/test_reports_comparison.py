@@ -132,6 +132,66 @@ def test_runs_that_cannot_be_compared_are_refused_by_name(tmp_path, other, recei
         make_page(runs)
 
 
+TAGGED = "Oslo NN LOC LOC\nis VB O O\n\nAda NN PER O\n"
+ANSWERED = "id\tpredicted_label\tpredicted_ending\tprobability_0\tgold\n"
+SCORED = "id\ttext_a\tpredicted_value\tgold\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "predicted", "other", "received"),
+    [
+        ("tagging", "predictions.txt", TAGGED, ("LOC LOC", "LOC O"), ("Ada", "Eva"), "4 .* test"),
+        (
+            "tagging",
+            "dev_predictions.txt",
+            TAGGED,
+            ("O\n\n", "PER\n\n"),
+            ("is VB O", "is VB PER"),
+            "2",
+        ),
+        (
+            "question_answering",
+            "predictions.json",
+            '{"q1": "a", "q2": ""}',
+            ("a", "b"),
+            ("q2", "q3"),
+            "2",
+        ),
+        (
+            "multiple_choice",
+            "dev_predictions.tsv",
+            f"{ANSWERED}r0\t1\tin\t0.5\t0\n",
+            ("0.5", "0.1"),
+            ("\t0\n", "\t1\n"),
+            "1",
+        ),
+        (
+            "classification",
+            "dev_predictions.tsv",
+            f"{SCORED}1\tGood.\t0.5\t3\n",
+            ("0.5", "0.1"),
+            ("Good", "Bad"),
+            "1",
+        ),
+    ],
+)
+def test_answers_of_any_task_to_other_examples_are_refused(
+    tmp_path, kind, name, text, predicted, other, received
+):
+    """Other answers to the same examples are compared."""
+    runs = []
+    for folder, (old, new) in {"a": ("", ""), "b": predicted, "c": other}.items():
+        runs.append(write_run(tmp_path / folder, task={"task_type": "regression"}))
+        (tmp_path / folder / "dev_predictions.tsv").unlink()
+        stored = {"kind": kind, "task": {"task_type": "regression"}}
+        (tmp_path / folder / "task.json").write_text(json.dumps(stored))
+        (tmp_path / folder / name).write_text(text.replace(old, new, 1) if old else text)
+    first, same, others = runs
+    assert rows_of(make_page([first, same]))[1] == [["accuracy", "1.0000", "1.0000"]]
+    with pytest.raises(ValueError, match=f"same examples.*a' and .*c': number {received}"):
+        make_page([first, others])
+
+
 def test_another_metric_is_no_other_task(tmp_path):
     make_page([write_run(tmp_path / "a"), write_run(tmp_path / "b", task={"metric": "accuracy"})])
 

@@ -7,30 +7,43 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert.files.paths import describe_folder, find_json_object, list_folder, read_json_object
+from bert.files.paths import (
+    describe_folder,
+    find_json_object,
+    list_folder,
+    read_file,
+    read_json_object,
+)
 from bert.files.rows import open_table
 from bert.files.stored_models import TASK_FILE
 from bert.options import MessageError, Option
 from bert.reports import page
 from bert.reports.run import name_score
+from bert.tasks.tagging.sentences import Columns
 from bert.training.options import RUNS
 from bert.weights import provenance
 
 _RESULTS = re.compile(r"(eval|test)_results(.*)\.json")
-_PREDICTIONS = re.compile(r"(?:(dev)_)?predictions(.*)\.tsv")
+_PREDICTIONS = re.compile(r"(?:(dev)_)?predictions(.*)\.(tsv|txt|json)")
+# The endings of files of predictions by kind of task; others have tables.
+_ENDINGS = {"tagging": "txt", "question_answering": "json"}
 # The columns of an answer; others say what the example is.
 _SAID, _PROBABILITY, _GOLD = "predicted_", "probability_", "gold"
 Row = Mapping[str, Any]
 
 
 class Run(NamedTuple):
-    """What a folder says of its run, or of all seeds with the best values of its options."""
+    """What a folder says of its run, or of all seeds with the best values of its options.
+
+    `answers` has rows of classifiers by part of the data, `examples` what they are answers to.
+    """
 
     name: str
     task: Row
     options: Mapping[str, str]
     scores: Mapping[str, str]
     answers: Mapping[str, Sequence[Row]]
+    examples: Mapping[str, Sequence[Any]]
 
 
 def make_page(folders: Sequence[str]) -> page.Page:
@@ -82,8 +95,9 @@ def read_run(folder: str) -> Run:
     stored = find_json_object(f"{source}/{TASK_FILE}")
     task = {"kind": stored.get("kind", "pre-training"), **stored.get("task", {}), "metric": ""}
     has_labels = task["kind"] == "classification" and task["task_type"] != "regression"
-    answers = _read_answers(source) if has_labels else {}
-    return Run(folder, task, {name: json.dumps(options[name]) for name in options}, scores, answers)
+    answers, examples = _read_answers(source, task["kind"], options.get("--separator"))
+    described = {name: json.dumps(options[name]) for name in options}
+    return Run(folder, task, described, scores, answers if has_labels else {}, examples)
 
 
 def _format_scores(form: str, values: Row, errors: Row) -> dict[str, str]:
@@ -96,13 +110,29 @@ def _format_scores(form: str, values: Row, errors: Row) -> dict[str, str]:
     return texts
 
 
-def _read_answers(folder: str) -> dict[str, Sequence[Row]]:
+def _read_answers(
+    folder: str, kind: str, separator: str | None
+) -> tuple[dict[str, Sequence[Row]], dict[str, Sequence[Any]]]:
+    """Returns by part the rows of tables of answers, and what is known of the examples."""
     answers: dict[str, Sequence[Row]] = {}
+    examples: dict[str, Sequence[Any]] = {}
     for match in filter(None, map(_PREDICTIONS.fullmatch, list_folder(folder))):
-        table = open_table(path := f"{folder}/{match[0]}")
-        rows = [table.name_cells(f"{path}:{line}", cells) for line, cells in table.rows]
-        answers[(match[1] or "test") + match[2]] = rows
-    return answers
+        path, part, ending = f"{folder}/{match[0]}", (match[1] or "test") + match[2], match[3]
+        if ending != _ENDINGS.get(kind, "tsv"):
+            continue
+        if ending == "tsv":
+            table = open_table(path)
+            rows = [table.name_cells(f"{path}:{line}", cells) for line, cells in table.rows]
+            answers[part], examples[part] = rows, [*map(_key, rows)]
+        elif ending == "json":
+            # The ids of questions; what is predicted is the dev set.
+            examples["dev"] = [*read_json_object(path)]
+        else:
+            # The last column is the predicted tag.
+            columns = Columns(separator=separator)
+            lines = read_file(path).decode().split("\n")
+            examples[part] = [columns.split(line)[:-1] for line in lines]
+    return answers, examples
 
 
 def _check_comparable(first: Run, other: Run) -> None:
@@ -113,8 +143,8 @@ def _check_comparable(first: Run, other: Run) -> None:
         if mine != theirs:
             text = f"Runs to compare must have one task. Received {names}, whose {name} is"
             raise ValueError(f"{text} {mine!r} and {theirs!r}.")
-    for part in first.answers.keys() & other.answers.keys():
-        pairs = itertools.zip_longest(*(map(_key, run.answers[part]) for run in (first, other)))
+    for part in sorted(first.examples.keys() & other.examples.keys()):
+        pairs = itertools.zip_longest(first.examples[part], other.examples[part])
         for number, (key, other_key) in enumerate(pairs, start=1):
             if key != other_key:
                 text = f"Runs to compare must have answered the same examples. Received {names}:"
