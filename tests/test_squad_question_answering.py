@@ -47,3 +47,20 @@ def test_the_best_threshold_does_not_depend_on_that_of_the_run(tiny_config, thre
     # As they are given: a right one, none, or one that is wrong.
     expected = {-9.0: 1, 0.0: 2, 1.0: 2, 9.0: 2}[threshold]
     assert scores["exact"] == pytest.approx(100 * expected / 3)
+
+
+@pytest.mark.parametrize("is_v2", [False, True])
+def test_questions_that_cannot_be_scored_are_counted_when_they_are_read(
+    tmp_path, tiny_config, log, is_v2
+):
+    answers = [[{"text": "man", "answer_start": 4}], [], []]
+    questions = [{"id": str(i), "question": "?", "answers": each} for i, each in enumerate(answers)]
+    path = tmp_path / "dev.json"
+    paragraph = {"context": "old man", "qas": questions}
+    path.write_text(json.dumps({"data": [{"title": "", "paragraphs": [paragraph]}]}))
+    tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
+    decoding = DecodingOptions(version_2_with_negative=is_v2)
+    task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, decoding, {"dev": str(path)})
+    assert len(task.read(["dev"])[Part("dev")]) == 3
+    warned = [line for line in log.messages if "not scored" in line]
+    assert [line.split()[0] for line in warned] == ([] if is_v2 else ["2"])

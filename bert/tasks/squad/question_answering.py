@@ -227,14 +227,27 @@ class QuestionAnswering:
                     num_unlabeled = len(self.teacher.unlabeled)
                     logger.info("Read %d questions that the teacher answers.", num_unlabeled)
                     read += self.teacher.unlabeled
-            elif self.scored_options and not self.golds(read):
-                raise MessageError(
-                    "%s needs answers in %s to score with. There are none in %r.",
-                    *map(Option, (self.scored_options[0], "predict_file")),
-                    self.files[split],
-                )
+            else:
+                self._check_golds(self.files[split], read)
             examples[Part(split)] = read
         return examples
+
+    def _check_golds(self, path: str, questions: Sequence[SquadExample]) -> None:
+        golds = self.golds(questions)
+        if self.scored_options and not golds:
+            raise MessageError(
+                "%s needs answers in %s to score with. There are none in %r.",
+                *map(Option, (self.scored_options[0], "predict_file")),
+                path,
+            )
+        num_questions = len({question.qas_id for question in questions})
+        if golds and len(golds) < num_questions:
+            logger.warning(
+                "%d questions are not scored, as the file has no answer to them; for those that "
+                "have none, as in SQuAD 2.0, set %s.",
+                num_questions - len(golds),
+                Option("version_2_with_negative"),
+            )
 
     def parse(self, rows: Sequence[Row]) -> list[SquadExample]:
         # The questions about a paragraph share its words.
@@ -392,14 +405,6 @@ class QuestionAnswering:
     ) -> dict[str, Any]:
         """Returns the official scores, and as `baseline` the F1 of never answering."""
         golds = self.golds(inputs.examples)
-        num_questions = len({example.qas_id for example in inputs.examples})
-        if golds and len(golds) < num_questions:
-            logger.warning(
-                "%d questions are not scored, as the file has no answer to them; for those that "
-                "have none, as in SQuAD 2.0, set %s.",
-                num_questions - len(golds),
-                Option("version_2_with_negative"),
-            )
         if not golds:
             return {}
         if self.decoding.version_2_with_negative:
