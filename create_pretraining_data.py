@@ -242,7 +242,7 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
     show_lines()
-    logger.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
+    logger.info("Flags: %s; the others have their defaults.", " ".join(changed_flags(settings)))
     records, memory = check(settings)
     try_outputs(records.output_files, "output_file")
     logger.info("*** Reading from input files ***")

@@ -41,7 +41,7 @@ def run(settings: Settings) -> None:
       ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
     show_lines()
-    logger.info("Flags: %s; the others are as by default.", " ".join(changed_flags(settings)))
+    logger.info("Flags: %s; the others have their defaults.", " ".join(changed_flags(settings)))
     settings, folder, texts = prepare(settings)
     from bert.scale.features import FeatureFile
     from bert.training.devices import log_gpus

@@ -298,9 +298,10 @@ def _bounds_fault(value: Any, given: Mapping[str, Any]) -> str:
     choices = given.get("enum_values")
     if choices and isinstance(value, str) and value not in choices:
         return f"be one of {', '.join(choices)}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return ""
     low, high = given.get("lower_bound"), given.get("upper_bound")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        has_bounds = (low, high) != (None, None)
+        return "be a number" if has_bounds and isinstance(value, str) else ""
     if not math.isfinite(value):
         return "be a finite number"
     if low is not None and value < low:

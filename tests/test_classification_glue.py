@@ -230,7 +230,7 @@ WRONG = [
         "ax",
         {},
         "train",
-        "`task_name` must be a task with a train set. Received 'ax', which has a test set only: "
+        "`task_name` must be a task with a train set. Received 'ax'. It has a test set only: "
         "predict it with a model trained on 'mnli'.",
     ),
     (

@@ -376,8 +376,8 @@ WRONG = [
         {"train.tsv": "a\tx\nb\ty\n"},
         {},
         "{folder}/train.tsv:1: the header must have the column 'text', the `text_a_column`. "
-        "Received ['a', 'x']. Columns are separated by tabs here. If the file has no header, give "
-        "columns as numbers from 0.",
+        "Received ['a', 'x']. Columns are separated by tabs here. Give `text_a_column` the name of "
+        "yours or, if the file has no header, its number from 0.",
     ),
     (
         {"train.csv": "Text,label\na,x\nb,y\n"},

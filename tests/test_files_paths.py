@@ -126,11 +126,11 @@ def test_files_are_found_and_folders_described(tmp_path, remote, name):
     tf.io.gfile.makedirs(folder)
     assert describe_folder(folder) == f"{folder!r}, which is empty"
     names = [f"{i:02}.txt" for i in range(14)]
-    for each in names:
+    for each in [*names, ".hidden"]:
         with tf.io.gfile.GFile(f"{folder}/{each}", "w") as file:
             file.write("a")
-    assert list_folder(folder) == names
-    assert describe_folder(folder) == f"{folder!r}, which holds {names[:12]} and 2 more"
+    assert list_folder(folder) == [".hidden", *names]
+    assert describe_folder(folder) == f"{folder!r}, which holds {names[:12]} and 3 more"
     assert find_file(folder, ["x", "03.txt", "01.txt"]) == f"{folder}/03.txt"
     assert find_file(folder, ["x"]) is None
 

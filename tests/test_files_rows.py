@@ -83,7 +83,7 @@ def test_byte_order_marks_line_ends_and_blank_lines_are_no_text(tmp_path, log, e
     content = f"\ufeff{row}\r\n\r\n \n{row}\r\n\n".encode()
     path = tmp_path / f"t.{ending}"
     assert [row.cells for row in read(path, content)] == [row.cells for row in plain]
-    assert log.messages == [f"{path}: skipped 3 blank lines, the first is 2."]
+    assert log.messages == [f"{path}: skipped 3 blank lines, the first is line 2."]
     assert read(path, gzip.compress(content))[1].line == 4
 
 
@@ -109,8 +109,8 @@ WRONG = [
     (
         "tsv",
         b"a\nb\xe9te\tx\n",
-        "{path}:2: text must be UTF-8. Received b'b\\xe9te\\tx\\n'. If the file is Latin-1, "
-        "convert it with `iconv -f LATIN1 -t UTF-8`.",
+        "{path}:2: text must be UTF-8. Received b'b\\xe9te\\tx\\n'. Convert the file, if it is "
+        "Latin-1 with `iconv -f LATIN1 -t UTF-8`, if it is Chinese perhaps with `-f GB18030`.",
     ),
     (
         "csv",

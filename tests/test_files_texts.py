@@ -110,7 +110,7 @@ def test_blank_lines_are_skipped_with_a_warning(tmp_path, log, name, lines, colu
     # Parts of a file are counted without them.
     assert read_inputs(str(path), None, columns).count() == 2
     assert log.messages == [
-        f"{path}: skipped 2 blank lines, the first is {2 if name.endswith('l') else 3}."
+        f"{path}: skipped 2 blank lines, the first is line {2 if name.endswith('l') else 3}."
     ]
 
 

@@ -39,12 +39,12 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 787,
+    "bert": 788,
     "bert.commands": 2967,
     "bert.export": 1650,
-    "bert.files": 5031,
+    "bert.files": 5032,
     "bert.inspection": 497,
-    "bert.models": 4015,
+    "bert.models": 4018,
     "bert.network": 1270,
     "bert.original": 2358,
     "bert.pretraining": 4672,
@@ -52,10 +52,10 @@ BUDGETS = {
     "bert.runs": 4154,
     "bert.scale": 2848,
     "bert.serving": 2165,
-    "bert.tasks": 10642,
+    "bert.tasks": 10654,
     "bert.text": 1106,
     "bert.training": 4231,
-    "bert.weights": 5437,
+    "bert.weights": 5441,
     "convert_checkpoint": 97,
     "create_pretraining_data": 283,
     "create_vocab": 61,

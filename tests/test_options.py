@@ -61,6 +61,7 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"learning_rate": -1.0}, "at least 0.0"),
         ({"learning_rate": (0.5, 2.0)}, "at most 1.0"),
         ({"learning_rate": math.nan}, "finite"),
+        ({"learning_rate": "0.5"}, "be a number. Received '0.5'"),
         ({"kind": "c"}, "one of a, b"),
     ],
 )

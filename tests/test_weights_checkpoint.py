@@ -276,6 +276,9 @@ def test_missing_checkpoint_is_named(tmp_path, path):
     with pytest.raises(ValueError, match="`init_checkpoint` must name") as caught:
         checkpoint.Stored.open(str(tmp_path / path))
     assert str(tmp_path / path) in str(caught.value)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ValueError, match=rf"For the weights there, give '{tmp_path}'\."):
+        checkpoint.Stored.open(str(tmp_path / "bert_model.ckpt"))
 
 
 def test_report_names_what_was_loaded_missing_and_unused(tmp_path, log, tiny_config):

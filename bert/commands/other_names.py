@@ -84,7 +84,7 @@ TRANSFORMERS: Mapping[str, Other] = {
     "model_type": Other(remark="Every model here is a BERT."),
     "cache_dir": Other(remark="Models of the hub are kept where HF_HOME says."),
     "use_fast_tokenizer": Other(remark="There is one tokenizer, and it is fast."),
-    "dataset_name": _same("task_name=", "data_dir=", "train_file=", "input_file="),
+    "dataset_name": _same("task_name", "data_dir", "input_file", remark=_NONE_FETCHED),
     "train_file": _TRAIN_FILE,
     "validation_file": _DEV_FILE,
     "test_file": _TEST_FILE,

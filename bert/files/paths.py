@@ -280,7 +280,8 @@ def list_folder(folder: str) -> list[str]:
 
 def describe_folder(folder: str) -> str:
     """Returns the name and content of a folder, for a message about a missing file."""
-    names = list_folder(folder)
+    # Hidden files are seldom what is missing.
+    names = sorted(list_folder(folder), key=lambda name: name.startswith("."))
     if names:
         more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         return f"{folder!r}, which holds {names[:_NAMES_SHOWN]}{more}"

@@ -174,7 +174,7 @@ def checked(reader: RowReader) -> Iterator[Row]:
 @functools.lru_cache
 def _warn_of_blank(path: str, count: int, first: int) -> None:
     # Once, though a file may be read several times.
-    logger.warning("%s: skipped %d blank lines, the first is %d.", path, count, first)
+    logger.warning("%s: skipped %d blank lines, the first is line %d.", path, count, first)
 
 
 def _parse_json(place: str, line: str) -> Any:
@@ -254,8 +254,8 @@ def _decode_line(path: str, number: int, line: bytes, errors: str = "strict") ->
     except UnicodeDecodeError as error:
         shown = line[max(error.start - 20, 0) : error.start + 10]
         raise ValueError(
-            f"{path}:{number}: text must be UTF-8. Received {shown!r}. If the file is Latin-1, "
-            "convert it with `iconv -f LATIN1 -t UTF-8`."
+            f"{path}:{number}: text must be UTF-8. Received {shown!r}. Convert the file, if it is "
+            "Latin-1 with `iconv -f LATIN1 -t UTF-8`, if it is Chinese perhaps with `-f GB18030`."
         ) from None
     return text.removesuffix("\n").removesuffix("\r")
 

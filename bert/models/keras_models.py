@@ -1,5 +1,6 @@
 """Keras models by their architecture: made, compared, and loaded from weights that Keras saved."""
 
+import difflib
 import os
 import tempfile
 import warnings
@@ -44,7 +45,9 @@ def make_model(
       ValueError: where there is no such architecture, or the weights do not fit the model.
     """
     if architecture not in ARCHITECTURES:
-        raise OptionError("architecture", f"be one of {list(ARCHITECTURES)}", architecture)
+        near = difflib.get_close_matches(architecture.removeprefix("TF"), ARCHITECTURES, n=1)
+        remedy = f"Did you mean {near[0]!r}?" if near else ""
+        raise OptionError("architecture", f"be one of {list(ARCHITECTURES)}", architecture, remedy)
     if not isinstance(config, modeling.BertConfig):
         folder = ModelFolder.open(os.fspath(config))
         num_outputs = num_outputs or folder.stored.shapes.get("output_weights", [2])[0]

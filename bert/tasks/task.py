@@ -345,8 +345,9 @@ def read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
     if isinstance(value, tuple | list) and len(value) == len(fields):
         value = dict(zip(fields, value, strict=True))
     if not isinstance(value, Mapping) or not all(name in value for name in fields):
+        alone = ", or be a text" if len(fields) == 1 else ""
         raise ValueError(
-            f"{place} must have {', '.join(map(repr, fields))}. Received {value!r:.200}."
+            f"{place} must have {', '.join(map(repr, fields))}{alone}. Received {value!r:.200}."
         )
     for name in fields:
         is_list = name in LISTS

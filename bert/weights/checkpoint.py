@@ -278,6 +278,8 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
     # With a revision, it is a name whatever folders there are.
     name = f"{path}@main"
     hint = f" For the model on the hub, give {name!r}." if hub.is_name(name) else ""
+    if tf.io.gfile.isdir(os.path.dirname(path)) and weight_files(os.path.dirname(path)):
+        hint = f" For the weights there, give {os.path.dirname(path)!r}."
     raise OptionError(
         option,
         "name a checkpoint: its prefix, such as '.../bert_model.ckpt', its '.index' file, or its "
@@ -313,6 +315,8 @@ def _only_checkpoint(folder: str, option: str) -> str:
     if len(found) != 1:
         names = [os.path.basename(name) for name in found]
         remedy = f"The folder {folder!r} holds {names}; give the prefix of one."
+        if not found:
+            remedy = f"Received {describe_folder(folder)}: no weights."
         raise OptionError(option, must, remedy=remedy)
     return found[0].removesuffix(".index")
 

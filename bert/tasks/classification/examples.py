@@ -13,6 +13,7 @@ from typing import Any
 from bert.files.paths import describe_folder, find_file, list_folder
 from bert.files.rows import Row, load_rows, shorten
 from bert.log import logger
+from bert.options import OptionError
 
 Label = str | float | tuple[str, ...]
 
@@ -268,10 +269,8 @@ def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> "
     """
     name = _ALIASES.get(task_name.lower(), task_name.lower())
     if name not in _LAYOUTS:
-        raise ValueError(
-            f"`task_name` must be one of {list(TASK_NAMES)}, or 'custom' for other files. "
-            f"Received {task_name!r}."
-        )
+        must = f"be one of {list(TASK_NAMES)}, or 'custom' for other files"
+        raise OptionError("task_name", must, task_name)
     return GlueDataSet(name, data_dir, xnli_language)
 
 
@@ -300,9 +299,11 @@ class GlueDataSet(DataSet):
         """Returns the path of a file; None for an optional one that is missing."""
         layout = self._layout
         if split not in layout.files:
-            raise ValueError(
-                f"`task_name` must be a task with a {split} set. Received {self.task.name!r}, "
-                "which has a test set only: predict it with a model trained on 'mnli'."
+            raise OptionError(
+                "task_name",
+                f"be a task with a {split} set",
+                self.task.name,
+                "It has a test set only: predict it with a model trained on 'mnli'.",
             )
         name = layout.files[split][suffix].format(language=self._language)
         others = [place.format(name=name) for place in _OTHER_PLACES.get(self.task.name, ())]
@@ -310,9 +311,11 @@ class GlueDataSet(DataSet):
         if path is None and not suffix:
             folder = os.path.dirname(os.path.join(self.data_dir, name))
             found = describe_folder(folder if list_folder(folder) else self.data_dir)
-            raise ValueError(
-                f"`data_dir` must hold {name!r}, the {split} set of {self.task.name!r}, itself or "
-                f"in {layout.folder!r}. Received {found}."
+            raise OptionError(
+                "data_dir",
+                f"hold {name!r}, the {split} set of {self.task.name!r}, itself or in "
+                f"{layout.folder!r}",
+                remedy=f"Received {found}.",
             )
         return path
 

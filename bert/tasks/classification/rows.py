@@ -145,7 +145,10 @@ def _missing(table: Table, data: ClassificationData, option: str, column: str) -
     if is_number(column):
         must = Message("there must be a column %s, counted from 0, the %s", column, Option(option))
         return table.error(must, fits)
-    remedy = Message("If the file has no header, give columns as numbers from 0.")
+    remedy = Message(
+        "Give %s the name of yours or, if the file has no header, its number from 0.",
+        Option(option),
+    )
     for name in table.names:
         if name.casefold() == column.casefold():
             remedy = Message("Did you mean %s?", Option(option, name))
