@@ -40,7 +40,7 @@ help:
 	@echo "make test-weights   runs a trained model of others (90 MB) through training, exports and conversion"
 	@echo "make test-formats   has eleven programs save models anew, in environments of their own (20 GB), and compares"
 	@echo "make benchmark   measures speed beside other programs; QUICK=1 takes minutes, ROUNDS=9 is thorough"
-	@echo "make setup   installs the pinned requirements into .venv; the other two do it when needed"
+	@echo "make setup   installs the pinned requirements into .venv; other commands do it when needed"
 	@echo "make setup GPU=1   does so with CUDA's libraries, for GPUs of NVIDIA; GPU=0 removes them"
 
 setup: $(installed)

@@ -593,7 +593,10 @@ def test_loaded_model_answers_as_the_script_does(trained):
     ("inputs", "message"),
     [
         ([("red", "blue")], "Input 0, counted from 0, must have 'text_a'"),
-        (["red", {"other": "blue"}], "Input 1, counted from 0, must have 'text_a'"),
+        (
+            ["red", {"other": "blue"}],
+            r"Input 1, counted from 0, must have 'text_a' \(or \['text'\], as in training\)",
+        ),
         (["red", 5], "Input 1"),
         ([{"text_a": 5}], "must have text as 'text_a'"),
     ],

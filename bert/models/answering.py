@@ -1,5 +1,6 @@
 """The answers of a fine-tuned model, whatever runtime computes its outputs."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -99,9 +100,17 @@ class AnsweringModel(Model):
 def _rename_columns(inputs: ModelInputs, columns: Columns) -> Sequence[Any]:
     """Returns inputs in which the columns of the training files have the names of fields."""
 
-    def rename(value: Any) -> Any:
-        names = columns.find(list(value)) if isinstance(value, Mapping) else None
-        return dict(zip(columns.fields, map(value.get, names), strict=True)) if names else value
+    def rename(number: int, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        if names := columns.find(list(value)):
+            return dict(zip(columns.fields, map(value.get, names), strict=True))
+        if columns.choices[0] == [*columns.fields]:
+            return value
+        raise ValueError(
+            f"Input {number}, counted from 0, must have {', '.join(map(repr, columns.fields))} "
+            f"(or {columns.choices[0]}, as in training). Received {value!r:.200}."
+        )
 
     inputs = as_list(inputs)
-    return [*map(rename, inputs)] if is_list(inputs) else inputs
+    return [*itertools.starmap(rename, enumerate(inputs))] if is_list(inputs) else inputs

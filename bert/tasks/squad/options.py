@@ -64,7 +64,7 @@ class SquadData:
             with open_file(path) as file:
                 file.read(1)
         except OSError as error:
-            received = Message("%r (%s)", path, error)
+            received = Message("%r (%s)", path, error.strerror or error)
             raise OptionError(name, "name a readable file", received) from error
 
 
