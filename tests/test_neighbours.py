@@ -11,6 +11,7 @@ import extract_features
 import neighbours
 import tokenization
 from bert.commands.checks import WRONG, Checks
+from bert.models import neighbours as neighbours_module
 from bert.weights.checkpoint import Stored
 
 TEXTS = ["the old house", "he told it", "who heard?", "the house was old", "cat and dog"]
@@ -113,6 +114,28 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
         file.truncate(os.path.getsize(archive) - 30)
     with pytest.raises(ValueError, match=r"v\.npz' must be a complete NumPy file"):
         ask(input_file=archive, query="a house")
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4])
+def test_neighbours_do_not_depend_on_how_many_texts_are_read_at_a_time(
+    ask, tmp_path, monkeypatch, chunk
+):
+    rows = [
+        {"text": text, "id": f"é{number}"} for number, text in enumerate([*TEXTS, " ", "a\nline"])
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    given = {"input_file": str(tmp_path / "t.jsonl"), "id_column": "id", "query": "a house"}
+    (expected,) = ask(**given)
+    monkeypatch.setattr(neighbours_module, "_CHUNK", chunk)
+    (found,) = ask(**given)
+    assert [(each["id"], each["text"]) for each in found["neighbours"]] == [
+        (each["id"], each["text"]) for each in expected["neighbours"]
+    ]
+    assert {(each["id"], each["text"]) for each in found["neighbours"]} == {
+        (row["id"], row["text"]) for row in rows if row["text"].strip()
+    }
+    cosines = [each["cosine"] for each in expected["neighbours"]]
+    assert [each["cosine"] for each in found["neighbours"]] == pytest.approx(cosines, abs=1e-6)
 
 
 def test_words_are_near_by_the_rows_of_the_table(ask):

@@ -1,6 +1,9 @@
 """Nearest neighbours of sentences and words, and tables of word vectors of and as models."""
 
+import array
 import dataclasses
+import itertools
+import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -127,6 +130,31 @@ def find_neighbours(
     return ((query, space.nearest(query, top_k)) for query in search.queries())
 
 
+class _Stored(Sequence[Any]):
+    """Texts in a file instead of memory, which has only their offsets."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the texts are used)
+        self._ends = array.array("q", [0])
+
+    def __del__(self) -> None:
+        self._file.close()
+
+    def append(self, text: str | None) -> None:
+        # A text may have several lines, and an id may be absent.
+        line = json.dumps(text).encode()
+        self._file.write(line)
+        self._ends.append(self._ends[-1] + len(line))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: Any) -> Any:
+        start, end = self._ends[number : number + 2]
+        self._file.seek(start)
+        return json.loads(self._file.read(end - start))
+
+
 def _gather(parts: Iterable[np.ndarray], texts: Texts, what: str) -> np.ndarray:
     """Returns the rows of all parts, float32 [N, W], stored in a file instead of memory.
 
@@ -176,11 +204,17 @@ def sentence_space(
             [*map(_text_of, pairs)], layer, pooling, max_seq_length=max_seq_length
         )
 
-    rows = [row for row in texts if row.text.strip()]
-    pairs = [row.texts for row in rows]
-    parts = (encode(pairs[start : start + _CHUNK]) for start in range(0, len(pairs), _CHUNK))
-    index = Index(_gather(parts, texts, "sentences"), center=center)
-    names, ids = [row.text for row in rows], [row.id for row in rows]
+    names, ids = _Stored(), _Stored()
+
+    def parts() -> Iterable[np.ndarray]:
+        rows = (row for row in texts if row.text.strip())
+        while chunk := [*itertools.islice(rows, _CHUNK)]:
+            for row in chunk:
+                names.append(row.text)
+                ids.append(row.id)
+            yield encode([row.texts for row in chunk])
+
+    index = Index(_gather(parts(), texts, "sentences"), center=center)
     return Space(names, ids, index, lambda text: (encode([split_pair(text)]), ()))
 
 
@@ -331,14 +365,15 @@ def context_space(
       max_seq_length: As `TextEncoder.encode_words`.
       center: As `Index`.
     """
-    shown: list[str] = []
+    shown = _Stored()
     lines = [_text_of(row.texts) for row in texts if row.text]
     encoded = encoder.encode_words(lines, layer, max_seq_length)
 
     def parts() -> Iterable[np.ndarray]:
         for words, vectors in encoded:
             positions = [position for position, found in enumerate(words) if _has_letters(found)]
-            shown.extend(_in_context(words, position) for position in positions)
+            for position in positions:
+                shown.append(_in_context(words, position))
             yield vectors[positions]
 
     def look_up(sentence: str) -> tuple[np.ndarray, tuple[()]]:
