@@ -38,7 +38,6 @@ from bert.training.options import (
     check_length,
     check_precision,
 )
-from bert.training.trackers import Trackers
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -143,11 +142,7 @@ class FineTuningPlan(Plan):
             return run.time_steps(size, batches, all_steps)
 
     def begin_training(
-        self,
-        model: keras.Model,
-        objective: Objective,
-        batches: Batches,
-        trackers: Trackers | None = None,
+        self, model: keras.Model, objective: Objective, batches: Batches
     ) -> "TrainingRun":
         """Returns the training run before its first step, with its initial weights."""
         # A run that only predicts loads no loop.
@@ -162,7 +157,7 @@ class FineTuningPlan(Plan):
             num_train_steps=self.training.last_step,
             signature=batches.signature,
         )
-        return training.begin(self.recipe.output, trainer, self.training, trackers)
+        return training.begin(self.recipe.output, trainer, self.training)
 
     def example_file(self, part: Part, folder: str, is_chief: bool) -> ExampleFile:
         """Returns the file of a part's examples in a folder."""

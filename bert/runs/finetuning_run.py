@@ -239,7 +239,6 @@ def run(
             ]
             if is_chief and training:
                 save(task)
-                identity.open_trackers(trackers, output, recipe.options())
             for first_inputs in plan.inputs[:1]:
                 show_examples(task, first_inputs)
             devices.log_set_up(model, recipe.compute, recipe.changed_options())
@@ -250,7 +249,8 @@ def run(
                 assert batches is not None
                 evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
                 with strategies.together(plan.strategy):
-                    begun = plan.begin_training(model, objective, batches, trackers)
+                    begun = plan.begin_training(model, objective, batches)
+                begun.open_trackers(trackers, recipe.options())
                 step = begun.train_schedule(
                     *(recipe.schedule, batches),
                     identity.describe(recipe.options(), plan.strategy),

@@ -26,8 +26,7 @@ from bert.files.stored_models import WEIGHTS, step_of
 from bert.log import logger
 from bert.options import Message, Option, OptionError, joined
 from bert.runs.recipes import in_order
-from bert.training.options import Output, read_trackers
-from bert.training.trackers import Trackers
+from bert.training.options import Output
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored, describe_weights, weight_files
 from bert.weights.folder import ModelFolder
@@ -93,12 +92,6 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
         and not owned.is_of_model_folder(value)
         and (name != "report_to" or value)
     }
-
-
-def open_trackers(trackers: Trackers, output: Output, options: Mapping[str, Any]) -> None:
-    """Opens the trackers of a training run, which get its options but the folder."""
-    config = {flag.removeprefix("--"): value for flag, value in flags_of(options).items()}
-    trackers.open(read_trackers(output.report_to), output.output_dir, config)
 
 
 def _versions() -> dict[str, str]:

@@ -89,7 +89,7 @@ class PreTrainingPlan(Plan):
         loss = OBJECTIVES[self.recipe.schedule.objective].make_loss(blend)
         return Objective(*self.teacher.teach(loss.weights, loss.losses)) if self.teacher else loss
 
-    def start(self, model: keras.Model, trackers: Trackers | None = None) -> TrainingRun:
+    def start(self, model: keras.Model) -> TrainingRun:
         """Returns the training run before its first step, with its initial weights."""
         recipe, schedule = self.recipe, self.recipe.schedule
         assert self.training is not None
@@ -103,7 +103,7 @@ class PreTrainingPlan(Plan):
             )
         trainer = Trainer.of(recipe.compute, model, optimizer, self.objective(), seed=recipe.seed)
         trainer.clock = clock
-        run = TrainingRun(recipe.output, trainer, self.training, trackers)
+        run = TrainingRun(recipe.output, trainer, self.training)
         if not clock and run.first_step > schedule.num_train_steps:
             must = Message("be at least %d, where %r is", run.first_step, recipe.output.output_dir)
             remedy = Message("Give more steps or another %s.", Option("output_dir"))
@@ -347,10 +347,7 @@ def _check_heads(model: keras.Model, init: Stored) -> None:
     if heads := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
         raise OptionError(
             init.option,
-            Message(
-                "hold the heads of pre-training, cls/*, to be evaluated without %s",
-                Option("do_train"),
-            ),
+            Message("hold the heads, cls/*, to be evaluated without %s", Option("do_train")),
             remedy=Message(
                 "%r lacks weights of %s; was it fine-tuned, or stripped of its heads? Without a "
                 "next-sentence head, %s can be evaluated.",
@@ -391,9 +388,9 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
                 # The configuration and the vocabulary may be files that this run has read.
                 owned.clear(folder, but=make_files(plan.config, description.vocabulary))
             with strategies.together(plan.strategy):
-                started = plan.start(model, trackers)
+                started = plan.start(model)
+            started.open_trackers(trackers, recipe.options())
             if writes:
-                identity.open_trackers(trackers, recipe.output, recipe.options())
                 options = {**plan.source.tokenizer_options, **description.cutting}
                 _save_model_files(ModelFolder(folder), plan.config, description, options)
             environment = identity.describe(recipe.options(), plan.strategy)
@@ -407,9 +404,8 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
         results: dict[str, float] = {}
         baselines: dict[str, float] = {}
         sections: list[Section] = []
-        metric = ""
+        metric = OBJECTIVES[objective].accuracy
         if batches is not None:
-            metric = OBJECTIVES[objective].accuracy
             results = _evaluate(objective, limits.max_eval_steps, model, batches)
             if writes:
                 own = ModelFolder(folder)
@@ -426,11 +422,8 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             trackers.log("final", step, results)
             title = title_of("pre-training", recipe.data.input_file)
             shown = recipe.options() if training else {}
-            write_report(
-                *(folder, title, shown, step),
-                make_figures(results, metric, baselines=baselines),
-                sections,
-            )
+            figures = make_figures(results, metric, baselines=baselines)
+            write_report(folder, title, shown, step, figures, sections)
             model_card.update(folder)
     return Result(results, step, plans.list_files(folder))
 

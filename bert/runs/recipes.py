@@ -390,9 +390,8 @@ class FineTuning(Recipe):
     def expand(self, num_runs: int = 1) -> "FineTuning | Search":
         """Returns the search over several runs and over the values of options that have several.
 
-        Where there is only one run, that is a recipe without several values. A folder's name has
-        the values of the options that have several, so that these can get more, and the runs that
-        have ended are used.
+        A single run is a recipe without several values. A folder's name has the values of options
+        that have several: these can get more, and the runs that have ended are used.
         """
         grid = read_grid(self.schedule)
         varied = [name for name, values in grid.items() if len(values) > 1]
@@ -402,30 +401,23 @@ class FineTuning(Recipe):
             point = {name: chosen[name] for name in varied}
             parts = [f"{name}_{value_text(value)}" for name, value in point.items()]
             schedule = dataclasses.replace(self.schedule, **chosen)
+            data = _with_split_seed(self.data, self.seed)
+            trial = dataclasses.replace(self, schedule=schedule, data=data)
             for index in range(num_runs):
                 name = "-".join([*parts, f"run_{index + 1}"])
                 folder = os.path.join(self.output.output_dir, name)
-                trial = dataclasses.replace(
-                    self,
-                    schedule=schedule,
-                    output=dataclasses.replace(self.output, output_dir=folder),
-                    seed=self.seed + index,
-                    data=_with_split_seed(self.data, self.seed),
-                )
-                trials.append(Trial(point, trial))
+                output = dataclasses.replace(self.output, output_dir=folder)
+                recipe = dataclasses.replace(trial, output=output, seed=self.seed + index)
+                trials.append(Trial(point, recipe))
         if len(trials) > 1:
             return Search(self, tuple(trials), num_runs)
         return dataclasses.replace(self, schedule=schedule)
 
     def unread_paths(self) -> dict[str, str | None]:
         """Returns the paths of data files that a training run does not read, by option."""
-        parts = {"dev_file": "dev", "predict_file": "dev", "test_file": "test"}
-        is_read = self.steps.splits
-        return {
-            name: getattr(self.data, name, None)
-            for name, split in parts.items()
-            if self.steps.do_train and not is_read.get(split)
-        }
+        splits = {"dev_file": "dev", "predict_file": "dev", "test_file": "test"}
+        unread = [name for name in splits if not self.steps.splits.get(splits[name])]
+        return {name: getattr(self.data, name, None) for name in unread if self.steps.do_train}
 
     def read_paths(self) -> dict[str, str | None]:
         """Returns the paths of the files that are read besides the model's, by option."""

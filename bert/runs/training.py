@@ -18,14 +18,14 @@ from bert.files.stored_models import WEIGHTS
 from bert.log import logger
 from bert.network import crf
 from bert.options import Message, Option, OptionError
-from bert.runs.identity import Training
+from bert.runs.identity import Training, flags_of
 from bert.tasks.options import Schedule
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
 from bert.training.loop import Objective, Observer
 from bert.training.observers import train_and_save, user_observers
-from bert.training.options import Compute, Output
+from bert.training.options import Compute, Output, read_trackers
 from bert.training.progress import ProgressLog, TrainLog, steps_between_points
 from bert.training.trackers import Trackers
 from bert.training.trainer import Trainer, initialize
@@ -48,20 +48,18 @@ class TrainingRun:
       trainer: The trainer; its state is set to the latest checkpoint in the folder, or else to the
         initial weights of the plan.
       plan: How far training goes, and from where.
-      trackers: The trackers, which get the results and the scores; None for none.
 
     Attributes:
       checkpoints: The checkpoints in the folder.
+      trackers: The trackers, which get the results and the scores; none by default.
       first_step: The step that training starts after.
     """
 
-    def __init__(
-        self, output: Output, trainer: Trainer, plan: Training, trackers: Trackers | None = None
-    ) -> None:
+    def __init__(self, output: Output, trainer: Trainer, plan: Training) -> None:
         self.output = output
         self.plan = plan
         self.trainer = trainer
-        self.trackers = trackers or Trackers()
+        self.trackers = Trackers()
         self.checkpoints = checkpoint.Checkpoints(output.output_dir, output.keep_checkpoint_max)
         self.first_step = initialize(
             trainer.model,
@@ -69,6 +67,17 @@ class TrainingRun:
             None if plan.starts_over else self.checkpoints,
             plan.init,
         )
+
+    def open_trackers(self, trackers: Trackers, options: Mapping[str, Any]) -> None:
+        """Opens the trackers of the run, which get its options but the folder, on the chief.
+
+        Raises:
+          OptionError: where a tracker cannot be opened.
+        """
+        self.trackers = trackers
+        if strategies.is_chief(self.trainer.strategy):
+            config = {name.removeprefix("--"): v for name, v in flags_of(options).items()}
+            trackers.open(read_trackers(self.output.report_to), self.output.output_dir, config)
 
     def time_steps(self, batch_size: int, batches: Batches, all_steps: float = 0.0) -> str:
         """Takes a few steps, and saves nothing; returns how long training may take.
@@ -220,15 +229,13 @@ def count_tried_examples(
     return min(batch_size, max(int(_OPERATIONS / each) // parts, 1) * parts)
 
 
-def begin(
-    output: Output, trainer: Trainer, plan: Training, trackers: Trackers | None = None
-) -> TrainingRun:
+def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
     """Returns the training run before its first step, with its initial weights.
 
     Raises:
       OptionError: where the checkpoint in the folder is beyond the last step.
     """
-    run = TrainingRun(output, trainer, plan, trackers)
+    run = TrainingRun(output, trainer, plan)
     if run.first_step > plan.last_step:
         raise OptionError(
             "num_train_epochs",

@@ -292,19 +292,15 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
 def _only_checkpoint(folder: str, option: str) -> str:
     indices = [name for name in paths_from(os.path.join(folder, "")) if is_index(name)]
     found = indices or find_single_files(folder)
-    must = "name one checkpoint"
     try:
         trained = find_trained(folder)
     except ValueError as error:
         if not found:
             raise
         # Who renames or unpacks files may leave a list of others beside them.
-        raise OptionError(
-            option,
-            must,
-            remedy=f"What {os.path.join(folder, 'checkpoint')!r} lists is not complete there; give "
-            f"a prefix, such as {found[0].removesuffix('.index')!r}.",
-        ) from error
+        listed, first = os.path.join(folder, "checkpoint"), found[0].removesuffix(".index")
+        remedy = f"What {listed!r} lists is not complete there; give a prefix, such as {first!r}."
+        raise OptionError(option, "name one checkpoint", remedy=remedy) from error
     if trained:
         provenance.check_trained(folder, step_of(trained), option)
         return trained
@@ -317,7 +313,7 @@ def _only_checkpoint(folder: str, option: str) -> str:
         remedy = f"The folder {folder!r} holds {names}; give the prefix of one."
         if not found:
             remedy = f"Received {describe_folder(folder)}: no weights."
-        raise OptionError(option, must, remedy=remedy)
+        raise OptionError(option, "name one checkpoint", remedy=remedy)
     return found[0].removesuffix(".index")
 
 
