@@ -341,6 +341,8 @@ def own_file(name: str) -> Callable[[Path], str]:
 def file_cases(train: str, dev: str, others: bool = True) -> dict[str, Case]:
     """Returns the cases of files that are given one by one, `train` being the name of one."""
     alone = {"do_eval": True, "data_dir": None, "train_file": own_file(train)}
+    # Half of the examples of SWAG are fewer than a batch.
+    alone["train_batch_size"] = 4
     split = {
         "dev_fraction": Case(0.5, EVAL_RECORDS, **alone),
         "split_seed": Case(7, EVAL_RECORDS, **alone, dev_fraction=0.5),

@@ -364,7 +364,8 @@ class AnswerFile:
             logger.warning("%d of %d inputs have no answer.", len(problems), num_answers)
         if len(problems) == num_answers and self.part is None:
             raise OptionError("input_file", "hold inputs of the task", remedy=problems[0])
-        logger.info("Answered %d inputs.", num_answers - len(problems))
+        num_answered = num_answers - len(problems)
+        logger.info("Answered %d %s.", num_answered, "input" if num_answered == 1 else "inputs")
         if self.given.min_probability and tally.num_computed:
             num_sure = tally.num_computed - tally.num_empty
             logger.info(
