@@ -273,10 +273,15 @@ def test_the_baseline_is_described_with_its_metric():
     label_ids = np.array([0] * 6 + [1] * 4)
     for metric, told in [
         ("f1", "Always answering '1' would reach f1 0.5714, accuracy 0.4000."),
-        ("accuracy", "Always giving the same answer would reach accuracy 0.6000."),
+        (
+            "accuracy",
+            # sqrt(8/14 * 6/14 / 14), twice.
+            "Always giving the same answer would reach accuracy 0.6000. On 10 examples, an "
+            "accuracy is uncertain by 0.26 (two standard errors).",
+        ),
     ]:
         task = make_task(metric=metric)
-        scores = score(task, np.random.rand(10, 2), label_ids)
+        scores = score(task, np.eye(2)[[0] * 10], label_ids)
         scores["baseline"] = baseline(task, label_ids)
         assert describe_baseline(task, scores) == told
     task = make_task("regression")

@@ -115,12 +115,23 @@ def describe_baseline(task: ClassificationTask, scores: Mapping[str, Any]) -> st
     if task.task_type == "regression":
         others = (f"{name} {value:.4f}" for name, value in scores["baseline_scores"].items())
         return f"Always answering the mean would reach {reached}, {', '.join(others)}."
-    if task.task_type != "classification" or task.metric == "accuracy":
-        return f"Always giving the same answer would reach {reached}."
+    sentence = f"Always giving the same answer would reach {reached}."
+    if task.task_type != "classification":
+        return sentence
     counts = [row["support"] for row in scores["per_class"].values()]
+    if task.metric == "accuracy":
+        error = _standard_error(scores["accuracy"], sum(counts))
+        more = f"On {sum(counts):,} examples, an accuracy is uncertain by {2 * error:.2g}"
+        return f"{sentence} {more} (two standard errors)."
     constant = _score_constant(task, np.repeat(np.arange(len(counts)), counts))
     given = max(constant["per_class"], key=lambda name: constant["per_class"][name]["recall"])
     return f"Always answering {given!r} would reach {reached}, accuracy {constant['accuracy']:.4f}."
+
+
+def _standard_error(accuracy: float, count: int) -> float:
+    """Returns the standard error of an accuracy (Agresti and Coull, 1998), above 0 at 0 and 1."""
+    center = (accuracy * count + 2) / (count + 4)
+    return float(np.sqrt(center * (1 - center) / (count + 4)))
 
 
 def balanced_weights(task: ClassificationTask, label_ids: np.ndarray) -> list[float]:
