@@ -46,7 +46,7 @@ class Blank:
 
 @contextlib.contextmanager
 def blank_variables() -> Iterator[Blank]:
-    """Within this context, variables of numbers are made with zeros, until `Blank.fill`."""
+    """Makes floating-point variables with zeros within this context; `Blank.fill` ends that."""
     blank = Blank()
     with tf.variable_creator_scope(blank._create):
         yield blank

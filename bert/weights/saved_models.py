@@ -99,14 +99,14 @@ def find_preprocessing(folder: str) -> tuple[str, bool | None] | None:
     """Returns the vocabulary and the casing of a preprocessing model of TensorFlow Hub, or None.
 
     Such a model splits texts for an encoder. It is uncased if it folds cases; None as the casing
-    means that its operations do not say it.
-
-    Raises:
-      FormatError: where the file is damaged.
+    means that its operations do not say it. A damaged file is named by whoever reads it next.
     """
-    if not is_file(os.path.join(folder, SAVED_MODEL_FILE)):
+    try:
+        has_graph = is_file(os.path.join(folder, SAVED_MODEL_FILE))
+        graphs = read_graphs(folder) if has_graph else []
+    except FormatError:
         return None
-    functions = [each for graph in read_graphs(folder) for each in graph.graph_def.library.function]
+    functions = [each for graph in graphs for each in graph.graph_def.library.function]
     operations = {node.op for function in functions for node in function.node_def}
     vocabulary = find_vocabulary(folder)
     if not vocabulary or not any("Wordpiece" in name for name in operations):
