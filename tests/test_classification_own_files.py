@@ -375,9 +375,17 @@ WRONG = [
     (
         {"train.tsv": "a\tx\nb\ty\n"},
         {},
+        "{folder}/train.tsv:1: the header must have the columns 'text' and 'label', the "
+        "`text_a_column` and `label_column`. Received ['a', 'x']. Columns are separated by tabs "
+        "here. Give `text_a_column` and `label_column` the names of yours or, if the file has no "
+        "header, their numbers from 0.",
+    ),
+    (
+        {"train.tsv": "a\tlabel\nb\ty\n"},
+        {},
         "{folder}/train.tsv:1: the header must have the column 'text', the `text_a_column`. "
-        "Received ['a', 'x']. Columns are separated by tabs here. Give `text_a_column` the name of "
-        "yours or, if the file has no header, its number from 0.",
+        "Received ['a', 'label']. Columns are separated by tabs here. Give `text_a_column` the "
+        "name of yours or, if the file has no header, its number from 0.",
     ),
     (
         {"train.csv": "Text,label\na,x\nb,y\n"},
@@ -389,9 +397,9 @@ WRONG = [
     (
         {"train.csv": "sep=;\ntext;label\na;x\nb;y\n"},
         {"separator": ";"},
-        "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
-        "Received ['sep=', '']. Columns are separated by ';' here. Remove this line, which is "
-        "Excel's, and give the separator with `separator`.",
+        "{folder}/train.csv:1: the header must have the columns 'text' and 'label', the "
+        "`text_a_column` and `label_column`. Received ['sep=', '']. Columns are separated by ';' "
+        "here. Remove this line, which is Excel's, and give the separator with `separator`.",
     ),
     (
         {"train.csv": "0,1\na,x\nb,y\n"},
@@ -410,9 +418,9 @@ WRONG = [
     (
         {"train.csv": "text;label\na;x\n"},
         {},
-        "{folder}/train.csv:1: the header must have the column 'text', the `text_a_column`. "
-        "Received ['text;label']. Columns are separated by commas here. It looks as if ';' "
-        "separates the columns: give `separator=';'`.",
+        "{folder}/train.csv:1: the header must have the columns 'text' and 'label', the "
+        "`text_a_column` and `label_column`. Received ['text;label']. Columns are separated by "
+        "commas here. It looks as if ';' separates the columns: give `separator=';'`.",
     ),
     (
         {"train.csv": "text,label\ra,x\rb,y\r"},

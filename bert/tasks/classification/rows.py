@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.files.rows import (
@@ -17,7 +17,7 @@ from bert.files.rows import (
     shorten,
 )
 from bert.log import logger
-from bert.options import Message, MessageError, Option
+from bert.options import Message, MessageError, Option, joined
 from bert.tasks.classification.options import ClassificationData
 
 
@@ -124,7 +124,7 @@ def _text_of(path: str, line: int, key: str, value: Any) -> str:
 
 def _find_columns(table: Table, data: ClassificationData, needs_label: bool) -> dict[str, int]:
     """Returns the position of each column by the name of its option."""
-    positions = {}
+    positions, missing = {}, {}
     for option, column in data.columns.items():
         position = table.find(column) if data.expects_header else None
         if position is None and is_number(column) and int(column) < len(table.names):
@@ -132,25 +132,34 @@ def _find_columns(table: Table, data: ClassificationData, needs_label: bool) -> 
         if position is not None:
             positions[option] = position
         elif option != "label_column" or needs_label:
-            raise _missing(table, data, option, column)
+            missing[option] = column
+    if missing:
+        raise _missing(table, data, missing)
     return positions
 
 
-def _missing(table: Table, data: ClassificationData, option: str, column: str) -> MessageError:
+def _missing(table: Table, data: ClassificationData, missing: Mapping[str, str]) -> MessageError:
+    """Returns the error of columns that are not there, by the names of their options."""
     texts = [column for name, column in data.columns.items() if name != "label_column"]
 
     def fits(cells: list[str]) -> bool:
         return all(text in cells or (is_number(text) and int(text) < len(cells)) for text in texts)
 
-    if is_number(column):
-        must = Message("there must be a column %s, counted from 0, the %s", column, Option(option))
-        return table.error(must, fits)
-    remedy = Message(
-        "Give %s the name of yours or, if the file has no header, its number from 0.",
-        Option(option),
-    )
-    for name in table.names:
-        if name.casefold() == column.casefold():
-            remedy = Message("Did you mean %s?", Option(option, name))
-    must = Message("the header must have the column %r, the %s", column, Option(option))
+    for option, column in missing.items():
+        if is_number(column):
+            number = Message(
+                "there must be a column %s, counted from 0, the %s", column, Option(option)
+            )
+            return table.error(number, fits)
+    options = joined([*map(Option, missing)], " and ")
+    own = "the name of yours or, if the file has no header, its number"
+    if len(missing) > 1:
+        own = "the names of yours or, if the file has no header, their numbers"
+    remedy = Message(f"Give %s {own} from 0.", options)
+    names = {name.casefold(): name for name in table.names}
+    if meant := {o: names[c.casefold()] for o, c in missing.items() if c.casefold() in names}:
+        remedy = Message("Did you mean %s?", joined([*map(Option, meant, meant.values())], " and "))
+    noun = "column" if len(missing) == 1 else "columns"
+    columns = " and ".join(map(repr, missing.values()))
+    must = Message(f"the header must have the {noun} %s, the %s", columns, options)
     return table.error(must, fits, remedy)
