@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tokenization
 
@@ -28,6 +29,11 @@ def test_texts_become_the_inputs_of_a_model(tokenizer):
     assert inputs["input_mask"].tolist() == [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0]]
     assert {array.dtype for array in inputs.values()} == {np.dtype(np.int32)}
     assert tokenizer([])["input_ids"].shape == (0, 0)
+    tensors = tokenizer(["a", "b c"], padding="max_length", max_length=6, return_tensors="tf")
+    assert all(tf.is_tensor(tensor) for tensor in tensors.values())
+    assert {name: tensor.numpy().tolist() for name, tensor in tensors.items()} == {
+        name: array.tolist() for name, array in inputs.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -58,6 +64,7 @@ def test_the_longer_text_is_cut_first_and_a_model_says_how_much_it_takes(tokeniz
     ("arguments", "words"),
     [
         ({"texts": ["a", "b c"], "padding": False}, "of 3 to 4"),
+        ({"texts": "a", "return_tensors": "pt"}, r"one of \('np', 'tf'\)\. Received 'pt'"),
         ({"texts": "a", "truncation": True}, "`max_length` must be given"),
         ({"texts": "a", "padding": "longer"}, "Received 'longer'"),
         ({"texts": ["a", "b c"], "max_length": 3}, "Text 1, .* It has 4"),

@@ -2,12 +2,9 @@
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert.text.added_tokens import AddedToken, Finder
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # The class FullTokenizer is in a higher layer.
 Tokenizer = Any
@@ -35,7 +32,8 @@ class TextInputs:
         max_length: int | None = None,
         padding: bool | str = True,
         truncation: bool | str = False,
-    ) -> "dict[str, np.ndarray]":
+        return_tensors: str = "np",
+    ) -> dict[str, Any]:
         """Returns `input_ids`, `input_mask` and `segment_ids` of texts, int32 [N, S].
 
         The values are those of `BertTokenizerFast` in transformers, where the mask is called
@@ -51,6 +49,7 @@ class TextInputs:
             that length; False where all rows have the same length.
           truncation: True or "longest_first" to cut texts to that length, the longer one of a pair
             first; "only_first" or "only_second" to cut one text of each pair; False for none.
+          return_tensors: "np" for arrays, or "tf" for tensors.
 
         Raises:
           ValueError: where an argument has another value, or a row does not fit.
@@ -60,6 +59,7 @@ class TextInputs:
         for name, value, allowed in (
             ("padding", padding, _PADDINGS),
             ("truncation", truncation, _TRUNCATIONS),
+            ("return_tensors", return_tensors, ("np", "tf")),
         ):
             if value not in allowed:
                 raise ValueError(f"`{name}` must be one of {allowed}. Received {value!r}.")
@@ -93,6 +93,10 @@ class TextInputs:
             arrays["input_ids"][number, : len(ids)] = ids
             arrays["input_mask"][number, : len(ids)] = 1
             arrays["segment_ids"][number, len(first) + 2 : len(ids)] = 1
+        if return_tensors == "tf":
+            import tensorflow as tf  # noqa: PLC0415
+
+            return {name: tf.constant(array) for name, array in arrays.items()}
         return arrays
 
 
