@@ -22,7 +22,7 @@ from bert.files import fingerprints, owned
 from bert.files.durable import write_text
 from bert.files.outputs import make_folder
 from bert.files.stored_models import SUFFIXES
-from bert.network.heads import classifier_model, span_model
+from bert.network.heads import classifier_model, span_model, tagging_model
 from bert.pretraining import heads as pretraining_heads
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, saving
@@ -466,6 +466,26 @@ def test_damaged_checkpoint_is_named_and_resuming_changes_nothing(
     with pytest.raises(ValueError, match="output_dir"):
         checkpoint.Checkpoints(str(tmp_path)).restore(variables, prefix)
     assert_same(values_of(variables), before)
+
+
+def test_a_head_for_other_labels_is_not_loaded_unless_nothing_trains_it(tmp_path, tiny_config, log):
+    three = tagging_model(tiny_config, 3, add_crf=True)
+    saving.save_tensors(str(tmp_path / "model"), {v.path: v.numpy() for v in three.weights})
+    stored = checkpoint.Stored.open(str(tmp_path / "model"))
+    two = tagging_model(tiny_config, 2, add_crf=True)
+    heads = [v for v in two.weights if not v.path.startswith("bert/")]
+    before = [v.numpy() for v in heads]
+    found = stored.assign(two.weights)
+    assert {v.path for v in found} == {v.path for v in two.weights} - {v.path for v in heads}
+    assert_same(
+        values_of({v.path: v for v in found}),
+        values_of({v.path: v for v in three.weights if v.path.startswith("bert/")}),
+    )
+    for value, variable in zip(before, heads, strict=True):
+        np.testing.assert_array_equal(value, variable.numpy())
+    assert "is for 3 labels, and not for 2" in log.text
+    with pytest.raises(ValueError, match="head is that of another task or of other labels"):
+        stored.assign(two.weights, with_head=True)
 
 
 def test_object_based_checkpoint_is_refused(tmp_path, golden_variables):

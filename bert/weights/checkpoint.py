@@ -33,7 +33,7 @@ from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import gguf, hub, huggingface_weights, keras_archives, provenance, saved_models
 from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
 from bert.weights.huggingface_weights import Reader, open_named, open_objects
-from bert.weights.loading import POOLER, log_loaded
+from bert.weights.loading import POOLER, find_loadable, log_loaded
 from bert.weights.saving import (
     GLOBAL_STEP,
     UnsoundError,
@@ -228,7 +228,8 @@ class Stored:
     ) -> list[keras.Variable]:
         """Assigns the variables that are stored, returns them, and logs a report by name.
 
-        A head or pooler that is not stored keeps its initial value. No optimizer slot is read.
+        A head or pooler that is not stored keeps its initial value; so does a head for another
+        number of labels, unless `with_head`. No optimizer slot is read.
 
         Args:
           variables: The variables of a model.
@@ -239,8 +240,8 @@ class Stored:
             differs; after some, where a file is damaged or a number not finite.
         """
         self._check_encoder([variable.path for variable in variables])
-        found = [v for v in variables if v.path in self.shapes]
-        missing = [v.path for v in variables if v.path not in self.shapes]
+        found = find_loadable(variables, self.shapes, self.prefix, with_head=with_head)
+        missing = [v.path for v in variables if v.path not in {each.path for each in found}]
         # The encoder is there, and no score depends on other weights that nothing trains.
         needed = {v.path for v in variables if v.trainable}
         if with_head and (lacking := [name for name in missing if name in needed]):
@@ -276,8 +277,7 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
     if hub.is_name(path):
         return _only_checkpoint(hub.fetch(path, option, fetches=fetches), option)
     # With a revision, it is a name whatever folders there are.
-    name = f"{path}@main"
-    hint = f" For the model on the hub, give {name!r}." if hub.is_name(name) else ""
+    hint = f" For the model on the hub, give '{path}@main'." if hub.is_name(f"{path}@main") else ""
     if tf.io.gfile.isdir(os.path.dirname(path)) and weight_files(os.path.dirname(path)):
         hint = f" For the weights there, give {os.path.dirname(path)!r}."
     raise OptionError(

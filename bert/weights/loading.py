@@ -12,11 +12,37 @@ from bert.log import logger
 from bert.options import Option
 from bert.weights.saving import GLOBAL_STEP, is_slot
 from bert.weights.tokenizers import HUGGINGFACE_CONFIG_FILE
-from bert.weights.variables import check_size
+from bert.weights.variables import LABEL_HEAD, check_size
 from modeling import BertConfig
 
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
+
+def find_loadable(
+    variables: Sequence[keras.Variable],
+    shapes: Mapping[str, Sequence[int]],
+    prefix: str,
+    *,
+    with_head: bool,
+) -> list[keras.Variable]:
+    """Returns the variables that a checkpoint has; a head for another number of labels is none.
+
+    Args:
+      variables: The variables of a model.
+      shapes: The shape of every tensor in the checkpoint, by name.
+      prefix: The checkpoint.
+      with_head: Whether nothing will train the head, so that it counts whatever its shape.
+    """
+    found = [variable for variable in variables if variable.path in shapes]
+    heads = {v.path: list(v.shape) for v in found if v.path.startswith(LABEL_HEAD)}
+    others = [] if with_head else [name for name in heads if heads[name] != list(shapes[name])]
+    if others:
+        logger.warning(
+            "The head of %s is for %d labels, and not for %d: it is not loaded.",
+            *(prefix, shapes[others[0]][0], heads[others[0]][0]),
+        )
+    return [variable for variable in found if variable.path not in others]
 
 
 def log_loaded(

@@ -190,6 +190,10 @@ def check_size(config: BertConfig, path: str) -> None:
         )
 
 
+# How the names of a head begin that is as large as the number of labels.
+LABEL_HEAD = ("output_weights", "output_bias", "crf/")
+
+
 def find_differences(
     wanted: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
 ) -> list[str]:
@@ -204,7 +208,7 @@ def find_differences(
 
 def _cause(name: str, stored: Sequence[int], wanted: Sequence[int]) -> str:
     """Returns the keys of the configuration that explain a difference of shapes, if any do."""
-    if name in ("output_weights", "output_bias"):
+    if name.startswith(LABEL_HEAD):
         return " (its head is that of another task or of other labels)"
     variable = find_variables([name]).get(name)
     if variable is None or len(stored) != len(variable.keys):
