@@ -68,6 +68,30 @@ def test_of_many_labels_the_likeliest_and_the_right_one_are_shown_and_confusions
     assert link.target == "#dev.right=l29&dev.said=l0"
 
 
+@pytest.mark.parametrize("task_type", ["classification", "multi_label"])
+def test_the_accuracy_is_shown_by_the_length_of_texts(task_type):
+    task = make_task(task_type, ("p", "q"))
+    examples = [InputExample(str(i), "a" * (i // 2), "b" * (i - i // 2)) for i in range(1, 81)]
+    # Longer texts than 40 are wrong, and of the shortest ones every other one.
+    said = [1 - i % 2 if i <= 20 else int(i > 40) for i in range(1, 81)]
+    label_ids = [[1, 0] if task_type == "multi_label" else [0]] * 80
+    logits = [[1 - 2 * each, 2 * each - 1] for each in said]
+    labels, scores = np.array(label_ids), {"per_class": {}, "confusion_matrix": [[0, 0]] * 2}
+    examples = [dataclasses.replace(each, label="p") for each in examples]
+    made = report.make_sections(task, "dev", examples, labels, np.array(logits), scores)
+    [table] = (each for each in made if getattr(each, "title", "").endswith("by length"))
+    assert table.rows == [
+        ["1 to 20", 20, 0.5],
+        ["21 to 40", 20, 1.0],
+        ["41 to 60", 20, 0.0],
+        ["61 to 80", 20, 0.0],
+    ]
+    few = report.make_sections(
+        task, "dev", examples[:79], labels[:79], np.array(logits[:79]), scores
+    )
+    assert not any(getattr(each, "title", "").endswith("by length") for each in few)
+
+
 def test_any_number_of_labels_may_be_right_and_said():
     examples = [InputExample("a", "x"), InputExample("b", "y")]
     made, scores = sections_of(

@@ -6,7 +6,7 @@ import pytest
 from conftest import ROOT
 from helpers.report_pages import Parsed, browse, needs_chromium
 
-from bert.reports.squad import LARGEST_LOSS, loss, write_report
+from bert.reports.squad import LARGEST_LOSS, by_question_word, loss, write_report
 from bert.tasks.squad.answers import Entry, Prediction, Span
 from bert.tasks.squad.questions import Answer, SquadExample
 
@@ -119,6 +119,23 @@ def test_the_loss_is_that_of_all_right_answers_among_the_n_best():
     assert loss(nbest, ["cat"]) == pytest.approx(-math.log(0.4))
     assert loss(nbest, ["cat", "dog"]) == pytest.approx(-math.log(0.5))
     assert loss(nbest, ["bird"]) == LARGEST_LOSS
+
+
+def test_scores_are_counted_by_the_first_question_word():
+    rows = [
+        {"question": "How many were there?", "exact": 1, "f1": 1.0},
+        {"question": "In which year, and when?", "exact": 0, "f1": 0.5},
+        {"question": "WHICH one?", "exact": 1, "f1": 1.0},
+        {"question": "Name the whole.", "exact": 0, "f1": 0.25},
+        {"question": "Where?"},
+    ]
+    [table] = by_question_word(rows)
+    assert table.rows == [
+        ["which", 2, 50.0, 75.0],
+        ["how many", 1, 100.0, 100.0],
+        ["another", 1, 0.0, 25.0],
+    ]
+    assert by_question_word(rows[3:]) == []
 
 
 def test_of_too_many_questions_those_with_the_greatest_loss_are_shown(tmp_path, log):

@@ -49,6 +49,8 @@ _ANSWERS = 4
 _COLUMNS = {"precision": "precision", "recall": "recall", "f1": "F1", "support": "examples"}
 _ERRORS = {"mse": "mean squared error", "mae": "mean absolute error", "r2": "R²"}
 NUM_BINS = 10
+# Groups of texts by their length.
+_LENGTHS = 4
 # Examples below which the curves are mostly chance.
 MIN_EXAMPLES = 20
 # The minimum probabilities of the curve of what is answered.
@@ -99,8 +101,38 @@ def make_sections(
         for label, row in scores["per_class"].items()
     ]
     table = Table(f"Labels of the {part} set", ["label", *_COLUMNS.values()], rows)
+    is_right = (chosen == (right > 0)).all(axis=1)
+    lengths = _by_length(part, examples, is_right, known[:, 0])
     shown = _examples(task, part, examples, (right > 0) & known, chosen, losses, logits)
-    return [*_confusions(task, part, scores), table, *trusted, shown]
+    return [*_confusions(task, part, scores), table, *lengths, *trusted, shown]
+
+
+def _by_length(
+    part: str, examples: Sequence[InputExample], is_right: np.ndarray, is_known: np.ndarray
+) -> list[Section]:
+    """Returns a table of the accuracy by the length of texts; none for few of them.
+
+    Args:
+      part: Whose the examples are.
+      examples: The examples.
+      is_right: Whether all labels are right, bool [B].
+      is_known: Whether the example has a label, bool [B].
+    """
+    count = int(is_known.sum())
+    if count < _LENGTHS * MIN_EXAMPLES:
+        return []
+    texts = [f"{each.text_a}{each.text_b or ''}" for each in examples]
+    lengths = np.array([*map(len, texts)])[is_known]
+    # Texts of one length stay together.
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, _LENGTHS + 1), method="lower"))
+    groups = np.searchsorted(edges[1:-1], lengths, side="left")
+    rows: list[list[Cell]] = []
+    for group in np.unique(groups):
+        own = lengths[groups == group]
+        span = f"{own.min():,} to {own.max():,}"
+        rows.append([span, len(own), float(is_right[is_known][groups == group].mean())])
+    columns = ["characters", "examples", "accuracy"]
+    return [Table(f"Accuracy on the {part} set by length", columns, rows)]
 
 
 def count_texts(part: str, windows: np.ndarray | None) -> list[Section]:

@@ -66,12 +66,12 @@ def _report_answers(
     page, is_v2 = claim(folder, SQUAD_PAGE), task.decoding.version_2_with_negative
     official = without_baseline(scores)
     heading = (title, subtitle_of(folder))
-    write_report(
+    by_word = write_report(
         page, questions, predictions, official, heading=heading, version_2_with_negative=is_v2
     )
     logger.info("Wrote %s, to look through the answers.", page)
     link = Link(f"{len(questions):,} questions in their paragraphs", SQUAD_PAGE)
-    sections: list[Section] = [Table("Answers", ["page"], [[link]])]
+    sections: list[Section] = [Table("Answers", ["page"], [[link]]), *by_word]
     if len(official) <= _MOST_AT_HEAD:
         return sections
     rows: list[list[Cell]] = [[name, value] for name, value in official.items()]

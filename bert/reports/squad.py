@@ -6,11 +6,12 @@ thousand make no slow page.
 
 import collections
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.log import logger
-from bert.reports.page import Page, write_page
+from bert.reports.page import Cell, Page, Section, Table, write_page
 from bert.reports.run import make_figures
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import questions as squad_questions
@@ -19,6 +20,10 @@ from bert.tasks.squad import scores as squad_scores
 # About 15 MB of page.
 MAX_QUESTIONS = 20_000
 NUM_ENTRIES = 5
+# With one of these words, a question says what it asks for.
+_QUESTION_WORDS = re.compile(
+    r"\b(how (?:many|much|long|old|far)|who|whom|whose|what|which|when|where|why|how)\b"
+)
 # The loss of an answer that is not among the n best.
 LARGEST_LOSS = 20.0
 _NOTE = (
@@ -37,7 +42,7 @@ def write_report(
     heading: tuple[str, str] = ("Answers", ""),
     version_2_with_negative: bool = False,
     max_questions: int = MAX_QUESTIONS,
-) -> None:
+) -> list[Section]:
     """Writes the page; where there are too many questions, those with the greatest loss.
 
     Args:
@@ -48,11 +53,15 @@ def write_report(
       heading: The title and the subtitle of the page.
       version_2_with_negative: Whether a question may have no answer.
       max_questions: How many questions the page holds at most.
+
+    Returns:
+      The table of `by_question_word`, for another page.
     """
     rows = [
         _row(example, prediction, version_2_with_negative)
         for example, prediction in zip(examples, predictions, strict=True)
     ]
+    table = by_question_word(rows)
     total = len(rows)
     if total > max_questions:
         # Those without gold answers come last.
@@ -67,6 +76,32 @@ def write_report(
     page = Page(title, figures=make_figures(scores or {}, "f1"), subtitle=subtitle)
     shown = {"note": _NOTE, "contexts": list(numbers), "questions": rows, "total": total}
     write_page(path, page, "squad.js", **shown)
+    return table
+
+
+def by_question_word(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Returns a table of scores by the first question word, such as "how many".
+
+    Args:
+      rows: The `question` of each, with `exact` and `f1` where it has gold answers.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = collections.defaultdict(list)
+    for row in rows:
+        if "f1" in row:
+            found = _QUESTION_WORDS.search(row["question"].lower())
+            groups[found[1] if found else "another"].append(row)
+    if groups.keys() <= {"another"}:
+        return []
+    cells: list[list[Cell]] = [
+        [word, len(group), *(100 * _mean(group, name) for name in ("exact", "f1"))]
+        for word, group in sorted(groups.items(), key=lambda item: -len(item[1]))
+    ]
+    columns = ["question word", "questions", "exact match", "F1"]
+    return [Table("Scores by question word", columns, cells)]
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    return math.fsum(row[name] for row in rows) / len(rows)
 
 
 def _row(
