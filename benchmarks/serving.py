@@ -8,6 +8,9 @@ and `serve.py` answers them over so many connections at once as it is told, each
 when it has its answer; this process asks. The table has the medians over the rounds of requests per
 second, and of the times from a request to its answer, of which 99 % are below p99.
 
+With `--other`, the folder of another revision, its `serve.py` takes turns with this one, and the
+table has the ratio of the medians, too.
+
 Then half of the connections send what is no good request, in between: no JSON, wrong fields, other
 addresses, bodies that are too long or cut off. Each is to be refused with 4xx, and each good one to
 be answered as the direct call does; the memory is told before and after.
@@ -19,6 +22,7 @@ import collections
 import contextlib
 import itertools
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -60,7 +64,7 @@ checkpoint.save_tensors(folder + "/bert_model.ckpt", {v.path: v.numpy() for v in
 DIRECT = """
 import json, sys, time
 import bert
-model = bert.load(sys.argv[1])
+model = bert.load(sys.argv[1], engine="auto")
 for line in sys.stdin:
     texts, size = json.loads(line)
     begun = time.perf_counter()
@@ -198,11 +202,11 @@ async def disturb(port: int, texts: Sequence[str], num_bad: int) -> tuple[Any, d
 
 
 @contextlib.contextmanager
-def serving(folder: str, options: Sequence[str]) -> Iterator[int]:
-    """Serves the model; gives the port."""
+def serving(folder: str, options: Sequence[str], root: Path | str = ROOT) -> Iterator[int]:
+    """Serves the model with the `serve.py` of a revision's folder; gives the port."""
     command = [sys.executable, "serve.py", f"--model_dir={folder}", "--port=0", "--model_name=m"]
     with subprocess.Popen(
-        [*command, *options], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        [*command, *options], cwd=root, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         try:
@@ -259,6 +263,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--connections", default="1,4,16,32,64,128")
     parser.add_argument("--bad", type=int, default=1000)
+    parser.add_argument("--other", help="Folder of another revision, to take turns with.")
     parser.add_argument("--serve_flags", default="", help="For serve.py, with blanks between.")
     options = parser.parse_args()
     lines = Path(options.text).read_text(encoding="utf-8").splitlines()
@@ -266,7 +271,9 @@ def main() -> None:
         lines = [line.partition("\t")[0] for line in lines[1:]]
     texts = [line for line in lines if line.strip()][:1000]
     vocab_size = len(Path(options.vocab).read_text(encoding="utf-8").splitlines())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
+        # What engines have converted is kept no longer than the model.
+        os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
         config = json.dumps({**CONFIG, "vocab_size": vocab_size})
         subprocess.run(
             [sys.executable, "-c", MAKE, folder, options.vocab],
@@ -277,30 +284,40 @@ def main() -> None:
             check=True,
         )
         direct = Direct(folder)
-        with serving(folder, options.serve_flags.split()) as port:
-            measure(direct, port, texts, options)
+        roots = [ROOT, options.other] if options.other else [ROOT]
+        flags = options.serve_flags.split()
+        ports = [servers.enter_context(serving(folder, flags, root)) for root in roots]
+        measure(direct, ports, texts, options)
         direct.process.kill()
         direct.process.wait()
 
 
-def measure(direct: Direct, port: int, texts: Sequence[str], options: argparse.Namespace) -> None:
-    """Lets both take turns, and prints what came of it."""
+def measure(
+    direct: Direct, ports: Sequence[int], texts: Sequence[str], options: argparse.Namespace
+) -> None:
+    """Lets all take turns, and prints what came of it."""
+    port = ports[0]
     connections = [int(each) for each in options.connections.split(",")]
     _, expected = direct.ask(texts, len(texts))
-    asyncio.run(load(port, texts, 32, 1.0))
+    for each in ports:
+        asyncio.run(load(each, texts, 32, 1.0))
     sizes = (len(texts), 32, 1)
     rates: dict[int, list[float]] = {size: [] for size in sizes}
     found: dict[int, list[dict[str, Any]]] = {each: [] for each in connections}
-    for _ in range(options.rounds):
+    others: dict[int, list[dict[str, Any]]] = {each: [] for each in connections}
+    for number in range(options.rounds):
         for size in sizes:
             rates[size].append(direct.ask(texts[: max(size, 300)], size)[0])
         for each in connections:
-            found[each].append(asyncio.run(load(port, texts, each, options.seconds)))
+            turns = list(zip(ports, (found, others), strict=False))
+            for other, runs_of in turns if number % 2 else turns[::-1]:
+                runs_of[each].append(asyncio.run(load(other, texts, each, options.seconds)))
     rate = _median(rates[len(texts)])
     told = ", ".join(f"{_median(rates[size]):.0f} ({size} at a time)" for size in sizes)
     print(describe(options.rounds))
     print(f"A direct call answers in texts/s: {told}.\n")
-    names = ("connections", "requests/s", "of direct", "median ms", "p99 ms", "lost", "wrong")
+    names = ["connections", "requests/s", "of direct", "median ms", "p99 ms", "lost", "wrong"]
+    names += ["other median ms", "other p99 ms", "ratio"] if len(ports) > 1 else []
     rows = []
     for each in connections:
         runs = found[each]
@@ -308,10 +325,14 @@ def measure(direct: Direct, port: int, texts: Sequence[str], options: argparse.N
         row = [
             f"{answered:.0f}",
             f"{answered / rate:.2f}",
-            *(f"{1000 * _median(_part(run['times'], q) for run in runs):.1f}" for q in (0.5, 0.99)),
+            *_milliseconds(runs),
             sum(run["lost"] for run in runs),
             sum(differences(expected, run["answers"]) for run in runs),
         ]
+        if others[each]:
+            pairs = zip(runs, others[each], strict=True)
+            ratio = _median(_part(a["times"], 0.5) / _part(b["times"], 0.5) for a, b in pairs)
+            row += [*_milliseconds(others[each]), f"{ratio:.2f}"]
         rows.append([str(each), *map(str, row)])
     print(format_table(names, rows))
     before = asyncio.run(read_memory(port))
@@ -323,6 +344,11 @@ def measure(direct: Direct, port: int, texts: Sequence[str], options: argparse.N
             f"ones {dict(sorted(statuses.items()))}; memory "
             f"{before:.0f} MB before, {asyncio.run(read_memory(port)):.0f} MB after"
         )
+
+
+def _milliseconds(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Returns the median and p99 of the times of requests, each the median over runs."""
+    return [f"{1000 * _median(_part(run['times'], q) for run in runs):.2f}" for q in (0.5, 0.99)]
 
 
 def _median(values: Any) -> float:
