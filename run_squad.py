@@ -94,7 +94,7 @@ def validate_flags_or_throw(
     scored = recipe.scored_options() if isinstance(recipe, Search) else []
     shared = recipe.shared if isinstance(recipe, Search) else recipe
     check_scored(shared.steps, shared.export, shared.evaluation.early_stopping_patience, scored)
-    shared.check_questions()
+    shared.check_files()
     check_length(settings.max_seq_length, bert_config)
 
 

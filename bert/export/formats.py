@@ -57,8 +57,7 @@ class ExportOptions:
     )
 
 
-# By format, the packages that write and run it; they are an extra of this package of that name, as
-# is what a tokenizer needs.
+# By extra of this package, what it installs: for a format, and for a tokenizer.
 _PACKAGES: Mapping[str, Sequence[str]] = {
     "tflite": ("ai_edge_litert",),
     "onnx": ("tf2onnx", "onnx", "onnxruntime"),
@@ -154,7 +153,7 @@ def check_installed(form: str, what: Any) -> None:
     """Checks that the packages of a format are there, without loading them.
 
     Args:
-      form: One of `PRECISIONS`, or `text`.
+      form: The name of the extra: a format, or `text`.
       what: The option or the text that names what needs them.
 
     Raises:

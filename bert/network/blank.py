@@ -4,6 +4,7 @@ BERT-Base has 440 MB of them: drawing them takes longer than reading a checkpoin
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -16,7 +17,6 @@ class Blank:
 
     def __init__(self) -> None:
         self._initial: list[tuple[tf.Variable, Callable[[], Any]]] = []
-        self._zeros: dict[tuple[Any, ...], Any] = {}
 
     def fill(self, but: Collection[keras.Variable]) -> None:
         """Assigns the initial values of all variables but of some, which have other values."""
@@ -26,7 +26,19 @@ class Blank:
                 variable.assign(initial())
         self._initial.clear()
 
-    def _create(self, create: Callable[..., tf.Variable], **given: Any) -> tf.Variable:
+    def add(self, variable: tf.Variable, initial: Callable[[], Any]) -> None:
+        """Adds a variable, and the function that returns its initial value."""
+        self._initial.append((variable, initial))
+
+
+@contextlib.contextmanager
+def blank_variables() -> Iterator[Blank]:
+    """Makes floating-point variables with zeros within this context; `Blank.fill` ends that."""
+    blank = Blank()
+    # TensorFlow copies what several variables share when one of them is changed.
+    zeros = functools.cache(tf.zeros)
+
+    def make(create: Callable[..., tf.Variable], **given: Any) -> tf.Variable:
         initial = given["initial_value"]
         if not callable(initial):
             return create(**given)
@@ -35,19 +47,9 @@ class Blank:
             spec = initial()
         if not spec.dtype.is_floating:
             return create(**given)
-        # TensorFlow copies what several variables share when one of them is changed.
-        key = (*spec.shape, spec.dtype)
-        if key not in self._zeros:
-            self._zeros[key] = tf.zeros(spec.shape, spec.dtype)
-        variable = create(**{**given, "initial_value": self._zeros[key]})
-        self._initial.append((variable, initial))
+        variable = create(**{**given, "initial_value": zeros(tuple(spec.shape), spec.dtype)})
+        blank.add(variable, initial)
         return variable
 
-
-@contextlib.contextmanager
-def blank_variables() -> Iterator[Blank]:
-    """Makes floating-point variables with zeros within this context; `Blank.fill` ends that."""
-    blank = Blank()
-    with tf.variable_creator_scope(blank._create):
+    with tf.variable_creator_scope(make):
         yield blank
-    blank._zeros.clear()

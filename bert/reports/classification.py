@@ -121,8 +121,7 @@ def _by_length(
     count = int(is_known.sum())
     if count < _LENGTHS * MIN_EXAMPLES:
         return []
-    texts = [f"{each.text_a}{each.text_b or ''}" for each in examples]
-    lengths = np.array([*map(len, texts)])[is_known]
+    lengths = np.array([len(each.text_a) + len(each.text_b or "") for each in examples])[is_known]
     # Texts of one length stay together.
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, _LENGTHS + 1), method="lower"))
     groups = np.searchsorted(edges[1:-1], lengths, side="left")

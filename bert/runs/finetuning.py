@@ -200,11 +200,11 @@ def plan(
     steps, patience = shared.steps, shared.evaluation.early_stopping_patience
     lengths, model, output = shared.lengths, shared.model, shared.output
     files = None
-    if isinstance(shared.data, SquadData):
-        files = parts("files", shared.check_questions, shows=lambda _: "can be read")
+    if isinstance(shared.data, SquadData) or shared.unread_paths():
+        files = parts("files", shared.check_files, shows=lambda _: "can be read")
     flags = parts(
         "flags",
-        *(plans.check_scored, steps, shared.export, patience, scored, shared.unread_paths()),
+        *(plans.check_scored, steps, shared.export, patience, scored),
         shows=lambda _: steps.describe(),
     )
     # Devices.

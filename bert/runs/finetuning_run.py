@@ -25,7 +25,7 @@ from bert.reports.run import make_figures, title_of, write_report
 from bert.runs import identity, plans
 from bert.runs.finetuning import FineTuningPlan, find_inputs, stored_task
 from bert.runs.plans import Result
-from bert.runs.recipes import FineTuning, Steps
+from bert.runs.recipes import Steps
 from bert.tasks.options import Prediction
 from bert.tasks.task import Inputs, Part, Task
 from bert.training import devices, loop, strategies
@@ -263,7 +263,14 @@ def run(
             scores, sections = _score(
                 predictions,
                 *(inputs, step, folder if is_chief else None, title),
-                _attempt(recipe, step, source.config.hidden_size) if training else None,
+                # The usual rates are not those of LSTMs on a frozen model.
+                Attempt(
+                    *(folder, init),
+                    None if recipe.is_feature_based else recipe.schedule.learning_rate,
+                    *(step, source.config.hidden_size),
+                )
+                if training
+                else None,
             )
         if is_chief:
             trackers.log("final", step, scores)
@@ -295,13 +302,6 @@ def run(
                 if has_page and (more := exports.make_sections(exported)):
                     write_page([*first, *sections, *more])
     return Result(scores, step, plans.list_files(folder)), refusal
-
-
-def _attempt(recipe: FineTuning, step: int, hidden_size: int) -> Attempt:
-    # The usual rates are not those of LSTMs on a frozen model.
-    rate = None if recipe.is_feature_based else recipe.schedule.learning_rate
-    folder, init = recipe.output.output_dir, recipe.model.init_checkpoint
-    return Attempt(folder, init, rate, step, hidden_size)
 
 
 def _make_figures(task: Task, scores: Mapping[str, Any]) -> list[Figure]:

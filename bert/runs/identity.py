@@ -83,14 +83,16 @@ def describe(options: Mapping[str, Any], strategy: tf.distribute.Strategy) -> di
 
 
 def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options by flag."""
+    """Returns the options of a run by flag."""
+    return {f"--{name}": value for name, value in without_folders(options).items()}
+
+
+def without_folders(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a run but for its own folders, which may be moved or removed."""
     return {
-        f"--{name}": value
+        name: value
         for name, value in in_order(options).items()
-        # The folder may be moved; trackers are named where there are any.
-        if name != "output_dir"
-        and not owned.is_of_model_folder(value)
-        and (name != "report_to" or value)
+        if name != "output_dir" and not owned.is_of_model_folder(value)
     }
 
 

@@ -30,9 +30,10 @@ def plan(
       PlanError: naming all faults, as far as they can be found: without a limit, no data are read
         where something else is wrong.
     """
-    for group in (recipe.shared if isinstance(recipe, Search) else recipe).groups():
+    shared = recipe.shared if isinstance(recipe, Search) else recipe
+    for group in shared.groups():
         check_bounds(group)
-    read_trackers((recipe.shared if isinstance(recipe, Search) else recipe).output.report_to)
+    read_trackers(shared.output.report_to)
     import_tensorflow()
     # A run loads what its own kind needs.
     if isinstance(recipe, PreTraining):

@@ -11,7 +11,6 @@ import tensorflow as tf
 from bert.export.formats import Export, ExportOptions, check_exports
 from bert.files import owned
 from bert.files.outputs import check_folder, check_saved_model
-from bert.files.paths import is_file, match_files
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.parts import FAILED, UNCHECKED, Line, Parts
@@ -139,29 +138,17 @@ def check_steps(steps: TrainingStep) -> None:
 
 
 def check_scored(
-    steps: Steps,
-    export: ExportOptions,
-    patience: int,
-    scored: Sequence[str] = (),
-    unread: Mapping[str, str | None] | None = None,
+    steps: Steps, export: ExportOptions, patience: int, scored: Sequence[str] = ()
 ) -> None:
-    """Checks steps, that options that need scores have a scored dev set, and that files exist.
+    """Checks that a step is requested, and that options that need scores have a scored dev set.
 
     Args:
       steps: The steps of the run.
       export: The options of the export.
       patience: `early_stopping_patience`.
       scored: The options of a search, all of which need scores.
-      unread: By option, files that are not read. A misspelt name would be found only by a later
-        run, which is to read the file.
-
-    Raises:
-      MessageError: naming the option.
     """
     check_steps(steps)
-    for name, path in (unread or {}).items():
-        if path and not is_file(path):
-            match_files(path, name)
     check_exports(export, is_exported=steps.do_export)
     if steps.do_train and steps.scores:
         return

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bert.export.formats import ExportOptions, read_exports
+from bert.files.paths import match_file
 from bert.options import (
     Message,
     Option,
@@ -199,11 +200,7 @@ class Recipe:
     def groups(self) -> list[Any]:
         """Returns the groups of options."""
         values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return [
-            value
-            for value in values
-            if dataclasses.is_dataclass(value) and not isinstance(value, Command)
-        ]
+        return [v for v in values if dataclasses.is_dataclass(v) and not isinstance(v, Command)]
 
     def options(self) -> dict[str, Any]:
         """Returns all options by name, in the order of `run.json`."""
@@ -305,13 +302,15 @@ class FineTuning(Recipe):
         schedule = self.schedule.with_learning_rate(is_feature_based=self.is_feature_based)
         return dataclasses.replace(self, data=data, schedule=schedule)
 
-    def check_questions(self) -> None:
-        """Checks the files and the windows of question answering."""
-        assert isinstance(self.data, SquadData) and self.decoding
-        for verb, is_wanted in (("train", self.steps.do_train), ("predict", self.steps.do_predict)):
-            if is_wanted:
-                self.data.check_file(verb)
-        check_windows(self.data, self.decoding, self.lengths)
+    def check_files(self) -> None:
+        """Checks files that only a later run reads, and those and the windows of questions."""
+        for name, path in self.unread_paths().items():
+            match_file(path, name)
+        if isinstance(self.data, SquadData) and self.decoding:
+            for verb in ("train", "predict"):
+                if getattr(self.steps, f"do_{verb}"):
+                    self.data.check_file(verb)
+            check_windows(self.data, self.decoding, self.lengths)
 
     def open_task(
         self,
@@ -413,11 +412,12 @@ class FineTuning(Recipe):
             return Search(self, tuple(trials), num_runs)
         return dataclasses.replace(self, schedule=schedule)
 
-    def unread_paths(self) -> dict[str, str | None]:
-        """Returns the paths of data files that a training run does not read, by option."""
-        splits = {"dev_file": "dev", "predict_file": "dev", "test_file": "test"}
-        unread = [name for name in splits if not self.steps.splits.get(splits[name])]
-        return {name: getattr(self.data, name, None) for name in unread if self.steps.do_train}
+    def unread_paths(self) -> dict[str, str]:
+        """Returns the paths of data files that a training run is given and does not read."""
+        files, splits = self.read_paths(), self.steps.splits
+        parts = {"dev_file": "dev", "predict_file": "dev", "test_file": "test"}
+        unread = [name for name in parts if self.steps.do_train and not splits.get(parts[name])]
+        return {name: path for name in unread if (path := files[name])}
 
     def read_paths(self) -> dict[str, str | None]:
         """Returns the paths of the files that are read besides the model's, by option."""

@@ -18,7 +18,7 @@ from bert.files.stored_models import WEIGHTS
 from bert.log import logger
 from bert.network import crf
 from bert.options import Message, Option, OptionError
-from bert.runs.identity import Training, flags_of
+from bert.runs.identity import Training, without_folders
 from bert.tasks.options import Schedule
 from bert.training import strategies
 from bert.training.batches import Batches
@@ -76,8 +76,8 @@ class TrainingRun:
         """
         self.trackers = trackers
         if strategies.is_chief(self.trainer.strategy):
-            config = {name.removeprefix("--"): v for name, v in flags_of(options).items()}
-            trackers.open(read_trackers(self.output.report_to), self.output.output_dir, config)
+            kinds = read_trackers(self.output.report_to)
+            trackers.open(kinds, self.output.output_dir, without_folders(options))
 
     def time_steps(self, batch_size: int, batches: Batches, all_steps: float = 0.0) -> str:
         """Takes a few steps, and saves nothing; returns how long training may take.

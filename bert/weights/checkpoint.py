@@ -240,8 +240,7 @@ class Stored:
             differs; after some, where a file is damaged or a number not finite.
         """
         self._check_encoder([variable.path for variable in variables])
-        found = find_loadable(variables, self.shapes, self.prefix, with_head=with_head)
-        missing = [v.path for v in variables if v.path not in {each.path for each in found}]
+        found, missing = find_loadable(variables, self.shapes, self.prefix, with_head=with_head)
         # The encoder is there, and no score depends on other weights that nothing trains.
         needed = {v.path for v in variables if v.trainable}
         if with_head and (lacking := [name for name in missing if name in needed]):

@@ -25,8 +25,10 @@ def find_loadable(
     prefix: str,
     *,
     with_head: bool,
-) -> list[keras.Variable]:
-    """Returns the variables that a checkpoint has; a head for another number of labels is none.
+) -> tuple[list[keras.Variable], list[str]]:
+    """Returns the variables that a checkpoint has, and the names of the others.
+
+    A head for another number of labels counts as absent.
 
     Args:
       variables: The variables of a model.
@@ -34,15 +36,16 @@ def find_loadable(
       prefix: The checkpoint.
       with_head: Whether nothing will train the head, so that it counts whatever its shape.
     """
-    found = [variable for variable in variables if variable.path in shapes]
-    heads = {v.path: list(v.shape) for v in found if v.path.startswith(LABEL_HEAD)}
+    stored = [variable for variable in variables if variable.path in shapes]
+    heads = {v.path: list(v.shape) for v in stored if v.path.startswith(LABEL_HEAD)}
     others = [] if with_head else [name for name in heads if heads[name] != list(shapes[name])]
     if others:
         logger.warning(
             "The head of %s is for %d labels, and not for %d: it is not loaded.",
             *(prefix, shapes[others[0]][0], heads[others[0]][0]),
         )
-    return [variable for variable in found if variable.path not in others]
+    found = [variable for variable in stored if variable.path not in others]
+    return found, [v.path for v in variables if v.path not in shapes or v.path in others]
 
 
 def log_loaded(
