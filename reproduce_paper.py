@@ -62,6 +62,12 @@ class Settings(CheckSettings):
     squad_dir: str | None = option(
         None, "Folder with train*.json and dev*.json of SQuAD 1.1. Default: the sample's."
     )
+    weights: str | None = option(
+        None,
+        "Folder of a trained BERT, such as one of transformers. Table 7 then fine-tunes it and "
+        "takes its features, and table 1 has a row of it, marked. Default: all models are "
+        "pre-trained here.",
+    )
     ledger: str | None = option(
         None,
         "Ledgers of other folders or machines, comma-separated. Runs in them are not repeated.",

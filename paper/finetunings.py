@@ -13,6 +13,7 @@ _LSTM_SIZE = 256
 # So many times as long a BiLSTM learns on a frozen model: it begins with random weights, and the
 # vectors that it reads are computed once.
 FROZEN_EPOCHS = 4
+_RATE = "--learning_rate="
 # Examples of a step, where there are enough for several steps.
 _BATCH = 32
 
@@ -96,12 +97,14 @@ class Model:
       source: The weights, as a flag has them, such as `<base>`.
       size: Its shape.
       flags: That make a task use it otherwise, such as `--add_bilstm`.
+      rate: The learning rate that it is fine-tuned at; "" for that of the task.
     """
 
     name: str
     source: str
     size: Size
     flags: tuple[str, ...] = ()
+    rate: str = ""
 
 
 def features(model: Model, layers: str) -> Model:
@@ -132,12 +135,11 @@ def _fine_tuning(task: Task, model: Model, recipe: Recipe, precision: str, seed:
     gflop = 1e-9 * weights * (6 * trained + 2 * seen)
     if any("lstm" in flag for flag in model.flags):
         gflop += 6e-9 * epochs * tokens["train"] * 24 * _LSTM_SIZE**2
-    rate = (
-        () if task.script != "run_ner" else (f"--learning_rate={'1e-3' if is_frozen else '3e-4'}",)
-    )
+    own = [flag for flag in task.flags if not (model.rate and flag.startswith(_RATE))]
+    rate = "1e-3" if is_frozen else model.rate or ("3e-4" if task.script == "run_ner" else "")
     flags = (
-        *task.flags,
-        *rate,
+        *own,
+        *((f"{_RATE}{rate}",) if rate else ()),
         *((f"--init_checkpoint={model.source}",) if model.source else ()),
         *model.flags,
         f"--output_dir={OWN}",

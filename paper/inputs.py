@@ -10,7 +10,7 @@ from typing import Any
 
 from bert.files import fingerprints, owned
 from bert.files.durable import replace_files
-from bert.files.paths import parse_json, read_file
+from bert.files.paths import parse_json, read_file, read_json_object
 from paper.recipe import Recipe, Size
 
 # What the sample texts and data lie beside.
@@ -23,6 +23,14 @@ _TOKENS_PER_WORD = 1.4
 _TOKENS_PER_QUESTION = 180
 # A model sees this much of a text at most, in positions.
 _POSITIONS = 128
+# Table 7 is about this many layers.
+_LAYERS = 4
+# The files of a model that its scores depend on.
+_CONFIGS = ("bert_config.json", "config.json")
+_VOCABULARIES = ("vocab.txt", "tokenizer.json")
+_CASINGS = ("tokenizer_config.json", "task.json")
+_WEIGHTS = (".safetensors", ".index", ".h5", ".bin")
+_SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "max_position_embeddings")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +43,7 @@ class Part:
       tokens: Of each file, about.
       examples: Of each file, where it has any.
       found: Examples of each that there are, uncut.
+      folder: Where the files are, to be read there; None for a part that is written for the runs.
     """
 
     name: str
@@ -42,6 +51,7 @@ class Part:
     tokens: Mapping[str, float] = dataclasses.field(default_factory=dict)
     examples: Mapping[str, int] = dataclasses.field(default_factory=dict)
     found: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    folder: str | None = None
 
     @property
     def digest(self) -> str:
@@ -56,6 +66,8 @@ class Part:
 
     def write(self, output_dir: str, folder: str) -> None:
         """Writes the files into a folder below --output_dir, as far as they are not there."""
+        if self.folder is not None:
+            return
         for name, content in self.contents.items():
             path = os.path.join(output_dir, folder, name)
             if os.path.exists(path):
@@ -277,3 +289,37 @@ def config_part(size: Size, vocab_size: int) -> Part:
     }
     content = json.dumps(config, indent=2) + "\n"
     return Part(f"data:{size.name}", {"bert_config.json": content.encode()})
+
+
+def read_weights(folder: str) -> tuple[Part, Size]:
+    """Returns the files of a model that was trained elsewhere, which stay where they are.
+
+    Raises:
+      ValueError: where it is no folder of a model, or its texts must be shorter than ours.
+    """
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    weights = [name for name in names if name.endswith(_WEIGHTS)]
+    configs = [name for name in _CONFIGS if name in names]
+    kinds = {
+        "weights, such as model.safetensors": weights,
+        " or ".join(_CONFIGS): configs,
+        " or ".join(_VOCABULARIES): [name for name in _VOCABULARIES if name in names],
+    }
+    if missing := [kind for kind, found in kinds.items() if not found]:
+        raise ValueError(
+            "`--weights` must be a folder with weights, configuration and vocabulary of a BERT. "
+            f"Received {folder!r}, which has no {missing[0]}."
+        )
+    config = read_json_object(os.path.join(folder, configs[0]))
+    lowest = dict(zip(_SHAPE, (_LAYERS, 1, 1, _POSITIONS), strict=True))
+    for key, least in lowest.items():
+        if type(config.get(key)) is not int or config[key] < least:
+            raise ValueError(
+                f"`--weights` must be of a BERT with {key} of at least {least}. Received "
+                f"{folder!r}, whose {configs[0]} has {config.get(key)!r}."
+            )
+    layers, hidden, heads, _ = (config[key] for key in _SHAPE)
+    described = [name for name in (*_CONFIGS, *_VOCABULARIES, *_CASINGS) if name in names]
+    contents = {name: os.path.join(folder, name) for name in (*weights, *described)}
+    part = Part("data:weights", contents, folder=os.path.abspath(folder))
+    return part, Size(layers, hidden, heads)

@@ -26,10 +26,12 @@ from paper.pretrainings import (
     prepare,
     pretrain,
 )
-from paper.recipe import Recipe
+from paper.recipe import Recipe, Size
 from paper.tables import Cell, Column, Row, Table
 
 BASE, LEFT, MASKED, ELMO = "base", "left_to_right", "masked_lm", "bilstm_lm"
+# A model that was trained elsewhere, and the rate at which it is fine-tuned: that of a large one.
+GIVEN, _GIVEN_RATE = "weights", "5e-5"
 KEYS = ("table1", "table5", "table6", "table7", "table8", "figure5")
 # Of frozen layers, in the order of the paper's table 7.
 _LAYERS = {
@@ -55,16 +57,18 @@ class Sources:
       glue: Tasks of GLUE by name, or the sample's.
       conll: Sentences to tag.
       squad: Questions.
+      weights: Files and shape of a model that was trained elsewhere; None without one.
     """
 
     corpus: Corpus
     glue: Mapping[str, Part]
     conll: Part
     squad: Part
+    weights: tuple[Part, Size] | None = None
 
     @property
     def digest(self) -> str:
-        """Of all that is in them."""
+        """Of all data in them; a recipe is the same with other weights."""
         parts = [self.corpus.text, self.corpus.held_out, *self.glue.values()]
         digests = [part.digest for part in (*parts, self.conll, self.squad)]
         return fingerprints.of_bytes("\n".join(digests).encode())
@@ -77,6 +81,7 @@ def read_sources(
     glue_dir: str | None,
     conll_dir: str | None,
     squad_dir: str | None,
+    weights: str | None = None,
 ) -> Sources:
     """Returns the data in some folders, cut to the recipe; without a folder, the sample's.
 
@@ -89,6 +94,7 @@ def read_sources(
         inputs.read_glue(glue_dir, recipe),
         inputs.read_conll(conll_dir, recipe),
         inputs.read_squad(squad_dir, recipe),
+        inputs.read_weights(weights) if weights else None,
     )
 
 
@@ -131,6 +137,7 @@ def make_plan(recipe: Recipe, sources: Sources, precision: str, seed: int) -> Pl
         *(inputs.config_part(size, recipe.vocab_size) for size in sizes.values()),
         *(sources.corpus.text, sources.corpus.held_out),
         *(*sources.glue.values(), sources.conll, sources.squad),
+        *([sources.weights[0]] if sources.weights else []),
     ]
     by_name = {part.name: part for part in parts}
     digests = digest_all(jobs, {name: part.digest for name, part in by_name.items()})
@@ -170,6 +177,7 @@ class _Maker:
             for name, model in self.models.items()
         }
         self.groups["word_vectors"] = self._note_all([self._word_vectors()])
+        self.groups[GIVEN] = {}
 
     def _note_all(self, jobs: Iterable[Job]) -> dict[str, Job]:
         return {job.name: job for job in jobs}
@@ -193,6 +201,13 @@ class _Maker:
             has_scores=False,
             seed=self._seed,
         )
+
+    def _given(self) -> Model | None:
+        """Returns the model that was trained elsewhere, if there is one."""
+        if self.sources.weights is None:
+            return None
+        part, size = self.sources.weights
+        return Model(GIVEN, f"<{part.name}>", size, rate=_GIVEN_RATE)
 
     def _model(self, name: str) -> Model:
         return Model(name, f"<{name}>", self.models[name].size)
@@ -226,10 +241,14 @@ class _Maker:
         tasks = self._glue_tasks(*published.GLUE_ORDER)
         largest = self.recipe.sizes[-1]
         rows = {
-            "OpenAI GPT": (LEFT, f"left to right, {self.recipe.base.title}"),
-            "BERT Base": (BASE, f"BERT, {self.recipe.base.title}"),
-            "BERT Large": (largest.name, f"BERT, {largest.title}"),
+            "OpenAI GPT": (self._model(LEFT), f"left to right, {self.recipe.base.title}"),
+            "BERT Base": (self._model(BASE), f"BERT, {self.recipe.base.title}"),
+            "BERT Large": (self._model(largest.name), f"BERT, {largest.title}"),
         }
+        remark = ""
+        if given := self._given():
+            rows[""] = (given, f"given weights, {given.size.title}")
+            remark = " No row of it began with weights that are given, as one of ours does."
         return Table(
             "table1",
             "GLUE",
@@ -242,15 +261,14 @@ class _Maker:
                     title,
                     paper,
                     tuple(
-                        self._cell(task, self._model(name), num_seeds=self.recipe.top_seeds)
-                        for task in tasks
+                        self._cell(task, model, num_seeds=self.recipe.top_seeds) for task in tasks
                     ),
-                    tuple(published.GLUE[paper].get(task.name) for task in tasks),
+                    tuple(published.GLUE.get(paper, {}).get(task.name) for task in tasks),
                 )
-                for paper, (name, title) in rows.items()
+                for paper, (model, title) in rows.items()
             ),
             "The paper's are of the test sets, ours of the dev sets. Its GPT was pre-trained on "
-            "other text, and by others.",
+            f"other text, and by others.{remark}",
         )
 
     def _objectives(self) -> Table:
@@ -316,10 +334,14 @@ class _Maker:
         )
 
     def _names(self) -> Table:
-        base, elmo = self._model(BASE), self._model(ELMO)
-        parts = [
-            (f"BERT, {title}", paper, features(base, layers), BASE)
-            for layers, (title, paper) in _LAYERS.items()
+        elmo, given = self._model(ELMO), self._given()
+        model, name = (given, "given weights") if given else (self._model(BASE), "BERT")
+        berts = [
+            (f"{name}, fine-tuned", "BERT Base, fine-tuned", model, model.name),
+            *(
+                (f"{name}, {title}", paper, features(model, layers), model.name)
+                for layers, (title, paper) in _LAYERS.items()
+            ),
         ]
         vectors = Model(
             "word_vectors",
@@ -327,12 +349,18 @@ class _Maker:
             self.recipe.base,
             ("--feature_based", "--word_vectors=<word_vectors>/vectors.txt", "--lstm_size=256"),
         )
-        lines = [
+        others = [
             ("word vectors", "", vectors, "word_vectors"),
             ("ELMo: two LSTMs, weights learned", "ELMo", features(elmo, "weighted"), ELMO),
-            ("BERT, fine-tuned", "BERT Base, fine-tuned", base, BASE),
-            *parts,
         ]
+        remark = "The paper has no row of word vectors alone, and sums"
+        if given:
+            # Beside a model trained on more text, they would say nothing of what a model is worth.
+            others = []
+            remark = (
+                f"All rows begin with weights that are given, {given.size.title}, so ours have no "
+                "row of ELMo, which would have seen less text. The paper sums"
+            )
         part = self.sources.conll
         tasks = (conll_task(part), conll_task(part, on_test=True))
         return Table(
@@ -349,10 +377,9 @@ class _Maker:
                     tuple(self._cell(task, model, group=group) for task in tasks),
                     tuple(published.NAMES.get(paper, {}).get(name) for name in ("dev", "test")),
                 )
-                for title, paper, model, group in lines
+                for title, paper, model, group in [*others, *berts]
             ),
-            "The paper has no row of word vectors alone, and sums the last four layers by learned "
-            "weights, where ours just adds them.",
+            f"{remark} the last four layers by learned weights, where ours just adds them.",
         )
 
     def _masks(self) -> Table:

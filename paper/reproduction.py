@@ -54,6 +54,7 @@ class Order:
     glue_dir: str | None
     conll_dir: str | None
     squad_dir: str | None
+    weights: str | None
     ledger: Sequence[str]
     seed: int
     precision: str | None
@@ -157,7 +158,7 @@ def _make_plan(order: Order, ledger: Ledger, machine: Machine) -> tuple[Plan, Ma
     budget = parse_budget(order.budget)
 
     def sources_of(recipe: Recipe) -> Sources:
-        names = ("text_dir", "glue_dir", "conll_dir", "squad_dir")
+        names = ("text_dir", "glue_dir", "conll_dir", "squad_dir", "weights")
         return read_sources(recipe, **{name: getattr(order, name) for name in names})
 
     def plan_of(recipe: Recipe) -> Plan:

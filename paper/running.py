@@ -142,7 +142,8 @@ class Runner:
         }
         self._places = dict(self._folders)
         for name, part in plan.parts.items():
-            self._places[name] = os.path.join(output_dir, _part_folder(name, part.digest))
+            folder = _part_folder(name, part.digest)
+            self._places[name] = part.folder or os.path.join(output_dir, folder)
         self.failures: list[Failure] = []
         self._num_workers = num_workers
         self._num_threads = max(usable_cores() // num_workers, 1)

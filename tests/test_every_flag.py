@@ -595,6 +595,7 @@ def paper_world(folder: Path) -> dict[str, Any]:
     paper_plans.fill(folder)
     write_sentences(folder / "sentences")
     paper_plans.write_glue(folder / "glue")
+    paper_plans.write_weights(folder / "model")
     for number in range(2):
         (folder / "texts").mkdir(exist_ok=True)
         (folder / "texts" / f"{number}.txt").write_text(f"A book, {number}.")
@@ -1188,6 +1189,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "glue_dir": Case(file_in("glue"), num_planned, plan=True),
         "conll_dir": Case(file_in("sentences"), num_planned, plan=True),
         "squad_dir": Case(file_in("sentences"), num_planned, plan=True),
+        "weights": Case(file_in("model"), num_planned, plan=True),
         "ledger": Case(file_in("out/ledger.json"), num_planned, plan=True, output_dir=elsewhere),
         "seed": Case(7, num_planned, plan=True),
         "precision": Case("mixed_bfloat16", num_planned, plan=True),

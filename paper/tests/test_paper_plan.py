@@ -3,6 +3,7 @@ import json
 import re
 
 import pytest
+from helpers.paper_plans import write_weights
 
 from paper import inputs
 from paper.jobs import Job, digest_all, folder_of
@@ -249,6 +250,53 @@ def test_parts_are_written_once_and_nothing_of_others_is_replaced(tmp_path):
     assert (tmp_path / "data/x/b.txt").read_text() == "copied"
     (tmp_path / "source").unlink()
     part.write(str(tmp_path), "data/x")
+
+
+def test_given_weights_are_what_table_7_is_about_and_a_row_of_table_1(folders, tmp_path):
+    before = plan_of(folders)
+    given = {**folders, "weights": write_weights(tmp_path / "model")}
+    plan = plan_of(given)
+    tables = {table.key: table for table in plan.tables}
+    assert {row.title.partition(",")[0] for row in tables["table7"].rows} == {"given weights"}
+    assert len(tables["table7"].rows) == 7
+    row = tables["table1"].rows[-1]
+    assert row.title == "given weights, L=6 H=384 A=12"
+    assert [*tables["table1"].rows[:-1]] == [*before.tables[0].rows] and not any(row.theirs)
+    # Nothing is pre-trained for it, and all other rows stay the runs that they were.
+    assert {name.split("/")[0] for name in plan.wanted(["table7"])} == {"weights"}
+    left_out = before.jobs.keys() - plan.jobs.keys()
+    assert changed(before, plan) == left_out and all("/CoNLL/" in name for name in left_out)
+    tuned, frozen = (flags_of(plan, f"weights{use}/CoNLL/1") for use in ("", "/features-last"))
+    assert [flags["learning_rate"] for flags in (tuned, frozen)] == ["5e-5", "1e-3"]
+    assert flags_of(plan, "weights/CoLA/1")["learning_rate"] == "5e-5"
+    assert sum("learning_rate" in flag for flag in plan.jobs["weights/CoLA/1"].flags) == 1
+    assert tuned["init_checkpoint"] == frozen["init_checkpoint"] == "<data:weights>"
+    # They are read where they are.
+    part = plan.parts["data:weights"]
+    part.write(str(tmp_path / "out"), "data/weights")
+    assert part.folder == given["weights"] and not (tmp_path / "out").exists()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"others")
+    assert changed(plan, plan_of(given)) == {name for name in plan.jobs if "weights" in name}
+
+
+@pytest.mark.parametrize(
+    ("lost", "config", "message"),
+    [
+        ("model.safetensors", {}, "a folder with weights.*no weights, such as"),
+        ("config.json", {}, "a folder with weights.*no bert_config.json or config.json"),
+        ("vocab.txt", {}, "a folder with weights.*no vocab.txt or tokenizer.json"),
+        ("", {"num_hidden_layers": 2}, "of a BERT with num_hidden_layers of at least 4.*has 2"),
+        ("", {"hidden_size": "x"}, "of a BERT with hidden_size of at least 1.*has 'x'"),
+        ("", {"max_position_embeddings": 64}, "of .*_position_embeddings of at least 128.*has 64"),
+    ],
+)
+def test_weights_that_no_table_can_be_about_are_refused(folders, tmp_path, lost, config, message):
+    path = write_weights(tmp_path / "model", **config)
+    if lost:
+        (tmp_path / "model" / lost).unlink()
+    with pytest.raises(ValueError, match=f"`--weights` must be {message}") as refused:
+        plan_of({**folders, "weights": path})
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

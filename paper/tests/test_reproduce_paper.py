@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from helpers.forks import Forked
 from helpers.logs import log  # noqa: F401
-from helpers.paper_plans import fill, note, prepare, settings_in, write_glue
+from helpers.paper_plans import fill, note, prepare, settings_in, write_glue, write_weights
 
 import reproduce_paper
 from bert.commands.checks import start
@@ -71,6 +71,24 @@ def test_what_is_missing_is_run_from_the_text_on_and_told_beside_the_paper(tmp_p
     again = reproduction.reproduce(order, in_a_fork)
     assert again.missing == ()
     assert table_of(again.results, "table7").done == (18, 18)
+
+
+def test_given_weights_are_read_where_they_are_and_marked(tmp_path):
+    class Failed:
+        def poll(self):
+            return 1
+
+    def start(command, log, num_threads):
+        commands.append(command)
+        return Failed()
+
+    commands = []
+    path = write_weights(tmp_path / "model")
+    settings = settings_in(tmp_path, only="table7", weights=path)
+    reproduction.reproduce(reproduce_paper._order(settings), start)
+    assert [command[0] for command in commands] == ["run_ner"] * 7
+    assert all(f"--init_checkpoint={path}" in command for command in commands)
+    assert "begin with weights that are given, L=6 H=384 A=12" in read(tmp_path, "paper.md")
 
 
 def test_every_command_has_flags_of_its_script(tmp_path):

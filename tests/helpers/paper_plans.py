@@ -1,5 +1,6 @@
 """Plans of the paper's tables of the smallest size, some of whose runs are noted as done."""
 
+import json
 import random
 
 import reproduce_paper
@@ -56,3 +57,14 @@ def write_glue(folder):
     (folder / "SST-2").mkdir(parents=True)
     for part in ("train", "dev"):
         (folder / "SST-2" / f"{part}.tsv").write_text("sentence\tlabel\ngood\t1\nbad\t0\n")
+
+
+def write_weights(folder, **config):
+    """Writes what looks like the folder of a model of transformers."""
+    folder.mkdir()
+    shape = {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12}
+    values = {**shape, "max_position_embeddings": 512, **config}
+    (folder / "config.json").write_text(json.dumps(values))
+    (folder / "vocab.txt").write_text("[CLS]\n")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return str(folder)
