@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 _STANDARD_ERRORS = 2.0
 # So far apart, in points, two rows of the paper's must be to have an order.
 _APART = 0.5
+# Nobody trains with more seeds.
+_MOST_SEEDS = 1000
 AGREES, DIFFERS, NOISE, UNKNOWN = "agrees", "does not", "within the noise", "not known"
 NOT_RUN, NOT_THERE = "not run yet", "not in the paper"
 
@@ -152,6 +154,8 @@ class Agreement:
       unknown: Pairs of which nothing tells noise from difference.
       in_paper: Whether the paper has an order of any rows.
       worst: The titles of the contrary pair that is furthest apart, first the better of ours.
+      seeds: By pair within the noise, how many seeds of each row would tell the difference that
+        was measured from noise.
     """
 
     same: int = 0
@@ -160,6 +164,7 @@ class Agreement:
     unknown: int = 0
     in_paper: bool = True
     worst: tuple[str, str] | None = None
+    seeds: tuple[int, ...] = ()
 
     @property
     def pairs(self) -> int:
@@ -188,13 +193,24 @@ class Agreement:
         if self.contrary:
             parts.append(f"{self.contrary} the other way round")
         if self.noise:
-            parts.append(f"{self.noise} within the noise")
+            parts.append(f"{self.noise} within the noise{self._tell_seeds()}")
         if self.unknown:
             parts.append(f"{self.unknown} not known, for nothing tells noise from difference")
         text = ", ".join(parts)
         if self.worst:
             text += f" (furthest: {self.worst[0]} above {self.worst[1]})"
         return f"{text}."
+
+    def _tell_seeds(self) -> str:
+        if not self.seeds:
+            return ""
+        least, most = (
+            f"{each:,}" if each < _MOST_SEEDS else f"more than {_MOST_SEEDS:,}"
+            for each in (min(self.seeds), max(self.seeds))
+        )
+        count = least if least == most else f"{least} to {most}"
+        such = "such a difference" if self.noise == 1 else "such differences"
+        return f" ({count} seeds of each row would tell {such})"
 
 
 def compare(
@@ -218,6 +234,7 @@ def compare(
     """
     counts = dict.fromkeys(("same", "contrary", "noise", "unknown"), 0)
     worst: tuple[float, tuple[str, str]] | None = None
+    seeds: list[int] = []
     ordered = _ordered(theirs)
     for first, second in ordered:
         one, other = ours[first], ours[second]
@@ -229,6 +246,7 @@ def compare(
             counts["unknown"] += 1
         elif abs(difference) <= _STANDARD_ERRORS * error:
             counts["noise"] += 1
+            seeds.append(_seeds_to_tell(abs(difference), deviation or 0.0))
         elif difference > 0:
             counts["same"] += 1
         else:
@@ -237,7 +255,14 @@ def compare(
             pair = (titles[second], titles[first])
             pair = pair if column.is_better_high else pair[::-1]
             worst = max(worst or (0.0, pair), (abs(difference), pair))
-    return Agreement(**counts, in_paper=bool(ordered), worst=worst and worst[1])
+    return Agreement(**counts, in_paper=bool(ordered), worst=worst and worst[1], seeds=tuple(seeds))
+
+
+def _seeds_to_tell(difference: float, deviation: float) -> int:
+    """Returns of how many seeds each two means must be for their difference to count."""
+    # Where it is twice its standard error, deviation * sqrt(2 / count).
+    count = 2 * (_STANDARD_ERRORS * deviation / difference) ** 2 if difference else math.inf
+    return math.floor(min(count, _MOST_SEEDS - 1)) + 1
 
 
 def _ordered(theirs: Sequence[float | None]) -> list[tuple[int, int]]:
@@ -260,6 +285,7 @@ def add(agreements: Iterable[Agreement]) -> Agreement:
         sum(one.noise for one in each),
         sum(one.unknown for one in each),
         any(one.in_paper for one in each),
+        seeds=tuple(itertools.chain.from_iterable(one.seeds for one in each)),
     )
 
 

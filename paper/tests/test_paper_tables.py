@@ -71,6 +71,20 @@ def test_pairs_agree_differ_or_are_within_two_standard_errors():
     assert agreement([82.0, 80.0], [1.0, 2.0], deviation=1.0, count=16).verdict == DIFFERS
 
 
+def test_what_is_within_the_noise_says_how_many_seeds_would_tell_it():
+    # With a deviation of 2, a difference of 2 is two standard errors of means of eight seeds.
+    found = agreement([80.0, 82.0], [1.0, 2.0], deviation=2.0)
+    assert found.seeds == (9,)
+    assert "1 within the noise (9 seeds of each row would tell such a difference)" in found.tell()
+    for count, noise in ((8, 1), (9, 0)):
+        assert agreement([80.0, 82.0], [1.0, 2.0], 2.0, count=count).noise == noise
+    equal = agreement([80.0, 80.0], [1.0, 2.0], deviation=2.0)
+    assert "(more than 1,000 seeds of each row" in equal.tell()
+    both = add([found, equal, agreement([80.0, 90.0], [1.0, 2.0], 2.0)])
+    assert (both.noise, both.same) == (2, 1)
+    assert "(9 to more than 1,000 seeds of each row would tell such differences)" in both.tell()
+
+
 def test_lower_is_better_for_perplexity_and_the_better_of_a_pair_is_named_first():
     found = agreement([20.0, 30.0], [4.0, 3.0], 1.0, column=PERPLEXITY)
     assert (found.contrary, found.worst) == (1, ("row 0", "row 1"))
