@@ -1,12 +1,14 @@
+import collections
 import io
 import json
+import re
 import shutil
 import sys
 
 import numpy as np
 import pytest
 from conftest import GOLDEN
-from helpers.forks import fork_python
+from helpers.forks import ROOT, fork_python
 
 import bert
 import fill_mask
@@ -239,3 +241,18 @@ def test_a_text_is_shown_in_a_line_that_no_terminal_obeys(settings, tmp_path, wh
     assert r"the\x1b[2J\nold man" in shown
     assert "\x1b" not in shown
     assert len(shown.split("\n")) == (5 if what == "fill" else 2)
+
+
+def test_pairs_of_the_sample_differ_in_little_and_none_is_there_twice():
+    lines = (ROOT / "sample/minimal_pairs.tsv").read_text(encoding="utf-8").splitlines()
+    head, *rows = [line.split("\t") for line in lines]
+    assert head == ["good", "bad", "phenomenon"]
+    kinds = collections.Counter(phenomenon for _, _, phenomenon in rows)
+    assert len(kinds) == 12 and set(kinds.values()) == {25}
+    sentences = [sentence for good, bad, _ in rows for sentence in (good, bad)]
+    assert len(set(map(str.lower, sentences))) == 600
+    for good, bad, phenomenon in rows:
+        one, other = (collections.Counter(re.findall(r"\w+", text.lower())) for text in (good, bad))
+        changed = max((one - other).total(), (other - one).total())
+        assert changed == 0 or phenomenon != "word_order", good
+        assert changed <= 2 and good[-1] == bad[-1], good
