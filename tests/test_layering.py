@@ -68,7 +68,7 @@ BUDGETS = {
     "modeling": 887,
     "neighbours": 67,
     "optimization": 410,
-    "paper": 3426,
+    "paper": 3452,
     "predict": 78,
     "reproduce_paper": 155,
     "run_classifier": 100,
