@@ -25,7 +25,13 @@ _SEVERAL = (
     "Several values, comma-separated, are all tried, in all combinations with those of other "
     "flags, and the best is kept."
 )
-_ABSENT: Any = object()
+
+
+class _Absent:
+    """Stands for a value that was not given, also in another process."""
+
+
+_ABSENT: Any = _Absent
 
 
 class Option:
@@ -110,6 +116,10 @@ class MessageError(ValueError):
         self.message = Message(template, *args)
         super().__init__(template, *args)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A subclass has arguments of its own.
+        return _make_error, (type(self), self.args, self.__dict__)
+
     def spell(self, spelling: Spelling) -> str:
         """Returns the text with its options as `spelling` gives them."""
         return self.message.spell(spelling)
@@ -117,6 +127,13 @@ class MessageError(ValueError):
     def __str__(self) -> str:
         """Returns the text with its options as Python spells them."""
         return self.spell(str)
+
+
+def _make_error(kind: type[MessageError], args: tuple[Any, ...], values: dict[str, Any]) -> Any:
+    """Returns an error that another process has raised."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(values)
+    return error
 
 
 class OptionError(MessageError):

@@ -125,6 +125,13 @@ def test_results_come_in_order_whatever_the_number_of_processes():
             assert list(workers.map(operator.getitem, items)) == state
 
 
+def test_a_single_process_may_be_another_one():
+    with Workers(1, None) as workers:
+        assert [*workers.map(own_id, [0, 1])] == [os.getpid()] * 2
+    with Workers(1, None, is_apart=True) as workers:
+        assert len({os.getpid(), *workers.map(own_id, [0, 1])}) == 2
+
+
 def test_results_of_threads_come_in_order_until_one_fails():
     taken = []
 

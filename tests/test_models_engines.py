@@ -1,8 +1,10 @@
 """Engines: other runtimes that answer for a model, and the cache of what is converted for them."""
 
 import importlib.util
+import multiprocessing
 import os
 import shutil
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -175,14 +177,59 @@ def test_the_fastest_engine_is_measured_once(classifier, cache_folder, log):
         chances(bert.load(str(classifier), engine="auto")), expected, rtol=0, atol=1e-5
     )
     measured = [
-        line for line in log.messages if "Milliseconds for one text and for 32: litert" in line
+        line for line in log.messages if "Milliseconds for one text and for 32: tensorflow" in line
     ]
-    assert len(measured) == 1 and "tensorflow" in measured[0]
+    assert len(measured) == 1 and "litert" in measured[0] and "onnx" in measured[0]
     # Two models, and the choice.
     assert len(entries(cache_folder)) == 3
     log.clear()
     bert.load(str(classifier), engine="auto")
     assert "the fastest on this machine when it was measured" in log.messages[-1]
+
+
+def test_a_large_model_is_converted_in_a_process_of_its_own(
+    classifier, cache_folder, monkeypatch, tmp_path
+):
+    expected = chances(bert.load(str(classifier), engine="litert"))
+    (name,) = entries(cache_folder)
+    shutil.rmtree(cache_folder)
+    monkeypatch.setattr(engines, "_LARGE", 0)
+    # This process converts nothing, and leaves no file.
+    monkeypatch.delattr(engines.portable, "convert")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    model = bert.load(str(classifier), engine="litert")
+    np.testing.assert_allclose(chances(model), expected, rtol=0, atol=1e-6)
+    assert entries(cache_folder) == [name]
+    assert not multiprocessing.active_children() and not [*(tmp_path / "temporary").iterdir()]
+    # Where nothing can be kept, its file is used all the same.
+    shutil.rmtree(cache_folder)
+    cache_folder.write_text("")
+    model = bert.load(str(classifier), engine="litert")
+    np.testing.assert_allclose(chances(model), expected, rtol=0, atol=1e-6)
+
+
+def end_unless_tensorflow(source, given):
+    """Measures TensorFlow, and ends the process where a model is to be converted."""
+    del source
+    if given[0] != "tensorflow":
+        os._exit(1)
+    return [0.1, 0.1], None
+
+
+def test_a_conversion_that_the_system_stops_leaves_tensorflow(
+    classifier, cache_folder, monkeypatch, log
+):
+    expected = chances(bert.load(str(classifier)))
+    monkeypatch.setattr(engines, "_LARGE", 0)
+    monkeypatch.setattr(engines, "_prepare", end_unless_tensorflow)
+    np.testing.assert_array_equal(chances(bert.load(str(classifier), engine="auto")), expected)
+    left_out = [line for line in log.messages if "is left out. One of the processes ended" in line]
+    assert len(left_out) == 2
+    # The next time may have more memory.
+    assert not cache_folder.exists()
+    with pytest.raises(OSError, match="for want of memory"):
+        bert.load(str(classifier), engine="litert")
 
 
 def test_what_is_kept_is_made_anew_where_it_is_damaged(classifier, cache_folder, log):

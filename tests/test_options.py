@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import pickle
 
 import pytest
 
@@ -46,6 +47,17 @@ def test_what_was_received_is_shown_by_repr_or_as_a_message():
     error = OptionError("name", "be a text", Message("%s alone", Option("other")))
     assert str(error) == "`name` must be a text. Received `other` alone."
     assert str(OptionError("name", "be a 100 % text")) == "`name` must be a 100 % text."
+
+
+def test_an_error_of_another_process_is_the_same():
+    for error in (
+        OptionError("name", "be a text", 3, Message("Give %s.", Option("other"))),
+        OptionError("name", "be a text"),
+        MessageError("%s needs %s.", Option("one"), Option("other", False)),
+    ):
+        found = pickle.loads(pickle.dumps(error))
+        assert type(found) is type(error)
+        assert (str(found), explain(found)) == (str(error), explain(error))
 
 
 def test_switches_are_spelled_as_they_are_typed():

@@ -45,6 +45,11 @@ class Entry:
         root = os.path.join(home, folder)
         return cls(root, os.path.join(root, key))
 
+    @property
+    def exists(self) -> bool:
+        """Whether the file is there, which may be damaged."""
+        return os.path.exists(self.path)
+
     def read(self) -> bytes | None:
         """Returns the file; None where it is absent or damaged."""
         try:

@@ -214,22 +214,24 @@ def usable_cores() -> int:
 class Workers:
     """A pool of processes that hold `state` and call functions on it and an item.
 
-    With one process, this process does the work. A worker imports the modules of what it receives,
-    and not the script that was started. Workers end with this process, however it ends, and at once
-    where the block ends with an exception. They ignore signals to stop, which this process handles.
+    With one process, this process does the work, unless `is_apart`. A worker imports the modules of
+    what it receives, and not the script that was started. Workers end with this process, however it
+    ends, and at once where the block ends with an exception. They ignore signals to stop, which
+    this process handles.
 
     Args:
       num_processes: At least 1.
       state: The first argument of every function; each process receives it once.
+      is_apart: Whether a single process is another one than this.
     """
 
-    def __init__(self, num_processes: int, state: Any) -> None:
+    def __init__(self, num_processes: int, state: Any, *, is_apart: bool = False) -> None:
         if num_processes < 1:
             raise ValueError(f"`num_processes` must be at least 1. Received {num_processes}.")
         self._state = state
         self._limit = num_processes * _AHEAD
         self._executor = None
-        if num_processes > 1:
+        if num_processes > 1 or is_apart:
             # A copy of a process in which TensorFlow has begun its threads may hang.
             context = multiprocessing.get_context("spawn")
             self._end, self._ends = context.Pipe(duplex=False)

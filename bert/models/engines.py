@@ -1,25 +1,31 @@
 """Engines: runtimes for which a fine-tuned model is converted once, since they answer faster.
 
-Converted models are kept in a cache of the user, by the digest of all that they are made of.
+Converted models are kept in a cache of the user, by the digest of all that they are made of. A
+large model is converted in a process of its own, with which the memory ends that this takes.
 """
 
-import functools
+import contextlib
 import hashlib
 import json
 import math
+import multiprocessing
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert.export import portable
 from bert.export.formats import check_installed, missing_packages
 from bert.files.cache import Entry
-from bert.files.machine import processor_name, usable_cores
+from bert.files.machine import Workers, processor_name, usable_cores
+from bert.files.paths import file_size
+from bert.files.process import hidden_stderr
 from bert.log import logger
 from bert.models.answering import AnsweringModel
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned, open_stored_task, read_task
@@ -43,6 +49,8 @@ _REVISION = 1
 _TOLERANCE = 1e-3
 # An engine is timed for this long.
 _SECONDS = 0.3
+# A model with as many bytes of weights is converted in another process, whose start takes seconds.
+_LARGE = 10**8
 
 
 def open_with_engine(
@@ -61,11 +69,18 @@ def open_with_engine(
       ValueError: where the model cannot be opened, or the engine cannot run it.
     """
     source = _Source(folder, overrides, batch_size)
+    content = None
     if engine == AUTO:
-        model = _fastest(source, precision)
-    else:
-        check_installed(FORMS[engine], Option("engine", engine))
-        model = source.convert(engine, precision)
+        engine, content = _find_fastest(source, precision)
+        if engine == "tensorflow":
+            return source.load()
+    check_installed(FORMS[engine], Option("engine", engine))
+    content = content or source.entry(engine, precision).read()
+    if content is None:
+        with _calling(source) as call:
+            _, content = _get(source, call, engine, precision, is_timed=False)
+    assert content is not None
+    model = source.open(content, engine, precision)
     source.release()
     return model
 
@@ -109,19 +124,31 @@ class _Source:
         """Frees the model that TensorFlow computes, which is loaded again where it is needed."""
         self._loaded = None
 
-    def convert(self, engine: str, precision: str) -> "ConvertedModel":
-        """Returns the model that an engine computes, converted unless the cache has it."""
-        form = FORMS[engine]
-        entry = Entry.find(_FOLDER, self.key(form, precision, _versions(form)))
-        content = entry.read()
-        if content is None:
-            logger.info("Converting the model for %s, in %s, once.", engine, precision)
-            content = self._convert(engine, precision)
-            entry.write(content)
-        runtime = portable.make_runtime(content, form, entry.path)
-        return ConvertedModel(self, runtime)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Source, (self._folder, self._overrides, self.batch_size)
 
-    def _convert(self, engine: str, precision: str) -> bytes:
+    @property
+    def is_large(self) -> bool:
+        """Whether the memory that a conversion takes is worth a process of its own."""
+        stored = self._folder.stored
+        return sum(map(file_size, {stored.index, *stored.parts})) >= _LARGE
+
+    def entry(self, engine: str, precision: str) -> Entry:
+        """Returns the model for an engine in the cache, whether it is there or not."""
+        form = FORMS[engine]
+        return Entry.find(_FOLDER, self.key(form, precision, _versions(form)))
+
+    def open(self, content: bytes, engine: str, precision: str) -> "ConvertedModel":
+        """Returns the model that an engine computes, from its file."""
+        path = self.entry(engine, precision).path
+        return ConvertedModel(self, portable.make_runtime(content, FORMS[engine], path))
+
+    def convert(self, engine: str, precision: str) -> bytes:
+        """Returns the file of the model for an engine.
+
+        Raises:
+          OptionError: where the engine cannot run it, or computes something else.
+        """
         form, model = FORMS[engine], self.load().model
         try:
             content = portable.convert(model, form, precision)
@@ -169,38 +196,59 @@ def _compare(model: keras.Model, runtime: portable.Runtime, engine: str) -> None
             raise OptionError("engine", "compute what the model computes", received)
 
 
-def _fastest(source: _Source, precision: str) -> AnsweringModel:
-    """Returns the model with the engine that answers fastest on this machine.
+# What `_prepare` returns: the seconds of `_time` for one text and for a batch, and a file.
+_Prepared = tuple[list[float], bytes | None]
+_Call = Callable[[str, str, bool], _Prepared]
+
+
+def _find_fastest(source: _Source, precision: str) -> tuple[str, bytes | None]:
+    """Returns the engine that answers fastest on this machine, and its file if that is not kept.
 
     One text and a batch count alike. Which engine it is, is kept in the cache, too.
     """
     names = [name for name, form in FORMS.items() if not missing_packages(form)]
     if not names and precision == "float32":
         logger.info("The engine is tensorflow: neither LiteRT nor ONNX Runtime is installed.")
-        return source.load()
-    opened: dict[str, Callable[[], AnsweringModel]] = {
-        name: functools.partial(source.convert, name, precision) for name in names
-    }
-    if precision == "float32":
-        opened["tensorflow"] = source.load
-    elif not names:
+        return "tensorflow", None
+    if not names:
         raise OptionError("precision", "be float32 where no engine for it is installed", precision)
     versions = [_versions(FORMS[name]) for name in names]
     machine = (processor_name(), usable_cores(), source.batch_size)
     entry = Entry.find(_FOLDER, source.key("fastest", precision, versions, *machine))
     chosen = (entry.read() or b"").decode()
-    if chosen in opened:
+    # Measured first, TensorFlow answers where a conversion needs more memory than there is.
+    names = ["tensorflow", *names] if precision == "float32" else names
+    if chosen in names:
         logger.info("The engine is %s, the fastest on this machine when it was measured.", chosen)
-        return opened[chosen]()
-    models, times = {}, {}
-    for name, make in opened.items():
-        try:
-            models[name] = make()
-        except OptionError as error:
-            logger.warning("The engine %s is left out. %s", name, error)
-            continue
-        times[name] = [_time(models[name], size) for size in (1, source.batch_size)]
-    chosen = min(times, key=lambda name: math.prod(times[name]))
+        return chosen, None
+    chosen, content, is_sure = _measure(source, names, precision)
+    if is_sure:
+        entry.write(chosen.encode())
+    return chosen, content
+
+
+def _measure(
+    source: _Source, names: Sequence[str], precision: str
+) -> tuple[str, bytes | None, bool]:
+    """Returns the fastest of some engines, its file if that is not kept, and whether that is sure.
+
+    It is not sure where a process ended while it measured one of them.
+    """
+    times: dict[str, list[float]] = {}
+    errors: list[Exception] = []
+    chosen, content = "", None
+    with _calling(source) as call:
+        for name in names:
+            try:
+                times[name], made = _get(source, call, name, precision)
+            except (OptionError, OSError) as error:
+                logger.warning("The engine %s is left out. %s", name, error)
+                errors.append(error)
+                continue
+            if not chosen or math.prod(times[name]) < math.prod(times[chosen]):
+                chosen, content = name, made
+    if not chosen:
+        raise errors[0]
     shown = ", ".join(
         f"{name} {1000 * one:.1f} and {1000 * batch:.1f}" for name, (one, batch) in times.items()
     )
@@ -208,8 +256,75 @@ def _fastest(source: _Source, precision: str) -> AnsweringModel:
         "The engine is %s. Milliseconds for one text and for %d: %s.",
         *(chosen, source.batch_size, shown),
     )
-    entry.write(chosen.encode())
-    return models[chosen]
+    return chosen, content, not any(isinstance(error, OSError) for error in errors)
+
+
+@contextlib.contextmanager
+def _calling(source: _Source) -> Iterator[_Call]:
+    """Gives a function that calls `_prepare`, for a large model in another process.
+
+    With a GPU, whose memory two processes would share, it is this process.
+    """
+    is_daemon = multiprocessing.current_process().daemon
+    if not source.is_large or is_daemon or tf.config.list_physical_devices("GPU"):
+        yield lambda *given: _prepare(source, given)
+        return
+    with (
+        # The process may be ended before it has removed its files.
+        tempfile.TemporaryDirectory(prefix="bert-engine-") as folder,
+        Workers(1, source, is_apart=True) as workers,
+    ):
+        # It shows nothing of what converters write.
+        with hidden_stderr():
+            [*_] = workers.map(_put_files, [folder])
+
+        def call(*given: Any) -> _Prepared:
+            [prepared] = workers.map(_prepare, [given])
+            return prepared
+
+        yield call
+
+
+def _put_files(source: _Source, folder: str) -> None:
+    """Sets where this process puts temporary files."""
+    del source
+    tempfile.tempdir = folder
+
+
+def _get(
+    source: _Source, call: _Call, engine: str, precision: str, *, is_timed: bool = True
+) -> _Prepared:
+    """Returns what `call` does; a model that is converted goes into the cache.
+
+    A file that is in the cache is not returned beside seconds, for it may not be needed.
+    """
+    entry = None if engine == "tensorflow" else source.entry(engine, precision)
+    if entry and not entry.exists:
+        logger.info("Converting the model for %s, in %s, once.", engine, precision)
+    times, content = call(engine, precision, is_timed)
+    if entry and content and not entry.exists:
+        entry.write(content)
+    return times, None if times and entry and entry.exists else content
+
+
+def _prepare(source: _Source, given: tuple[str, str, bool]) -> _Prepared:
+    """Returns the seconds in which an engine answers, and its file, converted where need be.
+
+    Args:
+      source: The model.
+      given: The engine, "tensorflow" among them; the precision; whether to measure the seconds.
+    """
+    engine, precision, is_timed = given
+    content = None
+    model: AnsweringModel
+    if engine == "tensorflow":
+        model = source.load()
+    else:
+        content = source.entry(engine, precision).read() or source.convert(engine, precision)
+        if not is_timed:
+            return [], content
+        model = source.open(content, engine, precision)
+    return [_time(model, size) for size in (1, source.batch_size)], content
 
 
 def _time(model: AnsweringModel, num_texts: int) -> float:

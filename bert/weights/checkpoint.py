@@ -66,6 +66,10 @@ class Stored:
         self.folder = saved_models.find_folder(prefix) or os.path.dirname(prefix)
         self._read = huggingface_weights.find_reader(prefix)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A reader stays in its process.
+        return Stored, (self.prefix, self.option, self.path)
+
     @classmethod
     def open(
         cls, path: str | os.PathLike[str], option: str = "init_checkpoint", *, fetches: bool = True
