@@ -8,11 +8,12 @@ r"""Measures prediction beside torch, ONNX Runtime and OpenVINO: latency, speed,
 A classifier of random weights, the same ones in every program, of BERT-Base or L=4 H=256, is asked
 in batches of 1, 8 and 32: ids in and logits out, at the full length of 128 (`ids/full`) and at the
 lengths of real sentences, padded to the longest of a batch (`ids/mixed`); texts in and labels out
-(`texts/mixed`). Every program runs in a process of its own with threads for all cores; they take
-turns, and each turn asks the same batches. Speeds are medians over rounds, ratios are to torch in
-float32, eager, of the same round; shares are of the peak of matrix products (peak.py), in the
-program's precision but for int8, where it is that of float32. They count the products that the
-answers need, of real tokens: in the last layer, keys and values, and the rest for [CLS] alone.
+(`texts/full`, `texts/mixed`). Every program runs in a process of its own with threads for all
+cores; they take turns, and each turn asks the same batches. Speeds are medians over rounds, ratios
+are to torch in float32, eager, of the same round; shares are of the peak of matrix products
+(peak.py), in the program's precision but for int8, where it is that of float32. They count the
+products that the answers need, of real tokens: in the last layer, keys and values, and the rest for
+[CLS] alone.
 
 Models are made once, in --models; SavedModels again where the project's code has changed.
 --prepare only makes them, which takes minutes, so that a measurement need not. A SavedModel of
@@ -24,6 +25,7 @@ compared, too.
 import argparse
 import dataclasses
 import json
+import os
 import random
 import statistics
 import sys
@@ -115,6 +117,8 @@ def make_cases(
         full = [[rng.randrange(limit) for _ in range(LENGTH)] for _ in range(size)]
         cases[f"ids/full/{size}"] = [pad(full)]
         cases[f"ids/mixed/{size}"] = [pad(rows[start : start + size]) for start in parts]
+        words = [rng.choices(" ".join(texts).split(), k=LENGTH) for _ in range(size)]
+        cases[f"texts/full/{size}"] = [[" ".join(each) for each in words]]
         cases[f"texts/mixed/{size}"] = [list(texts[start : start + size]) for start in parts]
     chosen = {name: each for name, each in cases.items() if name.rpartition("/")[0] in forms}
     return chosen, list(map(len, rows))
@@ -191,7 +195,7 @@ def case_table(
 ) -> str:
     """Returns the table of a case."""
     form, batch = case.rpartition("/")[0], int(case.rpartition("/")[2])
-    counted = [LENGTH] if form == "ids/full" else lengths
+    counted = [LENGTH] if form.endswith("/full") else lengths
     flops = size.flops(counted) / len(counted)
     figures = measured.figures[case]
     reference = figures[REFERENCE].speeds(batch)
@@ -263,6 +267,8 @@ def main() -> None:
     arguments = parse()
     python = peer_python(arguments.peer_python)
     arguments.models = arguments.models.resolve()
+    # What `bert.load` converts for its engines stays beside the models.
+    os.environ["XDG_CACHE_HOME"] = str(arguments.models / "cache")
     systems = choose_systems(arguments.systems) + list(map(own_system, arguments.saved_model))
     forms = [each for each in FORMS if {each, each.split("/")[0]} & {*arguments.forms}]
     texts = read_texts(arguments.texts, NUM_TEXTS)

@@ -13,7 +13,7 @@ from typing import Any
 from turns import FOLDER, ROOT, Worker, run_quietly
 
 VOCAB_SIZE = 30522
-IDS, TEXTS = ("ids/full", "ids/mixed"), ("texts/mixed",)
+IDS, TEXTS = ("ids/full", "ids/mixed"), ("texts/full", "texts/mixed")
 FORMS = (*IDS, *TEXTS)
 ACTIVATIONS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh"}
 REFERENCE = "torch/float32"
@@ -90,6 +90,10 @@ SYSTEMS = (
     System("our_onnx", "int8", "onnx_int8", IDS),
     System("load", "float32", "transformers", TEXTS),
     System("load", "bfloat16", "transformers", TEXTS),
+    System("load_litert", "float32", "transformers", TEXTS),
+    System("load_litert", "int8", "transformers", TEXTS),
+    System("load_onnx", "float32", "transformers", TEXTS),
+    System("load_onnx", "int8", "transformers", TEXTS),
 )
 
 
@@ -136,7 +140,7 @@ class Models:
             if file in files:
                 self._peer(make, file, "model.onnx", made_of)
         for system in systems:
-            if system.precision and system.is_ours and system.program != "load":
+            if system.precision and system.is_ours and not system.program.startswith("load"):
                 self._export(system, made_of)
 
     def _peer(self, make: str, output: str, model: str, made_of: str, **others: Any) -> None:

@@ -22,15 +22,18 @@ FROZEN_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 SIGNATURES = {"ids": "features", "texts": "serving_default"}
 # Exports for the runtimes of others, by the names that prediction.py has for them.
 PORTABLE = {"our_onnx": "onnx", "our_tflite": "tflite"}
+# `bert.load` with each of its engines.
+ENGINES = {"load": "tensorflow", "load_litert": "litert", "load_onnx": "onnx"}
 
 
-def open_loaded(folder: str, precision: str) -> Any:
+def open_loaded(folder: str, precision: str, engine: str = "tensorflow") -> Any:
     """Returns what `bert.load` does for a classifier's folder of transformers."""
     from bert.models.open import load
 
     return load(
         folder,
         precision=precision,
+        engine=engine,
         labels=prediction_worker.LABELS,
         is_pair=False,
         max_seq_length=prediction_worker.MAX_LENGTH,
@@ -79,9 +82,9 @@ def open_saved_model(folder: str) -> dict[str, Predict]:
     return {"ids": predict_ids, "texts": predict_texts}
 
 
-def open_folder(folder: str, precision: str) -> dict[str, Predict]:
+def open_folder(folder: str, precision: str, engine: str) -> dict[str, Predict]:
     """Returns by form what predicts with `bert.load`."""
-    loaded = open_loaded(folder, precision)
+    loaded = open_loaded(folder, precision, engine)
     return {"texts": lambda inputs: [answer["label"] for answer in loaded.predict(inputs)]}
 
 
@@ -99,8 +102,8 @@ def main() -> None:
         os.environ.setdefault(FROZEN_WEIGHTS, "1")
     if program in PORTABLE:
         predict = open_portable(model, PORTABLE[program])
-    elif program == "load":
-        predict = open_folder(model, precision)
+    elif program in ENGINES:
+        predict = open_folder(model, precision, ENGINES[program])
     else:
         predict = open_saved_model(model)
     prediction_worker.serve(setting["cases"], predict)

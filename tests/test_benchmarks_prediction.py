@@ -48,8 +48,8 @@ def test_systems_are_chosen_by_name_program_and_side():
 
     assert chosen() == ["torch/float32"]
     assert chosen("openvino/bfloat16") == ["torch/float32", "openvino/bfloat16"]
-    exports = ("saved_model", "our_tflite", "our_onnx")
-    assert chosen(*exports, "load") == [prediction_models.REFERENCE, *chosen("ours")[1:]]
+    ours = ("saved_model", "our_tflite", "our_onnx", "load", "load_litert", "load_onnx")
+    assert chosen(*ours) == [prediction_models.REFERENCE, *chosen("ours")[1:]]
     assert chosen("ours", "peers") == [each.name for each in prediction_models.SYSTEMS]
 
 
@@ -67,6 +67,9 @@ def test_batches_of_all_sizes_hold_the_same_texts(tmp_path):
         assert list(map(sum, rows)) == lengths
         [full] = cases[f"ids/full/{size}"]
         assert [len(row) for row in full["input_ids"]] == [prediction.LENGTH] * size
+        # As many words as the length has tokens, so that texts of the full length are cut.
+        [full] = cases[f"texts/full/{size}"]
+        assert [len(text.split()) for text in full] == [prediction.LENGTH] * size
     longest = max(len(row) for row in cases["ids/mixed/8"][0]["input_ids"])
     assert longest == max(lengths[:8])
 
