@@ -9,7 +9,8 @@ when it has its answer; this process asks. The table has the medians over the ro
 second, and of the times from a request to its answer, of which 99 % are below p99.
 
 With `--other`, the folder of another revision, its `serve.py` takes turns with this one, and the
-table has the ratio of the medians, too.
+table has the ratio of the medians, too. `--precision` is of this revision alone, since older ones
+have no engines.
 
 Then half of the connections send what is no good request, in between: no JSON, wrong fields, other
 addresses, bodies that are too long or cut off. Each is to be refused with 4xx, and each good one to
@@ -64,7 +65,7 @@ checkpoint.save_tensors(folder + "/bert_model.ckpt", {v.path: v.numpy() for v in
 DIRECT = """
 import json, sys, time
 import bert
-model = bert.load(sys.argv[1], engine="auto")
+model = bert.load(sys.argv[1], engine="auto", precision=sys.argv[2])
 for line in sys.stdin:
     texts, size = json.loads(line)
     begun = time.perf_counter()
@@ -230,9 +231,9 @@ async def read_memory(port: int) -> float:
 class Direct:
     """The model in a process of its own."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, precision: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", DIRECT, folder],
+            [sys.executable, "-c", DIRECT, folder, precision],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -264,6 +265,7 @@ def main() -> None:
     parser.add_argument("--connections", default="1,4,16,32,64,128")
     parser.add_argument("--bad", type=int, default=1000)
     parser.add_argument("--other", help="Folder of another revision, to take turns with.")
+    parser.add_argument("--precision", default="float32", help="Of this revision: float32 or int8.")
     parser.add_argument("--serve_flags", default="", help="For serve.py, with blanks between.")
     options = parser.parse_args()
     lines = Path(options.text).read_text(encoding="utf-8").splitlines()
@@ -283,10 +285,12 @@ def main() -> None:
             stderr=subprocess.DEVNULL,
             check=True,
         )
-        direct = Direct(folder)
-        roots = [ROOT, options.other] if options.other else [ROOT]
+        direct = Direct(folder, options.precision)
         flags = options.serve_flags.split()
-        ports = [servers.enter_context(serving(folder, flags, root)) for root in roots]
+        own = [*flags, f"--precision={options.precision}"]
+        ports = [servers.enter_context(serving(folder, own))]
+        if options.other:
+            ports.append(servers.enter_context(serving(folder, flags, options.other)))
         measure(direct, ports, texts, options)
         direct.process.kill()
         direct.process.wait()
@@ -317,7 +321,9 @@ def measure(
     print(describe(options.rounds))
     print(f"A direct call answers in texts/s: {told}.\n")
     names = ["connections", "requests/s", "of direct", "median ms", "p99 ms", "lost", "wrong"]
-    names += ["other median ms", "other p99 ms", "ratio"] if len(ports) > 1 else []
+    names += (
+        ["other requests/s", "other median ms", "other p99 ms", "ratio"] if len(ports) > 1 else []
+    )
     rows = []
     for each in connections:
         runs = found[each]
@@ -332,7 +338,8 @@ def measure(
         if others[each]:
             pairs = zip(runs, others[each], strict=True)
             ratio = _median(_part(a["times"], 0.5) / _part(b["times"], 0.5) for a, b in pairs)
-            row += [*_milliseconds(others[each]), f"{ratio:.2f}"]
+            rate_of_other = _median(run["rate"] for run in others[each])
+            row += [f"{rate_of_other:.0f}", *_milliseconds(others[each]), f"{ratio:.2f}"]
         rows.append([str(each), *map(str, row)])
     print(format_table(names, rows))
     before = asyncio.run(read_memory(port))
