@@ -39,12 +39,12 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 788,
+    "bert": 805,
     "bert.commands": 2967,
     "bert.export": 1649,
-    "bert.files": 5032,
+    "bert.files": 5039,
     "bert.inspection": 497,
-    "bert.models": 4062,
+    "bert.models": 4177,
     "bert.network": 1272,
     "bert.original": 2358,
     "bert.pretraining": 4672,
@@ -55,7 +55,7 @@ BUDGETS = {
     "bert.tasks": 10674,
     "bert.text": 1110,
     "bert.training": 4231,
-    "bert.weights": 5469,
+    "bert.weights": 5473,
     "convert_checkpoint": 97,
     "create_pretraining_data": 283,
     "create_vocab": 61,
