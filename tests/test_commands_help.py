@@ -169,6 +169,16 @@ def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, lin
     assert line in log.messages[-1]
 
 
+def test_two_swapped_letters_of_a_short_flag_are_forgiven(defined, log):
+    defined(SCRIPTS[bert.SCRIPTS.index("serve")])
+    with pytest.raises(SystemExit):
+        parse_flags(["serve.py", "--model_dir=a", "--prot=8501", "--hots=a"])
+    assert log.messages[-1].splitlines() == [
+        "`--prot` must be a flag of serve.py. Did you mean `--port`?",
+        "`--hots` must be a flag of serve.py. Did you mean `--host`? `--help` shows all flags.",
+    ]
+
+
 def test_all_unknown_flags_are_answered_at_once_and_only_near_ones_are_suggested(defined, log):
     defined(SCRIPTS[bert.SCRIPTS.index("run_classifier")])
     words = "--model_name_or_path bert --do_train --split_sed=8 --fp16 --max_steps 9 --tie_rate"

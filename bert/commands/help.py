@@ -20,8 +20,8 @@ from bert.log import logger
 
 _HELP = ("h", "help", "helpshort", "?")
 _NARROW, _WIDE = 80, 100
-# How similar a known flag must be to a misspelt one to be suggested.
-_NEAR = 0.8
+# How similar a known flag must be to a misspelt one to be suggested: two letters of `port` swapped.
+_NEAR = 0.75
 # Where the text of a flag begins.
 _COLUMN = 30
 

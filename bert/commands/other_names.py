@@ -211,6 +211,7 @@ OTHERS: Mapping[str, Other] = {
     "optimizer": Other(remark=_ADAM),
     "gradient_accumulation": _same("gradient_accumulation_steps="),
     "random_seed": _same("seed="),
+    "num_seeds": _same("num_runs="),
     "seed": _same("random_seed="),
     "train": _same("do_train"),
     "predict": _same("do_predict"),
