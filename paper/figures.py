@@ -11,6 +11,11 @@ _FONT = 'font-family="system-ui, sans-serif" font-size="12"'
 _OURS, _THEIRS, _QUIET, _LINE = "#2f6fb3", "#d0762b", "#7b828a", "#c9ccd0"
 _SERIES = ("#2f6fb3", "#d0762b", "#3a8f68")
 _ROW, _HEAD, _FOOT, _LABEL = 24, 46, 26, 232
+# Of more columns than so many, texts are smaller.
+_FEW = 4
+_SMALL = 'font-size="10"'
+# Half of the distance that the texts of the least and the greatest value need.
+_HALF = 12
 _GAP = 26
 
 
@@ -75,7 +80,10 @@ def _draw_dots(outcome: Outcome) -> str:
     width = (_WIDTH - _LABEL) / len(table.columns)
     for place, column in enumerate(table.columns):
         left = _LABEL + place * width
-        parts.append(_text(left + 6, 16, column.title, look='fill="#4d545b" font-weight="600"'))
+        size = _SMALL if len(table.columns) > _FEW else ""
+        parts.append(
+            _text(left + 6, 16, column.title, look=f'fill="#4d545b" font-weight="600" {size}')
+        )
         middle = left + width / 2
         ours = [row[place] for row in outcome.scores]
         values = [row.theirs[place] for row in table.rows]
@@ -96,11 +104,12 @@ def _strip(
     color = _OURS if is_ours else _THEIRS
     look = f'stroke="{_LINE}"'
     bottom = height - _FOOT
-    parts = [_text((strip.left + strip.right) / 2, 34, name, anchor="middle")]
+    small, tiny = f'fill="{_QUIET}" {_SMALL}', f'fill="{_QUIET}" font-size="9"'
+    parts = [_text((strip.left + strip.right) / 2, 34, name, look=small, anchor="middle")]
     parts.append(_line(strip.left, bottom, strip.right, bottom, look))
     means = [score.mean for score in known]
-    for value in sorted({min(means), max(means)}):
-        parts.append(_text(strip.x(value), bottom + 16, f"{value:.1f}", anchor="middle"))
+    for x, text in _end_labels(strip, min(means), max(means)):
+        parts.append(_text(x, bottom + 16, text, look=tiny, anchor="middle"))
     for row, score in enumerate(scores):
         y = _HEAD + _ROW * (row + 0.5)
         parts.append(_line(strip.left, y, strip.right, y, f'{look} stroke-dasharray="1 4"'))
@@ -114,6 +123,20 @@ def _strip(
                 f'stroke="{color}" stroke-width="2"/>'
             )
     return parts
+
+
+def _end_labels(strip: _Strip, low: float, high: float) -> list[tuple[float, str]]:
+    """Returns the texts of the least and the greatest value and their places, apart."""
+    texts = list(dict.fromkeys([f"{low:.1f}", f"{high:.1f}"]))
+    middle = (strip.x(low) + strip.x(high)) / 2
+    if len(texts) == 1:
+        return [(middle, texts[0])]
+    half = max((strip.x(high) - strip.x(low)) / 2, _HALF)
+    # Neither reaches the axis beside this one.
+    least, most = strip.left + half + 3, strip.right - half - 3
+    if least < most:
+        middle = min(max(middle, least), most)
+    return [(middle - half, texts[0]), (middle + half, texts[1])]
 
 
 def _draw_lines(outcome: Outcome) -> str:

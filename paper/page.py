@@ -48,7 +48,8 @@ def _body(results: Results, figures: Mapping[str, str]) -> Iterator[str]:
             for each in results.failures
         )
         yield f"<section><h2>What failed</h2><ul>{items}</ul></section>"
-    yield f"<section><h2>Pre-trainings</h2>{_runs(texts.pretrainings_of(results))}</section></main>"
+    runs = _details(texts.pretrainings_of(results))
+    yield f"<section><h2>Pre-trainings</h2>{runs}</section></main>"
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:
@@ -82,8 +83,7 @@ def _section(results: Results, outcome: Outcome, figure: str) -> Iterator[str]:
         for name, agreement in texts.agreement_lines(outcome)
     )
     yield f'<ul class="columns">{items}</ul><p class="note">{_escape(table.remark)}</p>'
-    runs = _runs(texts.runs_of(results, outcome))
-    yield f"<details><summary>Commands, seeds, minutes</summary>{runs}</details></section>"
+    yield f"{_details(texts.runs_of(results, outcome))}</section>"
 
 
 def _scores(outcome: Outcome) -> str:
@@ -127,18 +127,28 @@ def _steps(outcome: Outcome) -> str:
     return _table(head, rows)
 
 
+def _details(runs: Sequence[Ran]) -> str:
+    return f"<details><summary>Commands, seeds, minutes</summary>{_runs(runs)}</details>"
+
+
 def _runs(runs: Sequence[Ran]) -> str:
     if not runs:
         return '<p class="note">Nothing has run yet.</p>'
     head = "<thead><tr><th></th><th>command (of the first seed)</th><th>seeds</th>"
     head += '<th class="number">time</th></tr></thead>'
     rows = [
-        f"<tr>{_tag('td', f'{run.row}, {run.column}')}<td><code>{_escape(run.command)}</code></td>"
+        f"<tr>{_tag('td', f'{run.row}, {run.column}')}<td>{_command(run.command)}</td>"
         f"{_tag('td', ', '.join(map(str, run.seeds)))}"
         f'<td class="number">{format_minutes(run.seconds)}</td></tr>'
         for run in runs
     ]
     return _table(head, rows)
+
+
+def _command(command: str) -> str:
+    """Returns a command whose lines break between its flags."""
+    words = " ".join(_tag("span", word) for word in command.split(" "))
+    return f"<code>{words}</code>"
 
 
 def _table(head: str, rows: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ _STANDARD_ERRORS = 2.0
 _APART = 0.5
 # Nobody trains with more seeds.
 _MOST_SEEDS = 1000
-AGREES, DIFFERS, NOISE, UNKNOWN = "agrees", "does not", "within the noise", "not known"
+AGREES, DIFFERS, NOISE, UNKNOWN = "agrees", "differs", "within the noise", "not known"
 NOT_RUN, NOT_THERE = "not run yet", "not in the paper"
 
 

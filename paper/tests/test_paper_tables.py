@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paper import figures
 from paper.tables import (
     AGREES,
     DIFFERS,
@@ -201,3 +202,14 @@ def test_seeds_that_two_tables_share_count_once_for_the_noise():
         outcome = next(one for one in found if one.table.key == "table5")
         # 4.7 apart; of a deviation of 2, two standard errors are 2 * 2 * sqrt(1/2 + 1) = 4.9.
         assert outcome.agreements[0].verdict == NOISE
+
+
+@pytest.mark.parametrize("values", [(74.8, 77.6), (52.3, 52.4), (0.0, 100.0)])
+@pytest.mark.parametrize("ends", [(100.0, 136.0), (100.0, 180.0)])
+def test_the_least_and_the_greatest_value_of_an_axis_are_written_apart(ends, values):
+    strip = figures._Strip(*ends, [*values, values[0] - 30])
+    (low, first), (high, second) = figures._end_labels(strip, *values)
+    assert [first, second] == [f"{value:.1f}" for value in values]
+    assert high - low >= 2 * figures._HALF
+    assert ends[0] <= low and high <= ends[1]
+    assert len(figures._end_labels(strip, 5.0, 5.04)) == 1
