@@ -66,7 +66,9 @@ def full_page(text="text"):
         text,
         [
             Curves(
-                "Training", [Chart(text, [Series(text, points), Series("b", [[2, 1.5]])])], text
+                "Training",
+                [Chart(text, [Series(text, points), Series("b", [[2, 1.5]], is_reference=True)])],
+                text,
             ),
             Table("Table", [text, "b"], [[Link(text, "other.html"), 1.5], ["x", None]]),
             Table("Empty", ["a"], []),
@@ -147,8 +149,61 @@ def test_in_a_browser_all_is_drawn_nothing_fails_and_nothing_is_asked_for(tmp_pa
     assert len(shown.articles) == 25
     assert "sentence 29" in shown.articles[0]
     assert "30 of 30" in shown.words
-    assert {"line", "band", "dot", "matrix", "point", "bars", "places", "guess"} <= shown.classes
+    assert {
+        "line",
+        "band",
+        "reference",
+        "dot",
+        "matrix",
+        "point",
+        "bars",
+        "places",
+        "guess",
+    } <= shown.classes
     assert shown.words.count("document.title='run'") > 10
+
+
+@needs_chromium
+def test_in_a_browser_points_are_right_on_the_diagonal_and_without_error_on_a_level_line(tmp_path):
+    path = tmp_path / "page.html"
+    # As right, too small by 1, too large by 1.
+    numbers = [[1.0, 1.0, 0], [3.0, 2.0, 1], [2.0, 3.0, 2]]
+    write_page(str(path), Page("Numbers", [Scatter("Numbers", numbers, "dev")]))
+    shown, console = browse(path)
+    assert console == []
+    lines = [[float(line[name]) for name in ("y1", "y2")] for line in shown.drawn["diagonal"]]
+    (start, end), (level, same) = lines
+    assert start > end and level == same
+    heights = [float(point["cy"]) for point in shown.drawn["point"]]
+    assert len(heights) == 6
+    assert heights[3] == pytest.approx(level, abs=0.1)
+    # The y of a drawing grows downwards.
+    assert heights[5] < level < heights[4]
+    assert heights[4] - level == pytest.approx(level - heights[5], abs=0.2)
+
+
+def test_texts_have_the_contrast_that_the_accessibility_guidelines_demand():
+    """4.5 to 1 (WCAG 2, AA) of all colors of texts on all backgrounds; lines have 3 to 1."""
+    light, dark = re.findall(r":root \{\s+(?:color-scheme[^;]*;)?(.*?)\}", PARTS["css"], re.S)[:2]
+    for colors in (light, f"{light}{dark}"):
+        values = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", colors))
+        for back in ("page", "card", "accent-soft", "right-soft", "wrong-soft", "line"):
+            for text in ("text", "quiet", "accent", "right", "wrong"):
+                assert contrast(values[text], values[back]) >= 4.5, (text, back)
+        for line in ("s0", "s1", "s2", "s3", "s4", "s5"):
+            assert contrast(values[line], values["card"]) >= 3, line
+
+
+def contrast(one, other):
+    """Returns the contrast ratio of two colors."""
+    dim, bright = sorted(map(luminance, (one, other)))
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def luminance(color):
+    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 @needs_chromium

@@ -40,7 +40,7 @@ def write(folder, results=None, **changes):
     title = title_of("multiple_choice", settings.data_dir)
     figures = make_figures(scores, "f1", {"f1": "macro F1"}, {"f1": 0.25})
     sections = [worst_first("dev", "E", [], order="loss"), Table("T", ["a"], [[1]])]
-    write_report(str(folder), title, vars(settings), 12, figures, sections)
+    write_report(str(folder), title, vars(settings), 12, figures, sections, {"f1": 0.25})
 
 
 def test_the_page_has_the_metric_first_with_its_name_scale_and_baseline(tmp_path):
@@ -133,7 +133,7 @@ def write_lines(path, lines):
 def charts_of(folder):
     return {
         chart.title: {series.name: series.points for series in chart.series}
-        for curves in read_curves(str(folder))
+        for curves in read_curves(str(folder), {})
         for chart in curves.charts
     }
 
@@ -167,6 +167,16 @@ def test_scores_in_percent_are_shown_without_counts(tmp_path):
     assert charts_of(tmp_path)["Scores on the dev set"].keys() == {"exact", "f1"}
 
 
+def test_the_baseline_is_a_line_beside_its_score_alone(tmp_path):
+    lines = [{"step": step, "loss": 2.0, "macro_f1": step / 10} for step in (3, 6, 9)]
+    write_lines(tmp_path / EVALUATIONS, lines)
+    [curves] = read_curves(str(tmp_path), {"macro_f1": 0.25, "accuracy": 0.5})
+    score, baseline = curves.charts[-1].series
+    assert (score.is_reference, baseline.is_reference) == (False, True)
+    assert baseline.name == "macro f1 of one answer for all"
+    assert baseline.points == [[3.0, 0.25], [9.0, 0.25]]
+
+
 def test_what_is_no_number_and_no_line_of_a_log_is_left_out(tmp_path, log):
     lines = ['{"step": 1, "loss": 1.0}', '{"step": 2, "loss": NaN}', '{"step": 3, "loss": null}']
     (tmp_path / TRAIN_LOG).write_text("\n".join([*lines, "[1]", "{", '{"step": 6, "loss": 2}']))
@@ -176,7 +186,7 @@ def test_what_is_no_number_and_no_line_of_a_log_is_left_out(tmp_path, log):
 
 
 def test_a_folder_without_a_training_has_no_curves(tmp_path):
-    assert read_curves(str(tmp_path)) == []
+    assert read_curves(str(tmp_path), {"f1": 0.5}) == []
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=60), st.integers(1, 20))
@@ -200,6 +210,6 @@ def test_thinned_points_keep_the_mean_the_extremes_and_the_last_step(values, mos
 
 def test_a_long_training_is_thinned_and_says_so(tmp_path):
     write_lines(tmp_path / TRAIN_LOG, [{"step": step, "loss": 1.0} for step in range(1, 1000)])
-    [curves] = read_curves(str(tmp_path))
+    [curves] = read_curves(str(tmp_path), {})
     assert len(curves.charts[0].series[0].points) == 300
     assert "mean of several steps" in curves.note

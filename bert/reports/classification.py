@@ -240,7 +240,10 @@ def _regression(
     examples_ = worst_first(part, f"Examples of the {part} set", shown, order="error")
     points = [[*pairs[number], number] for number in known]
     every = -(-len(points) // _MAX_POINTS)
-    note = "Those on the line are right. A click on a point shows its example."
+    note = (
+        "On the dashed lines, what was said is what is right, and the error is 0. A click on a "
+        "point shows its example."
+    )
     return [Scatter(f"Said and right, {part} set", points[::every], part, note), examples_]
 
 
@@ -297,7 +300,7 @@ def _reliability(best: np.ndarray, is_right: np.ndarray) -> Chart:
     filled = [n for n in range(NUM_BINS) if (bins == n).any()]
     points = [[float(best[bins == n].mean()), float(is_right[bins == n].mean())] for n in filled]
     ends = [[0.0, 0.0], [1.0, 1.0]]
-    lines = [Series("this model", points), Series("exact", ends)]
+    lines = [Series("this model", points), Series("exact", ends, is_reference=True)]
     return Chart("Reliability", lines, "accuracy, of 1", "probability")
 
 
@@ -324,7 +327,7 @@ def _error_curves(label: str, probabilities: np.ndarray, is_positive: np.ndarray
     precision, recall, thresholds = metrics.precision_recall_curve(is_positive, probabilities)
     roc = [
         Series(f"area {area:.3f}", _points(false_rate, true_rate)),
-        Series("chance", [[0.0, 0.0], [1.0, 1.0]]),
+        Series("chance", [[0.0, 0.0], [1.0, 1.0]], is_reference=True),
     ]
     by_threshold = [
         Series("precision", _points(thresholds, precision)),

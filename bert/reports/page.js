@@ -45,32 +45,37 @@ function path(points, x, y) {
   return points.map((point, i) => (i ? "L" : "M") + x(point[0]).toFixed(1) + " " + y(point[1]).toFixed(1)).join("");
 }
 
+const lineClass = (series, number) => (series.is_reference ? "reference" : "c" + (number % 6));
+
 function drawChart(holder, chart) {
   const width = Math.max(holder.clientWidth, 200);
-  const place = { left: 46, right: width - 10, top: 18, bottom: 176 };
+  const place = { left: 46, right: width - 10, top: 22, bottom: 178 };
   const points = chart.series.flatMap((series) => series.points);
   const values = points.flatMap((point) => [point[1], point[2] ?? point[1], point[3] ?? point[1]]);
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (low > 0 && low < high / 2) low = 0;
   const yTicks = niceTicks(low, high, 4);
-  const steps = points.map((point) => point[0]);
-  const [first, last] = [Math.min(...steps), Math.max(...steps)];
-  const xTicks = niceTicks(first, last, Math.max(2, Math.floor(width / 90)))
+  const xs = points.map((point) => point[0]);
+  let [first, last] = [Math.min(...xs), Math.max(...xs)];
+  // Probabilities.
+  if (first >= 0 && last <= 1 && first < last) [first, last] = [0, 1];
+  const xTicks = niceTicks(first, last, Math.max(2, Math.floor(width / 60)))
     .filter((tick) => (last <= 1 || Number.isInteger(tick)) && tick >= first && tick <= last);
   const x = scale(first, last, place.left + (first === last ? 20 : 0), place.right);
   const y = scale(yTicks[0], yTicks[yTicks.length - 1], place.bottom, place.top);
-  const svg = drawn("svg", { viewBox: "0 0 " + width + " 214", height: 214, role: "img",
-    "aria-label": chart.title + ", " + chart.x + " " + first + " to " + last });
+  const svg = drawn("svg", { viewBox: "0 0 " + width + " 216", height: 216, role: "img", tabindex: 0,
+    "aria-label": chart.title + ", " + chart.x + " " + figure(first) + " to " + figure(last)
+      + "; arrow keys read the values" });
   axes(svg, place, first === last ? [first] : xTicks, yTicks, x, y);
   chart.series.forEach((series, number) => {
-    const group = drawn("g", { class: "c" + (number % 6) });
+    const group = drawn("g", { class: lineClass(series, number) });
     if (series.points.some((point) => point.length > 2)) {
       const upper = series.points.map((point) => [point[0], point[3] ?? point[1]]);
       const lower = series.points.map((point) => [point[0], point[2] ?? point[1]]).reverse();
       group.append(drawn("path", { class: "band", d: path(upper.concat(lower), x, y) + "Z" }));
     }
     group.append(drawn("path", { class: "line", d: path(series.points, x, y) }));
-    if (series.points.length <= 30) {
+    if (series.points.length <= 30 && !series.is_reference) {
       for (const point of series.points) {
         group.append(drawn("circle", { class: "dot", cx: x(point[0]), cy: y(point[1]), r: 2.6 }));
       }
@@ -88,40 +93,58 @@ function nearest(points, step) {
     Math.abs(point[0] - step) < Math.abs(best[0] - step) ? point : best, points[0]);
 }
 
+// Shows the values at a place of the axis, which the pointer or the arrow keys choose.
 function hover(svg, place, chart, x) {
   const cross = drawn("line", { class: "cross", y1: place.top, y2: place.bottom, visibility: "hidden" });
   svg.append(cross);
-  const steps = chart.series.flatMap((series) => series.points).sort((a, b) => a[0] - b[0]);
-  svg.addEventListener("pointermove", (event) => {
-    const box = svg.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
-    const step = steps.reduce((best, point) =>
-      Math.abs(x(point[0]) - at) < Math.abs(x(best) - at) ? point[0] : best, steps[0][0]);
+  const all = chart.series.flatMap((series) => series.points.map((point) => point[0]));
+  const steps = Array.from(new Set(all)).sort((a, b) => a - b);
+  let chosen = -1;
+  function show(number, pageX, pageY) {
+    chosen = Math.max(0, Math.min(steps.length - 1, number));
+    const step = steps[chosen];
     cross.setAttribute("x1", x(step));
     cross.setAttribute("x2", x(step));
     cross.setAttribute("visibility", "visible");
     const lines = [chart.x + " " + figure(step)];
     for (const series of chart.series) {
       const point = nearest(series.points, step);
-      const where = point[0] === step ? "" : " (" + chart.x + " " + figure(point[0]) + ")";
+      const where = point[0] === step || series.is_reference ? "" : " (" + chart.x + " " + figure(point[0]) + ")";
       const range = point.length > 2 ? "  " + figure(point[2]) + " to " + figure(point[3]) : "";
       lines.push(series.name + "  " + figure(point[1]) + range + where);
     }
-    tip(lines.join("\n"), event);
-  });
-  svg.addEventListener("pointerleave", () => {
+    tip(lines.join("\n"), pageX ?? x(step) + svg.getBoundingClientRect().left + scrollX,
+      pageY ?? svg.getBoundingClientRect().top + scrollY + place.top);
+  }
+  function hide() {
+    chosen = -1;
     cross.setAttribute("visibility", "hidden");
     byId("tip").hidden = true;
+  }
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
+    const distances = steps.map((step) => Math.abs(x(step) - at));
+    show(distances.indexOf(Math.min(...distances)), event.pageX, event.pageY);
   });
+  svg.addEventListener("keydown", (event) => {
+    const moves = { ArrowLeft: chosen < 0 ? steps.length - 1 : chosen - 1, ArrowRight: chosen + 1, Home: 0, End: steps.length - 1 };
+    if (event.key === "Escape") hide();
+    else if (event.key in moves) show(moves[event.key]);
+    else return;
+    event.preventDefault();
+  });
+  svg.addEventListener("pointerleave", hide);
+  svg.addEventListener("blur", hide);
 }
 
-function tip(text, event) {
+function tip(text, pageX, pageY) {
   const shown = byId("tip");
   shown.textContent = text;
   shown.hidden = false;
   const room = document.documentElement.clientWidth - shown.offsetWidth - 8;
-  shown.style.left = Math.max(4, Math.min(event.pageX + 14, room)) + "px";
-  shown.style.top = event.pageY + 16 + "px";
+  shown.style.left = Math.max(4, Math.min(pageX + 14, room)) + "px";
+  shown.style.top = pageY + 16 + "px";
 }
 
 function showCurves(section) {
@@ -129,7 +152,7 @@ function showCurves(section) {
   for (const chart of section.charts) {
     const caption = element("figcaption", "", element("span", "", chart.title));
     if (chart.series.length > 1) {
-      chart.series.forEach((series, i) => caption.append(element("span", "key c" + (i % 6), series.name)));
+      chart.series.forEach((series, i) => caption.append(element("span", "key " + lineClass(series, i), series.name)));
     }
     const canvas = element("div", "");
     holder.append(element("figure", "card chart", caption, canvas));
@@ -140,20 +163,36 @@ function showCurves(section) {
 
 // Tables, confusion matrix, scatter plot.
 
-function cell(value) {
+// Whether a column has nothing but numbers, such as "0.5 ± 0.1".
+const isNumeric = (values) => values.some((value) => value !== null)
+  && values.every((value) => value === null || /^-?[\d.,]+(e[-+]?\d+)?( ± [\d.]+)?$/.test(String(value)));
+
+// Returns a function that writes the numbers of a column, all with as many digits behind the point.
+function columnFigure(values) {
+  const figures = values.filter((value) => typeof value === "number").map(figure);
+  const digits = Math.max(0, ...figures.map((each) => each.split(".")[1]?.length ?? 0));
+  const isPlain = figures.every((each) => /^-?\d*\.?\d*$/.test(each));
+  return (value) => (typeof value === "number" && isPlain ? value.toFixed(digits) : figure(value));
+}
+
+function cell(value, look, write) {
   if (value !== null && typeof value === "object") {
     const link = element("a", "", value.text);
     link.href = value.target;
     return element("td", "", link);
   }
-  const isNumber = typeof value === "number";
-  return element("td", isNumber ? "number" : "", figure(value));
+  const text = write(value);
+  return element("td", look || (text.startsWith("--") ? "flag" : text.length > 20 ? "long" : ""), text);
 }
 
 function showTable(section) {
-  const isNumber = (i) => section.rows.some((row) => typeof row[i] === "number");
-  const heads = section.columns.map((name, i) => element("th", isNumber(i) ? "number" : "", name));
-  const rows = section.rows.map((row) => element("tr", "", ...row.map(cell)));
+  const columns = section.columns.map((_, i) => section.rows.map((row) => row[i]));
+  // A table of one column of values has values of several kinds.
+  const writers = columns.map((values) => (columns.length > 2 ? columnFigure(values) : figure));
+  const looks = columns.map((values) => (isNumeric(values) ? "number" : ""));
+  const heads = section.columns.map((name, i) => element("th", looks[i], name));
+  const rows = section.rows.map((row) =>
+    element("tr", "", ...row.map((value, i) => cell(value, looks[i], writers[i]))));
   return [element("div", "card wide", element("table", "",
     element("thead", "", element("tr", "", ...heads)), element("tbody", "", ...rows)))];
 }
@@ -168,7 +207,8 @@ function showMatrix(section) {
       button.type = "button";
       button.disabled = !count;
       button.title = section.labels[i] + ", said to be " + section.labels[j];
-      button.style.setProperty("--share", count / total);
+      // The eye tells faint ones apart so.
+      button.style.setProperty("--share", Math.sqrt(count / total));
       button.addEventListener("click", () =>
         goTo(section.examples, { right: section.labels[i], said: section.labels[j] }));
       return element("td", "", button);
@@ -179,35 +219,45 @@ function showMatrix(section) {
     element("thead", "", element("tr", "", corner, ...heads)), element("tbody", "", ...rows)))];
 }
 
-function drawScatter(holder, section) {
-  const size = Math.max(Math.min(holder.clientWidth, 520), 200);
-  const place = { left: 40, right: size - 10, top: 8, bottom: size - 40 };
-  const values = section.points.flatMap((point) => [point[0], point[1]]);
-  const ticks = niceTicks(Math.min(...values), Math.max(...values), 5);
-  const ends = [ticks[0], ticks[ticks.length - 1]];
+// What was said by what is right, or the error by what was said, where none is on the dashed line.
+function drawScatter(holder, section, isError) {
+  const width = Math.max(holder.clientWidth, 200);
+  const height = Math.min(width, 420);
+  const place = { left: 46, right: width - 10, top: 20, bottom: height - 38 };
+  const points = section.points.map(([right, said, number]) =>
+    ({ x: isError ? said : right, y: isError ? said - right : said, right, said, number }));
+  const [xs, ys] = [points.map((point) => point.x), points.map((point) => point.y)];
+  const both = isError ? [ys.concat(0), xs] : [xs.concat(ys), xs.concat(ys)];
+  const [yTicks, xTicks] = both.map((values) => niceTicks(Math.min(...values), Math.max(...values), 5));
+  const ends = [xTicks[0], xTicks[xTicks.length - 1]];
   const x = scale(...ends, place.left, place.right);
-  const y = scale(...ends, place.bottom, place.top);
-  const svg = drawn("svg", { viewBox: "0 0 " + size + " " + size, height: size, role: "img",
-    "aria-label": section.title });
-  axes(svg, place, ticks, ticks, x, y);
-  svg.append(drawn("line", { class: "diagonal", x1: x(ends[0]), y1: y(ends[0]), x2: x(ends[1]), y2: y(ends[1]) }));
-  svg.append(drawn("text", { x: (place.left + place.right) / 2, y: size - 6, "text-anchor": "middle" }, "right →"));
-  svg.append(drawn("text", { x: place.left + 6, y: place.top + 10 }, "↑ said"));
-  for (const [right, said, number] of section.points) {
-    const point = drawn("circle", { class: "point", cx: x(right).toFixed(1), cy: y(said).toFixed(1), r: 3.5 });
-    point.addEventListener("pointermove", (event) =>
-      tip("right " + figure(right) + "\nsaid " + figure(said), event));
+  const y = scale(yTicks[0], yTicks[yTicks.length - 1], place.bottom, place.top);
+  const names = isError ? ["said", "error"] : ["right", "said"];
+  const svg = drawn("svg", { viewBox: "0 0 " + width + " " + height, height, role: "img",
+    "aria-label": section.title + ": " + names[1] + " by " + names[0] });
+  axes(svg, place, xTicks, yTicks, x, y);
+  const [start, end] = isError ? [0, 0] : ends;
+  svg.append(drawn("text", { x: place.right, y: height - 6, "text-anchor": "end" }, names[0] + " →"));
+  svg.append(drawn("text", { x: 0, y: 9 }, "↑ " + names[1]));
+  for (const each of points) {
+    const point = drawn("circle", { class: "point", cx: x(each.x).toFixed(1), cy: y(each.y).toFixed(1), r: 3 });
+    point.addEventListener("pointermove", (event) => tip("right " + figure(each.right) + "\nsaid "
+      + figure(each.said) + "\nerror " + figure(each.said - each.right), event.pageX, event.pageY));
     point.addEventListener("pointerleave", () => { byId("tip").hidden = true; });
-    point.addEventListener("click", () => goTo(section.examples, { number }));
+    point.addEventListener("click", () => goTo(section.examples, { number: each.number }));
     svg.append(point);
   }
+  svg.append(drawn("line", { class: "diagonal", x1: x(ends[0]), y1: y(start), x2: x(ends[1]), y2: y(end) }));
   holder.replaceChildren(svg);
 }
 
 function showScatter(section) {
-  const canvas = element("div", "");
-  redraws.push(() => drawScatter(canvas, section));
-  return [element("div", "card scatter", canvas)];
+  const charts = [["What was said", false], ["Errors", true]].map(([title, isError]) => {
+    const canvas = element("div", "");
+    redraws.push(() => drawScatter(canvas, section, isError));
+    return element("figure", "card chart", element("figcaption", "", title), canvas);
+  });
+  return [element("div", "charts", ...charts)];
 }
 
 // Examples.

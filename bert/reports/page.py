@@ -33,10 +33,17 @@ UNKNOWN = -math.inf
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A line of a chart: points [x, y], or [x, mean, least, greatest] of several each."""
+    """A line of a chart.
+
+    Attributes:
+      name: What the line is.
+      points: Points [x, y], or [x, mean, least, greatest] of several each.
+      is_reference: Whether others are compared with the line, such as a baseline.
+    """
 
     name: str
     points: Sequence[Sequence[float]]
+    is_reference: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,13 @@ _OPTIONS = (
 )
 _MOST_FIGURES = 8
 _NAMES = {
+    "HasAns_exact": "exact match, with answer",
+    "HasAns_f1": "F1, with answer",
+    "NoAns_exact": "exact match, without answer",
+    "NoAns_f1": "F1, without answer",
     "accuracy": "accuracy",
+    "best_exact": "best exact match",
+    "best_f1": "best F1",
     "exact": "exact match",
     "f1": "F1",
     "mae": "mean absolute error",
@@ -72,6 +78,7 @@ def write_report(
     step: int,
     figures: Sequence[Figure],
     sections: Sequence[Section],
+    baselines: Mapping[str, float],
 ) -> None:
     """Writes the page of a run into its folder: results, then curves, then examples.
 
@@ -82,6 +89,7 @@ def write_report(
       step: The step of the weights.
       figures: As `make_figures` returns them.
       sections: What the page shows of each part of the data.
+      baselines: By score, what the same answer for all examples would reach.
     """
     facts: dict[str, Any] = {"step of the weights": step}
     described = {name: options.get(name) for name in _OPTIONS}
@@ -92,7 +100,7 @@ def write_report(
     }
     examples = [section for section in sections if isinstance(section, Examples)]
     results = [section for section in sections if not isinstance(section, Examples)]
-    shown = [*results, *read_curves(folder), *examples]
+    shown = [*results, *read_curves(folder, baselines), *examples]
     _write(folder, Page(title, shown, figures, facts, subtitle_of(folder)))
 
 
@@ -196,7 +204,7 @@ def make_figures(
     values = {
         name: value
         for name, value in scores.items()
-        if isinstance(value, float) and name != "baseline"
+        if isinstance(value, float) and name != "baseline" and not name.endswith("_thresh")
     }
     chosen = [name for name in values if not name.startswith("test_")]
     chosen = sorted(chosen, key=lambda name: name != metric)[:_MOST_FIGURES]
@@ -237,11 +245,11 @@ def _scale(name: str, most: int) -> str:
     return f"of {most}" if last in _SHARES or name in _SHARES else ""
 
 
-def read_curves(folder: str) -> list[Curves]:
-    """Returns the curves of the training in a folder, none where there is none."""
+def read_curves(folder: str, baselines: Mapping[str, float]) -> list[Curves]:
+    """Returns the curves of the training in a folder, with baselines by score; none without one."""
     train = _read_lines(os.path.join(folder, TRAIN_LOG))
     scores = _read_lines(os.path.join(folder, EVALUATIONS))
-    charts = [*_loss_chart(train, scores), *_score_charts(scores), *_other_charts(train)]
+    charts = [*_loss_chart(train, scores), *_score_charts(scores, baselines), *_other_charts(train)]
     if not charts:
         return []
     is_thinned = max(len(train), len(scores)) > MAX_POINTS
@@ -279,7 +287,9 @@ def _loss_chart(
     return [Chart("Loss", series, "loss")] if series else []
 
 
-def _score_charts(scores: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def _score_charts(
+    scores: Sequence[Mapping[str, Any]], baselines: Mapping[str, float]
+) -> list[Chart]:
     names = _names(scores)
     # The scores of SQuAD are in percent. A value above 1 is no score of another task.
     most = 100.0 if any(name.startswith("exact") for name in names) else 1.0
@@ -294,6 +304,11 @@ def _score_charts(scores: Sequence[Mapping[str, Any]]) -> list[Chart]:
         for line in lines
         if len(line.points) > 1 and max(abs(y) for _, y, *_ in line.points) <= most
     ]
+    known = {line.name for line in shown}
+    for name, value in baselines.items():
+        if _title(name) in known:
+            ends = [[float(scores[place]["step"]), value] for place in (0, -1)]
+            shown.append(Series(f"{_title(name)} of one answer for all", ends, is_reference=True))
     return [Chart("Scores on the dev set", shown, f"score, of {most:g}")] if shown else []
 
 

@@ -52,6 +52,13 @@ function showQuestion(row) {
     element("details", "", element("summary", "", "Best answers"), showBars(bars)));
 }
 
+// What is marked in a long paragraph is seen at once.
+function scrollToMark(article) {
+  const paragraph = article.querySelector(".paragraph");
+  const mark = paragraph.querySelector("mark");
+  if (mark) paragraph.scrollTop = mark.offsetTop + mark.offsetHeight * 3 - paragraph.clientHeight;
+}
+
 function showQuestions() {
   showHead();
   const form = element("form", "");
@@ -67,7 +74,9 @@ function showQuestions() {
   let chosen = [];
   let shown = 0;
   function show() {
-    list.append(...chosen.slice(shown, shown + atOnce).map(showQuestion));
+    const added = chosen.slice(shown, shown + atOnce).map(showQuestion);
+    list.append(...added);
+    added.forEach(scrollToMark);
     shown = Math.min(shown + atOnce, chosen.length);
     more.hidden = shown >= chosen.length;
   }

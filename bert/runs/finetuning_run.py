@@ -19,7 +19,7 @@ from bert.files.paths import file_system
 from bert.files.stored_models import step_of
 from bert.log import logger
 from bert.options import Message, Option, OptionError
-from bert.reports.page import Figure, Section
+from bert.reports.page import Section
 from bert.reports.parts import names_of, report_part
 from bert.reports.run import make_figures, title_of, write_report
 from bert.runs import identity, plans
@@ -277,7 +277,8 @@ def run(
             write_page = functools.partial(
                 write_report,
                 *(folder, title, recipe.options() if training else {}, step),
-                _make_figures(task, scores),
+                make_figures(scores, task.metric, names_of(task), _baselines(task, scores)),
+                baselines=_baselines(task, scores),
             )
             # What only predicts a test set does not replace the page of an evaluation.
             has_page = training or any(each.part.split == "dev" for each in inputs)
@@ -304,10 +305,9 @@ def run(
     return Result(scores, step, plans.list_files(folder)), refusal
 
 
-def _make_figures(task: Task, scores: Mapping[str, Any]) -> list[Figure]:
-    """Returns the scores at the head of a page, with the baseline of the main one."""
-    baselines = {task.metric: scores["baseline"]} if scores.get("baseline") else {}
-    return make_figures(scores, task.metric, names_of(task), baselines)
+def _baselines(task: Task, scores: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the baseline of the main score by its name, none where it is 0."""
+    return {task.metric: scores["baseline"]} if scores.get("baseline") else {}
 
 
 def _calibrated(

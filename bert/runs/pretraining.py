@@ -423,7 +423,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             title = title_of("pre-training", recipe.data.input_file)
             shown = recipe.options() if training else {}
             figures = make_figures(results, metric, baselines=baselines)
-            write_report(folder, title, shown, step, figures, sections)
+            write_report(folder, title, shown, step, figures, sections, baselines)
             model_card.update(folder)
     return Result(results, step, plans.list_files(folder))
 

@@ -40,16 +40,21 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="There is no Chromi
 
 
 class Shown(html.parser.HTMLParser):
-    """What a browser makes of a page: the texts of its articles and marks, and all words."""
+    """What a browser makes of a page: the texts of its articles and marks, all words, and drawings.
+
+    `drawn` has the attributes of all shapes of a class, in their order.
+    """
 
     def __init__(self, text):
         super().__init__()
         self.articles, self.classes, self.words, self.marks = [], set(), "", []
+        self.drawn = {}
         self._skips = self._in_article = self._in_mark = False
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         self.classes |= set((dict(attributes).get("class") or "").split())
+        self.drawn.setdefault(dict(attributes).get("class"), []).append(dict(attributes))
         self._skips = tag in ("script", "style", "option")
         if tag == "article":
             self._in_article = True
