@@ -40,7 +40,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 805,
-    "bert.commands": 2967,
+    "bert.commands": 2968,
     "bert.export": 1649,
     "bert.files": 5039,
     "bert.inspection": 497,
@@ -48,7 +48,7 @@ BUDGETS = {
     "bert.network": 1272,
     "bert.original": 2358,
     "bert.pretraining": 4672,
-    "bert.reports": 1916,
+    "bert.reports": 1941,
     "bert.runs": 4124,
     "bert.scale": 2849,
     "bert.serving": 2165,
@@ -68,7 +68,7 @@ BUDGETS = {
     "modeling": 887,
     "neighbours": 67,
     "optimization": 410,
-    "paper": 3452,
+    "paper": 3485,
     "predict": 78,
     "reproduce_paper": 155,
     "run_classifier": 100,
