@@ -125,3 +125,17 @@ def test_in_a_browser_a_model_without_attention_has_pieces_and_guesses(tmp_path)
     assert console == []
     assert {"piece", "guessed"} <= shown.classes
     assert "thumb" not in shown.classes
+
+
+@needs_chromium
+def test_in_a_browser_answers_of_several_values_are_a_table_of_the_first(tmp_path):
+    path = tmp_path / "page.html"
+    best = [{"answer": f"answer {n}", "start": n, "probability": 0.5 / n} for n in range(1, 21)]
+    best.insert(1, {"answer": "", "start": None, "probability": 0.25})
+    answer = {"answer": "", "nbest": best, "empty": []}
+    write_inspection(str(path), make_inspection(answer=answer))
+    shown, console = browse(path)
+    assert console == []
+    assert "answerstartprobabilityanswer 110.500–0.250answer 220.250" in shown.words
+    assert "answer 7" in shown.words and "answer 8" not in shown.words
+    assert "answer(none)nbest" in shown.words and "empty[]" in shown.words

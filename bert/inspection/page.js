@@ -93,14 +93,30 @@ function showWords() {
 
 // The answer, and the guesses.
 
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
+function cell(value) {
+  const isNumber = typeof value === "number";
+  const text = isNumber && !Number.isInteger(value) ? value.toFixed(3) : String(value ?? "–");
+  return element("td", isNumber || value === null ? "number" : "", own(text));
+}
+
+// Several answers, such as entities: a table of the first ones.
+function tableOf(values) {
+  const names = Object.keys(values[0]);
+  const rows = values.slice(0, most).map((each) => element("tr", "", ...names.map((name) => cell(each[name]))));
+  return element("div", "wide", table(names, rows));
+}
+
 function showAnswer() {
   byId("answer").hidden = page.answer === null;
   for (const [name, value] of Object.entries(page.answer ?? {})) {
-    const isBars = value !== null && typeof value === "object" && !Array.isArray(value)
-      && Object.values(value).every((each) => typeof each === "number");
+    const isBars = isObject(value) && Object.values(value).every((each) => typeof each === "number");
+    const isTable = Array.isArray(value) && value.length && value.every(isObject);
     const shown = isBars
       ? element("ul", "bars", ...Object.entries(value).sort((a, b) => b[1] - a[1]).map(([key, part]) => bar([own(key)], part, part.toFixed(3))))
-      : element("p", "", own(typeof value === "string" ? value : JSON.stringify(value)));
+      : isTable ? tableOf(value)
+      : element("p", "", own(typeof value === "string" ? value || "(none)" : JSON.stringify(value)));
     byId("answered").append(element("h3", "", name.replaceAll("_", " ")), shown);
   }
 }
@@ -459,7 +475,7 @@ function showPage() {
   byId("title").append(...page.texts.map((text) => element("span", "", own(text))));
   if (page.is_next !== null) {
     byId("figures").append(element("div", "", element("dt", "", "the second follows the first"),
-      element("dd", "", page.is_next.toFixed(4)), element("dd", "note", "the probability, as the next-sentence head tells it")));
+      element("dd", "", page.is_next.toFixed(4)), element("dd", "note", "the probability that the next-sentence head gives")));
   }
   for (const [name, value] of Object.entries(page.facts)) {
     byId("facts").append(element("dt", "", name), element("dd", "", String(value)));
@@ -489,7 +505,7 @@ function showPage() {
     readAddress();
     showAttention();
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  matchMedia("screen and (prefers-color-scheme: dark)").addEventListener("change", redraw);
 }
 
 showPage();

@@ -11,7 +11,7 @@ const kinds = {
   question_answering: "Finds the answer to a question in a passage.",
   tagging: "Marks what a text names, or its words.",
   multiple_choice: "Chooses the ending that fits.",
-  fill_mask: "Tells what may stand at [MASK].",
+  fill_mask: "Predicts the word at [MASK].",
   encoder: "Turns texts into vectors.",
 };
 const names = {
