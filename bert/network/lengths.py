@@ -10,11 +10,18 @@ T = TypeVar("T")
 
 # Lengths are rounded up to a multiple of this, so that there are few shapes.
 LENGTH_STEP = 8
+# The same for training on GPUs, where each shape is compiled.
+_COMPILED_LENGTH_STEP = 32
 
 
-def round_up(length: Any) -> Any:
-    """Returns a length, a number or a tensor, rounded up to a multiple of `LENGTH_STEP`."""
-    return -(-length // LENGTH_STEP) * LENGTH_STEP
+def round_up(length: Any, step: int = LENGTH_STEP) -> Any:
+    """Returns a length, a number or a tensor, rounded up to a multiple of `step`."""
+    return -(-length // step) * step
+
+
+def round_up_to_train(length: Any) -> Any:
+    """Returns a length as `round_up` does; on a GPU, one of few."""
+    return round_up(length, _COMPILED_LENGTH_STEP if _has_gpu() else LENGTH_STEP)
 
 
 def by_length(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert.network.lengths import round_up
+from bert.network.lengths import round_up_to_train
 from bert.training.records import Feature, Records
 
 # Batches whose records are sorted by length together: enough for hardly any padding, and few enough
@@ -248,7 +248,7 @@ class Batches:
         positions = tf.range(1, tf.shape(mask)[-1] + 1)
         # At least 1, for the share of a replica that has no records.
         longest = tf.maximum(tf.reduce_max(mask * positions), 1)
-        longest = round_up(longest)
+        longest = round_up_to_train(longest)
         return {
             name: values[..., :longest] if self.features[name].per_token else values
             for name, values in parsed.items()
