@@ -297,6 +297,10 @@ class Dropout(keras.layers.Dropout):
     def build(self, *_: Any) -> None:
         self.built = True
 
+    def salt(self) -> Any:
+        """Returns the number, int32, by which the mask differs from those of other layers."""
+        return zlib.crc32(self.path.encode()) & 0x7FFFFFFF
+
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         if not training or not self.rate:
             return super().call(inputs, training=training)
@@ -307,7 +311,7 @@ class Dropout(keras.layers.Dropout):
             seed = names.load("bert.original.graph", "draw_seed")()
         if seed is None:
             return super().call(inputs, training=training)
-        salt = ops.convert_to_tensor([zlib.crc32(self.path.encode()) & 0x7FFFFFFF, 0], "int32")
+        salt = ops.convert_to_tensor([self.salt(), 0], "int32")
         # Each draw of 32 bits serves two elements; 16 bits meet the rate to within 1e-5, also in
         # half precision, whose own numbers are too coarse.
         sizes = ops.shape(inputs)

@@ -6,7 +6,7 @@ Dimension key: `R` rows, `H` hidden.
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -61,9 +61,87 @@ def fused_chains(model: keras.layers.Layer) -> contextlib.AbstractContextManager
 
     The compiled chains were measured on CPUs alone; models on other devices stay as they are.
     """
-    if not all("CPU" in variable.value.device for variable in model.trainable_variables):
-        return contextlib.nullcontext()
-    return replaced(_replacements(model))
+    return replaced(_replacements(model)) if is_on("CPU", model) else contextlib.nullcontext()
+
+
+def is_on(kind: str, model: keras.layers.Layer) -> bool:
+    """Returns whether devices of a kind, CPU or GPU, hold all weights of a model."""
+    return all(kind in variable.value.device for variable in model.trainable_variables)
+
+
+class CompiledLayers:
+    """The Transformer layers of a model, compiled by XLA for training.
+
+    All layers of an encoder share what is compiled, so that it takes as long as for one. Operations
+    one by one keep a GPU waiting for the next one.
+
+    Args:
+      model: The model.
+    """
+
+    def __init__(self, model: keras.layers.Layer) -> None:
+        self._stacks = [
+            (encoder.transformer_layers, _compile_layer(encoder.transformer_layers[0]))
+            for encoder in layers_of(model)
+            # A compiled layer would keep what is to be recomputed.
+            if isinstance(encoder, modeling.Encoder) and not encoder.gradient_checkpointing
+        ]
+
+    def used(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which the compiled layers are used, within `dropout_seed`."""
+        return replaced(
+            (layer, "call", functools.partial(_call_compiled, layer, compiled, _values(layer)))
+            for layers, compiled in self._stacks
+            for layer in layers
+        )
+
+
+def _values(layer: keras.layers.Layer) -> list[Any]:
+    """Returns the variables of a layer, not rounded as they are within its call."""
+    return [weight.value for weight in layer.weights]
+
+
+def _dropouts_of(layer: keras.layers.Layer) -> list[modeling.Dropout]:
+    return [each for each in layers_of(layer) if isinstance(each, modeling.Dropout)]
+
+
+def _compile_layer(template: modeling.TransformerLayer) -> Callable[..., Tensor]:
+    """Returns a function that calls any layer like `template`, given its weights and salts."""
+
+    def call(
+        weights: list[Tensor], salts: list[Tensor], seed: Tensor, inputs: Sequence[Tensor]
+    ) -> Tensor:
+        salted = [
+            (dropout, "salt", functools.partial(tf.identity, salt))
+            for dropout, salt in zip(_dropouts_of(template), salts, strict=True)
+        ]
+        queries, tokens, mask = inputs
+        given = zip(template.weights, weights, strict=True)
+        with (
+            replaced([*_replacements(template), *salted]),
+            keras.StatelessScope(state_mapping=given),
+            modeling.dropout_seed(seed),
+        ):
+            return modeling.TransformerLayer.call(template, queries, tokens, mask, training=True)
+
+    return tf.function(call, jit_compile=True, autograph=False)
+
+
+def _call_compiled(
+    layer: modeling.TransformerLayer,
+    compiled: Callable[..., Tensor],
+    variables: list[Any],
+    queries: Tensor,
+    inputs: Tensor,
+    input_mask: Tensor,
+    training: bool | None = False,
+) -> Tensor:
+    """Calls a layer; in training, by its compiled function."""
+    if not training:
+        return modeling.TransformerLayer.call(layer, queries, inputs, input_mask, training)
+    weights = [tf.convert_to_tensor(variable) for variable in variables]
+    salts = [tf.constant(dropout.salt(), tf.int32) for dropout in _dropouts_of(layer)]
+    return compiled(weights, salts, modeling.DROPOUT_SEED.get(), (queries, inputs, input_mask))
 
 
 def _replacements(model: keras.layers.Layer) -> Iterator[Replacement]:

@@ -7,6 +7,7 @@ of replicas or micro-batches, up to rounding (dropout masks apart).
 
 import collections
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +20,11 @@ import optimization
 from bert.files import owned
 from bert.files.process import deferred_stop, stop_signal, take_signals_again
 from bert.log import logger
-from bert.network.kernels import fused_chains
+from bert.network.kernels import CompiledLayers, fused_chains, is_on
 from bert.network.recomputation import without_remapping
 from bert.options import Message, MessageError, Option
 from bert.training.clock import CLOCK_STATE, TrainingClock
+from bert.training.devices import can_compile
 from bert.training.loop import Batch, Objective
 from bert.training.meeting import READS, RESTS, TAKES, Pace
 from bert.training.options import Compute, check_precision
@@ -35,6 +37,9 @@ Tensor = Any
 # Gradients are exchanged in packs of this size, while other gradients are computed or packed. In a
 # single pack, a step of BERT-Base on two workers took 1.4 times as long.
 _PACK_BYTES = 1 << 24
+
+# Compiling takes about as long as it saves in so many steps (BERT-Base, an H100).
+_LEAST_COMPILED_STEPS = 500
 
 # The last step of a training run that ends by the clock: more steps than it can take.
 _NO_LAST_STEP = 1 << 40
@@ -112,6 +117,8 @@ class Trainer:
       clock: Ends training when a time budget is spent; None where a number of steps does. To be set
         before the state is read.
       folder: The folder to write the batch of a step to whose loss is not finite; None for none.
+      compiles: Whether XLA compiles the layers and the update, since operations one by one keep a
+        GPU waiting; to be set before the first step.
       reached: The step of the current weights, None while they are changing.
     """
 
@@ -139,6 +146,7 @@ class Trainer:
         optimizer.build(model.trainable_variables)
         self._result_names: list[str] = []
         self._has_several_workers = has_several_workers(self.strategy)
+        self.compiles = is_on("GPU", model) and can_compile()
         self.is_stop_agreed = False
         self.num_unread = 0
         self.clock: TrainingClock | None = None
@@ -219,6 +227,7 @@ class Trainer:
           num_train_steps: The last step; None where there is a clock.
         """
         start = self.reached = self.step
+        self.compiles &= num_train_steps is None or num_train_steps >= _LEAST_COMPILED_STEPS
         self._batches = batches
         self._unread.clear()
         self._results.clear()
@@ -286,6 +295,10 @@ class Trainer:
         with contextlib.closing(self._pace), together(self.strategy):
             yield
 
+    @functools.cached_property
+    def _compiled_layers(self) -> CompiledLayers:
+        return CompiledLayers(self.model)
+
     def train_step(self, batch: Batch) -> dict[str, float]:
         """Takes one step and returns its loss and parts of it, learning rate and gradient norm."""
         return self.read_results(self.start_step(batch))
@@ -343,9 +356,10 @@ class Trainer:
         gradients, parts, stops = self._all_reduce((sent, parts, stops))
         gradients = self._cast(gradients, "float32")
         scale = tf.convert_to_tensor(self.loss_scale.scale) if self.loss_scale else 1.0
-        unscale = 1.0 / scale
-        norm = tf.linalg.global_norm(gradients) * unscale
-        self._apply(gradients, optimization.clip_scale(norm) * unscale)
+        update = self._update
+        if self.compiles and self.strategy.num_replicas_in_sync == 1:
+            update = tf.function(update, jit_compile=True, autograph=False)
+        norm = update(gradients, 1.0 / scale)
         total = {"loss": sum(parts.values())}
         # The total comes first, and replaces a part with the name "loss".
         results = {**total, **parts, **total}
@@ -401,7 +415,8 @@ class Trainer:
         seed = tf.stack([tf.constant(self.seed, tf.int32), number])
         inputs = {name: batch[name] for name in self.model.input}
         variables = [variable.value for variable in self.model.trainable_variables]
-        with fused_chains(self.model):
+        layers = self._compiled_layers.used() if self.compiles else contextlib.nullcontext()
+        with layers, fused_chains(self.model):
             with tf.GradientTape() as tape, modeling.dropout_seed(seed):
                 parts = self.objective.losses(self.model(inputs, training=True), batch, weights)
                 loss = sum(parts.values())
@@ -409,6 +424,12 @@ class Trainer:
                     loss *= self.loss_scale.scale
             gradients = tape.gradient(loss, variables)
         return [tf.convert_to_tensor(gradient) for gradient in gradients], parts
+
+    def _update(self, gradients: Sequence[Tensor], unscale: Tensor) -> Tensor:
+        """Clips and applies gradients times `unscale`, and returns their norm before clipping."""
+        norm = tf.linalg.global_norm(gradients) * unscale
+        self._apply(gradients, optimization.clip_scale(norm) * unscale)
+        return norm
 
     def _apply(self, gradients: Sequence[Tensor], scale: Tensor) -> None:
         """Applies gradients, which are the same on every replica, times `scale`."""

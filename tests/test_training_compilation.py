@@ -1,0 +1,100 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import change, make_examples
+
+import optimization
+from bert.pretraining import heads as pretraining_heads
+from bert.training.trainer import LossScale, Trainer
+
+
+@pytest.fixture
+def config(tiny_config):
+    return change(tiny_config, num_hidden_layers=2)
+
+
+def make_trainer(
+    config, *, compiles, precision="float32", checkpointing=False, num_micro_batches=1
+):
+    keras.utils.set_random_seed(0)
+    model = pretraining_heads.pretraining_model(config, dtype=precision)
+    model.get_layer("bert").gradient_checkpointing = checkpointing
+    trainer = Trainer(
+        model,
+        optimization.bert_optimizer(1e-3, 10, 0),
+        pretraining_heads.OBJECTIVE,
+        seed=5,
+        num_micro_batches=num_micro_batches,
+        loss_scale=LossScale() if precision == "mixed_float16" else None,
+    )
+    trainer.compiles = compiles
+    return trainer
+
+
+def make_batch(config, count=8):
+    return {name: tf.constant(values) for name, values in make_examples(config, count).items()}
+
+
+def compiled_functions(trainer, batch):
+    """Returns the name of the compiled function of each call in a step's graph."""
+    graph = trainer._step_function.get_concrete_function(batch).graph
+    operations = [op for op in graph.get_operations() if "_XlaMustCompile" in op.node_def.attr]
+    return [op.get_attr("f").name for op in operations if op.get_attr("_XlaMustCompile")]
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [("mixed_bfloat16", 1e-2), ("mixed_float16", 1e-3)]
+)
+def test_a_compiled_step_is_that_of_single_operations(config, precision, tolerance):
+    trainers = [
+        make_trainer(config, compiles=compiles, precision=precision) for compiles in (True, False)
+    ]
+    batch = make_batch(config)
+    for _ in range(2):
+        one, other = (trainer.train_step(batch) for trainer in trainers)
+        assert one == pytest.approx(other, rel=tolerance)
+
+
+def test_compiled_batches_of_all_sizes_and_parts_give_the_same_weights(config):
+    batch = make_batch(config)
+    signature = {
+        name: tf.TensorSpec([None] * values.ndim, values.dtype) for name, values in batch.items()
+    }
+    weights = []
+    for compiles in (True, False):
+        trainer = make_trainer(config, compiles=compiles, num_micro_batches=2)
+        trainer._step_function = tf.function(
+            trainer._distributed_step, input_signature=[signature], autograph=False
+        )
+        for count in (8, 4, 8):
+            trainer.train_step(make_batch(config, count))
+        weights.append([weight.numpy() for weight in trainer.model.weights])
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_all_layers_share_what_is_compiled(config):
+    counts = []
+    for layers in (2, 3):
+        trainer = make_trainer(change(config, num_hidden_layers=layers), compiles=True)
+        names = [
+            name for name in compiled_functions(trainer, make_batch(config)) if "_call_" in name
+        ]
+        assert len(names) == 2 * layers
+        counts.append(len(set(names)))
+    # Both directions of all layers but the last, and of the last, which computes fewer tokens.
+    assert counts == [4, 4]
+
+
+def test_layers_that_are_recomputed_are_not_compiled(config):
+    trainer = make_trainer(config, compiles=True, checkpointing=True)
+    names = compiled_functions(trainer, make_batch(config))
+    assert not any("_call_" in name for name in names)
+
+
+@pytest.mark.parametrize(("num_train_steps", "compiles"), [(499, False), (500, True)])
+def test_short_trainings_are_not_worth_compiling(make_batches, config, num_train_steps, compiles):
+    trainer = make_trainer(config, compiles=True)
+    next(trainer.read(make_batches(4), num_train_steps))
+    assert trainer.compiles is compiles
