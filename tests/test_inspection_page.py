@@ -136,6 +136,6 @@ def test_in_a_browser_answers_of_several_values_are_a_table_of_the_first(tmp_pat
     write_inspection(str(path), make_inspection(answer=answer))
     shown, console = browse(path)
     assert console == []
-    assert "answerstartprobabilityanswer 110.500–0.250answer 220.250" in shown.words
+    assert "answerstartprobabilityanswer 110.500\u20130.250answer 220.250" in shown.words
     assert "answer 7" in shown.words and "answer 8" not in shown.words
     assert "answer(none)nbest" in shown.words and "empty[]" in shown.words
