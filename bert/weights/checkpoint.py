@@ -114,10 +114,7 @@ class Stored:
         """A configuration in the files of the weights, as `BertConfig.from_dict` takes it."""
         if saved_models.find_folder(self.prefix):
             return saved_models.find_shape(self.shapes)
-        readers = {
-            keras_archives.ENDING: keras_archives.read_shape,
-            gguf.ENDING: gguf.read_shape,
-        }
+        readers = {keras_archives.ENDING: keras_archives.read_shape, gguf.ENDING: gguf.read_shape}
         found = (read for ending, read in readers.items() if self.prefix.endswith(ending))
         read = next(found, None)
         return read(self.prefix) if read else None
