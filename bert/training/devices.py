@@ -102,7 +102,7 @@ def gpu_messages(lines: Iterable[str]) -> list[str]:
 
 # XLA's matrix products in place of cuBLAS': on an H100, choosing among them took two thirds of the
 # time of compiling BERT-Base, and steps were no faster.
-_TUNED_KERNELS = "--xla_gpu_enable_triton_gemm"
+_TUNED_KERNELS = "xla_gpu_enable_triton_gemm"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ def can_compile() -> bool:
     flags = os.environ.get("XLA_FLAGS", "")
     if _TUNED_KERNELS not in flags:
         # XLA reads it when it compiles for the first time.
-        os.environ["XLA_FLAGS"] = f"{flags} {_TUNED_KERNELS}=false"
+        os.environ["XLA_FLAGS"] = f"{flags} --{_TUNED_KERNELS}=false"
     try:
         tf.function(tf.exp, jit_compile=True, autograph=False)(tf.ones([8]))
     except tf.errors.OpError as error:
