@@ -43,17 +43,14 @@ def compiled_functions(trainer, batch):
     return [op.get_attr("f").name for op in operations if op.get_attr("_XlaMustCompile")]
 
 
-@pytest.mark.parametrize(
-    ("precision", "tolerance"), [("mixed_bfloat16", 1e-2), ("mixed_float16", 1e-3)]
-)
-def test_a_compiled_step_is_that_of_single_operations(config, precision, tolerance):
-    trainers = [
-        make_trainer(config, compiles=compiles, precision=precision) for compiles in (True, False)
-    ]
+def test_a_compiled_step_in_half_precision_is_that_of_single_operations(config):
+    one, other = (
+        make_trainer(config, compiles=compiles, precision="mixed_float16")
+        for compiles in (True, False)
+    )
     batch = make_batch(config)
     for _ in range(2):
-        one, other = (trainer.train_step(batch) for trainer in trainers)
-        assert one == pytest.approx(other, rel=tolerance)
+        assert one.train_step(batch) == pytest.approx(other.train_step(batch), rel=1e-3)
 
 
 def test_compiled_batches_of_all_sizes_and_parts_give_the_same_weights(config):
