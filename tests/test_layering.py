@@ -55,7 +55,7 @@ BUDGETS = {
     "bert.tasks": 10674,
     "bert.text": 1110,
     "bert.training": 4272,
-    "bert.weights": 5473,
+    "bert.weights": 5470,
     "convert_checkpoint": 97,
     "create_pretraining_data": 283,
     "create_vocab": 61,
