@@ -39,7 +39,8 @@ help:
 	@echo "make test-beam   runs pipelines of Apache Beam, in an environment of its own"
 	@echo "make test-weights   runs a trained model of others (90 MB) through training, exports and conversion"
 	@echo "make test-formats   has eleven programs save models anew, in environments of their own (20 GB), and compares"
-	@echo "make benchmark   measures speed beside other programs; QUICK=1 takes minutes, ROUNDS=9 is thorough"
+	@echo "make benchmark   measures speed beside other programs; QUICK=1 takes minutes, ROUNDS=9 is thorough,"
+	@echo "                 HISTORY=1 keeps the ratios and draws docs/speed.svg"
 	@echo "make setup   installs the pinned requirements into .venv; other commands do it when needed"
 	@echo "make setup GPU=1   does so with CUDA's libraries, for GPUs of NVIDIA; GPU=0 removes them"
 
@@ -111,7 +112,7 @@ test-beam: $(beam_installed)
 	.venv-beam/bin/python -m pytest tests/beam
 
 benchmark: $(installed) $(bench_installed)
-	@python benchmarks/page.py $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(QUICK),--quick) $(BENCHMARK)
+	@python benchmarks/page.py $(if $(ROUNDS),--rounds=$(ROUNDS)) $(if $(QUICK),--quick) $(if $(HISTORY),--history) $(BENCHMARK)
 
 demo: $(installed)
 	@echo "Every command below can be typed by hand after: source .venv/bin/activate"

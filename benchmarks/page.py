@@ -1,6 +1,6 @@
 r"""Runs the benchmarks one after the other and writes what they print as one page in Markdown.
 
-    python benchmarks/page.py [--rounds=3] [--quick] [prediction] [pretraining_step] ...
+    python benchmarks/page.py [--rounds=3] [--quick] [--history] [prediction] [pretraining_step] ...
 
     python benchmarks/page.py --vocab_file=vocab.txt --texts='books/*.txt' \
       --sentences=SST-2/dev.tsv --mrpc=glue/MRPC --squad=train-v1.1.json
@@ -8,6 +8,7 @@ r"""Runs the benchmarks one after the other and writes what they print as one pa
 Without names, all of them, on this project's own samples or the files named here. --quick takes
 small models and little text, for minutes rather than an hour. The page is also written to
 benchmark_output/benchmarks.md, as far as it is, so that an interrupted run leaves what it has.
+--history adds the ratios of the run to benchmarks/history.jsonl, and draws them (history.py).
 """
 
 import argparse
@@ -18,6 +19,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 
+import history
 from turns import FOLDER, ROOT
 
 PAGE = ROOT / "benchmark_output" / "benchmarks.md"
@@ -114,12 +116,16 @@ def run(name: str, given: argparse.Namespace) -> bool:
     flags = BENCHMARKS[name](given)
     write(f"\n## {name}\n\n`python {shlex.join(['benchmarks/' + name + '.py', *flags])}`\n\n")
     command = [sys.executable, str(FOLDER / f"{name}.py"), *flags]
+    lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         for line in process.stdout:
             write(line)
+            lines.append(line)
     if process.returncode:
         write(f"It failed with status {process.returncode}.\n")
+    elif given.history:
+        history.append(name, ["--quick"] * given.quick, "".join(lines))
     return process.returncode == 0
 
 
@@ -132,6 +138,7 @@ def main() -> None:
     add("names", nargs="*", help=f"Among {', '.join(BENCHMARKS)}; none for all.")
     add("--rounds", type=int, default=3, help="Turns of each program.")
     add("--quick", action="store_true", help="Small models, little text.")
+    add("--history", action="store_true", help="Keep the ratios, and draw them.")
     add("--vocab_file", help="Vocabulary of lower-cased text.")
     add("--texts", help="Pattern of text files to tokenize and encode.")
     add("--sentences", help="What to predict: a text a line, or a .tsv.")
@@ -151,7 +158,10 @@ def main() -> None:
     PAGE.write_text("", encoding="utf-8")
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     write(f"# Benchmarks\n\n{processor_name()}, {os.cpu_count()} cores, {now}.\n")
-    failed = [name for name in given.names or BENCHMARKS if not run(name, given)]
+    names = given.names or BENCHMARKS
+    failed = [name for name in names if not run(name, given)]
+    if given.history:
+        history.main()
     sys.exit(f"Failed: {', '.join(failed)}." if failed else 0)
 
 
