@@ -140,7 +140,7 @@ class Models:
             if file in files:
                 self._peer(make, file, "model.onnx", made_of)
         for system in systems:
-            if system.precision and system.is_ours and not system.program.startswith("load"):
+            if system.precision and system.is_ours and system.program != "load":
                 self._export(system, made_of)
 
     def _peer(self, make: str, output: str, model: str, made_of: str, **others: Any) -> None:
@@ -157,9 +157,12 @@ class Models:
         )
 
     def _export(self, system: System, made_of: str) -> None:
+        # What `bert.load` converts is in its cache; a name alone is kept here.
+        is_loaded = system.file == "transformers"
+        output = system.name.replace("/", "_") if is_loaded else system.file
         setting = {
             "program": system.program,
-            "output": str(self.folder / system.file),
+            "output": str(self.folder / output),
             "model": str(self.folder / "transformers"),
             "precision": system.precision,
         }

@@ -93,7 +93,9 @@ def main() -> None:
     setting = worker.read_setting()
     model, program, precision = (setting[name] for name in ("model", "program", "precision"))
     if "output" in setting:
-        if program in PORTABLE:
+        if program in ENGINES:
+            open_loaded(model, precision, ENGINES[program])
+        elif program in PORTABLE:
             make_portable(model, setting["output"], PORTABLE[program], precision)
         else:
             make_saved_model(model, setting["output"], precision)
