@@ -108,6 +108,15 @@ def test_a_mark_within_a_text_makes_no_pair(pretrained):
     assert np.abs(same[0] - same[1]).max() > 1e-3
 
 
+def test_tokens_stand_for_the_texts_that_they_were_read_of(pretrained):
+    texts = ["the end", ("of", "it"), "the end " * 99]
+    lines = pretrained.read(texts)
+    assert [len(line.input_ids) for line in lines] == [4, 5, 64]
+    np.testing.assert_array_equal(pretrained.encode(lines), pretrained.encode(texts))
+    for name, values in pretrained.inputs(texts).items():
+        np.testing.assert_array_equal(pretrained.inputs(lines)[name], values)
+
+
 def test_keras_model_and_tokenizer_are_handed_out(pretrained):
     ids = np.array([pretrained.tokenizer.convert_tokens_to_ids(["[CLS]", "the", "[SEP]"])])
     inputs = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}

@@ -52,9 +52,13 @@ class Encoding(Model):
     def encoder(self) -> modeling.BertModel:
         return self._encoder.bert
 
+    def read(self, texts: Sequence[Text]) -> list[Line]:
+        """Returns the tokens of texts, which `encode` and `inputs` take in place of the texts."""
+        return self._encoder.read(texts, self._length(None))
+
     def encode(
         self,
-        texts: Sequence[Text],
+        texts: Sequence[Text | Line],
         layer: int | str = "last",
         pooling: str | None = None,
         *,
@@ -75,7 +79,7 @@ class Encoding(Model):
         )
 
     def inputs(
-        self, texts: Sequence[Text], max_seq_length: int | None = None
+        self, texts: Sequence[Text | Line], max_seq_length: int | None = None
     ) -> dict[str, np.ndarray]:
         return self._encoder.inputs(texts, self._length(max_seq_length))
 
@@ -131,7 +135,7 @@ def chunk_starts(extractor: Extractor, lengths: Iterable[int]) -> list[int]:
 class TextEncoder:
     """An encoder that computes vectors of texts and of the words in them.
 
-    A text is a string, or a pair of strings.
+    A text is a string, or a pair of strings, or its tokens, as `read` returns them.
 
     Args:
       bert: The encoder, with its weights.
@@ -178,20 +182,24 @@ class TextEncoder:
             self._extractors[layer, pooling] = Extractor(self.bert, [layer], pooling)
         return self._extractors[layer, pooling]
 
-    def read(self, texts: Sequence[Text], max_seq_length: int | None = None) -> list[Line]:
+    def read(self, texts: Sequence[Text | Line], max_seq_length: int | None = None) -> list[Line]:
         """Returns texts, truncated to `max_seq_length` or to all that the model takes."""
         limit = self.config.max_position_embeddings
         if max_seq_length is not None and not 3 <= max_seq_length <= limit:
             must = f"be at least 3 and at most {limit}, the `max_position_embeddings` of the model"
             raise OptionError("max_seq_length", must, max_seq_length)
-        pairs = [as_pair(text, number) for number, text in enumerate(check_list(texts))]
-        lines = [read_line(pair, self.tokenizer, max_seq_length or limit) for pair in pairs]
+        lines = [
+            text
+            if isinstance(text, Line)
+            else read_line(as_pair(text, number), self.tokenizer, max_seq_length or limit)
+            for number, text in enumerate(check_list(texts))
+        ]
         if any(line.segment_ids[-1] for line in lines):
             require_segments(self.config, "a pair of texts")
         return lines
 
     def inputs(
-        self, texts: Sequence[Text], max_seq_length: int | None = None
+        self, texts: Sequence[Text | Line], max_seq_length: int | None = None
     ) -> dict[str, np.ndarray]:
         """Returns texts as arrays, int32 [N, S], as wide as the longest text needs."""
         lines = self.read(texts, max_seq_length)
@@ -203,7 +211,7 @@ class TextEncoder:
 
     def encode(
         self,
-        texts: Sequence[Text],
+        texts: Sequence[Text | Line],
         layer: int | str = "last",
         pooling: str = "mean",
         *,
@@ -282,7 +290,7 @@ def group_words(tokens: Sequence[str]) -> list[tuple[str, list[int]]]:
     return words
 
 
-def check_list(texts: Sequence[Text]) -> Sequence[Text]:
+def check_list(texts: Sequence[Any]) -> Sequence[Any]:
     """Returns `texts`, or a list of a single text; raises `ValueError` for a table."""
     if isinstance(texts, str):
         return [texts]

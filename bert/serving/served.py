@@ -275,12 +275,11 @@ def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
         # The encoder of an engine's model is loaded here.
         most = model.max_seq_length or model.encoder.config.max_position_embeddings
         shortened = _shortener(model, dict.fromkeys(_TEXTS, most))
-        texts = [_text(shortened(row)) for row in rows]
-        vectors = model.encode(texts, pooling=pooling, between=check)
-        counts = model.inputs(texts)["input_mask"].sum(axis=1)
+        lines = model.read([_text(shortened(row)) for row in rows])
+        vectors = model.encode(lines, pooling=pooling, between=check)
         return [
-            {"vector": vector, "num_tokens": count}
-            for vector, count in zip(vectors.tolist(), counts.tolist(), strict=True)
+            {"vector": vector, "num_tokens": len(line.input_ids)}
+            for vector, line in zip(vectors.tolist(), lines, strict=True)
         ]
 
     names = ("vector", "num_tokens")
