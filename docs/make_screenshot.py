@@ -63,6 +63,6 @@ def main(options: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--output_file", default=str(ROOT / "docs/report.png"), help="A PNG.")
-    parser.add_argument("--size", default="960,1490", help="Width and height in pixels.")
+    parser.add_argument("--size", default="960,1480", help="Width and height in pixels.")
     parser.add_argument("--dark", action="store_true", help="As on a dark desktop.")
     main(parser.parse_args())

@@ -182,6 +182,19 @@ def test_in_a_browser_points_are_right_on_the_diagonal_and_without_error_on_a_le
     assert heights[4] - level == pytest.approx(level - heights[5], abs=0.2)
 
 
+@needs_chromium
+def test_in_a_browser_the_numbers_of_a_column_have_as_many_digits(tmp_path):
+    path = tmp_path / "page.html"
+    rows = [["x", 0.5, 1, "0.5 ± 0.1", 2e-5], ["y", 0.08571, 2000, None, 1.0]]
+    columns = ["name", "score", "count", "mean", "rate"]
+    write_page(str(path), Page("Numbers", [Table("Numbers", columns, rows)]))
+    shown, console = browse(path)
+    assert console == []
+    assert "x0.500010.5 ± 0.12e-5y0.08572,000\u20131" in shown.words
+    # All columns but the names are at the right, with their heads.
+    assert len(shown.drawn["number"]) == 4 + 2 * 4
+
+
 def test_texts_have_the_contrast_that_the_accessibility_guidelines_demand():
     """4.5 to 1 (WCAG 2, AA) of all colors of texts on all backgrounds; lines have 3 to 1."""
     light, dark = re.findall(r":root \{\s+(?:color-scheme[^;]*;)?(.*?)\}", PARTS["css"], re.S)[:2]

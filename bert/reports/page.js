@@ -170,7 +170,7 @@ const isNumeric = (values) => values.some((value) => value !== null)
 // Returns a function that writes the numbers of a column, all with as many digits behind the point.
 function columnFigure(values) {
   const figures = values.filter((value) => typeof value === "number").map(figure);
-  const digits = Math.max(0, ...figures.map((each) => each.split(".")[1]?.length ?? 0));
+  const digits = Math.min(4, Math.max(0, ...figures.map((each) => each.split(".")[1]?.length ?? 0)));
   const isPlain = figures.every((each) => /^-?\d*\.?\d*$/.test(each));
   return (value) => (typeof value === "number" && isPlain ? value.toFixed(digits) : figure(value));
 }
