@@ -100,6 +100,9 @@ def draw(history: dict[str, dict[str, list[Any]]]) -> str:
         parts.append(_text(8, top + 13, benchmark, 'font-weight="600"'))
         top += _ROW
         for name, runs in sorted(rows.items()):
+            if all(value == 1.0 for _, value in runs):
+                # A program beside itself.
+                continue
             parts += _draw_row(top, name, runs)
             top += _ROW
         top += _ROW // 2

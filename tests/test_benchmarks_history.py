@@ -47,3 +47,7 @@ def test_a_run_adds_a_line_and_the_picture_shows_what_became_slower(tmp_path):
     # One octave to the left of the run before; the other ratio stays.
     octave = history._x(2.0) - history._x(1.0)
     assert abs(places[0] - places[1] - octave) < 0.11 and places[2] == places[3]
+
+
+def test_the_picture_is_of_the_history():
+    assert history.PICTURE.read_text(encoding="utf-8") == history.draw(history.read_history())
