@@ -69,8 +69,8 @@ test: $(installed)
 	python -m ruff format --check .
 	python -m mypy --exclude '^(tests|interop|build|paper/tests)/' .
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal
-# Beam's tests are one process. Each prints what it has to say in one piece, where make can do that.
-	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget) test-interop test-beam
+	@$(MAKE) --no-print-directory test-interop
+	@$(MAKE) --no-print-directory test-beam
 
 test-exhaustive: $(installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m exhaustive
