@@ -237,8 +237,12 @@ def test_what_is_kept_is_made_anew_where_it_is_damaged(classifier, cache_folder,
     (name,) = entries(cache_folder)
     path = cache_folder / name / "content"
     whole = path.read_bytes()
-    for damage in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
-        path.write_bytes(damage)
+    record = cache_folder / name / "entry.json"
+    for damage in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1]), b"", None):
+        if damage is None:
+            record.unlink()
+        else:
+            path.write_bytes(damage)
         log.clear()
         found = chances(bert.load(str(classifier), engine="onnx"))
         np.testing.assert_array_equal(found, expected)

@@ -11,6 +11,7 @@ import run_pretraining
 from bert.files.machine import size_text
 from bert.runs.recipes import EvaluatedSteps, Steps
 from bert.training.devices import (
+    can_compile,
     checkpoint_bytes,
     estimate_memory,
     gpu_messages,
@@ -251,3 +252,16 @@ def test_a_gpu_that_is_hidden_or_not_there_is_no_reason_to_warn(driver, log, mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     log_gpus(f"{driver}/")
     assert not log.messages
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", " --xla_gpu_enable_triton_gemm=false"),
+        ("--xla_gpu_enable_triton_gemm=true", "--xla_gpu_enable_triton_gemm=true"),
+    ],
+)
+def test_xla_is_not_to_tune_kernels_unless_the_user_says_so(monkeypatch, given, expected):
+    monkeypatch.setenv("XLA_FLAGS", given)
+    assert can_compile.__wrapped__()
+    assert os.environ["XLA_FLAGS"] == expected

@@ -47,17 +47,17 @@ class Entry:
 
     @property
     def exists(self) -> bool:
-        """Whether the file is there, which may be damaged."""
+        """Whether the folder is there; what is in it may be damaged."""
         return os.path.exists(self.path)
 
     def read(self) -> bytes | None:
         """Returns the file; None where it is absent or damaged."""
+        if not self.exists:
+            return None
         try:
             content = read_file(os.path.join(self.path, _CONTENT))
             record = json.loads(read_file(os.path.join(self.path, _RECORD)))
             is_whole = record["sha256"] == hashlib.sha256(content).hexdigest()
-        except FileNotFoundError:
-            return None
         except (OSError, ValueError, LookupError, TypeError):
             is_whole = False
         if not is_whole:
