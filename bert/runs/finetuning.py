@@ -360,8 +360,7 @@ def _make_all_inputs(
 
 def _first(task: Any, part: Part, examples: Sequence[Any], most: int | None) -> Sequence[Any]:
     """Returns the first examples of a part, with all that only a teacher labels, which are last."""
-    teacher = getattr(task, "teacher", None)
-    num_unlabeled = len(teacher.unlabeled) if teacher and part.split == "train" else 0
+    num_unlabeled = len(task.unlabeled) if part.split == "train" else 0
     count = len(examples) - num_unlabeled
     if most is None:
         return examples

@@ -453,11 +453,6 @@ def write_scores(
     save_scores(folder, step, scores, file_name)
 
 
-def bilstm_fields(*, add_bilstm: bool) -> dict[str, bool]:
-    """Returns the fields of `task.json` about the BiLSTM: none where there is no BiLSTM."""
-    return {"add_bilstm": True} if add_bilstm else {}
-
-
 def stored_bilstm(stored: Mapping[str, Any]) -> bool:
     """Returns whether the model of a `task.json` has a BiLSTM."""
     return bool(stored_field({"add_bilstm": False, **stored}, "add_bilstm", bool))

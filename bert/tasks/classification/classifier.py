@@ -3,14 +3,13 @@
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 import modeling
 import tokenization
-from bert.export.formats import CORE
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.log import logger
@@ -23,6 +22,7 @@ from bert.options import (
     check_bounds,
     take,
 )
+from bert.tasks.base import EncoderTask
 from bert.tasks.classification import results as classification_results
 from bert.tasks.classification.examples import (
     ClassificationTask,
@@ -52,7 +52,6 @@ from bert.tasks.distillation import (
     TeacherModel,
     blend,
     order_of_labels,
-    without_layers,
 )
 from bert.tasks.options import Encoder, Lengths, Teacher
 from bert.tasks.split import DevSplit, split_fields, stored_split
@@ -65,17 +64,18 @@ from bert.tasks.task import (
     Part,
     Row,
     TaskContext,
-    bilstm_fields,
     collect,
     find_bilstm,
     find_scored,
-    stored_bilstm,
     stored_field,
     write_scores,
 )
 from bert.training.loop import Objective
-from bert.training.records import Feature, encoder_features
+from bert.training.records import Feature
 from bert.weights.variables import require_segments
+
+if TYPE_CHECKING:
+    from bert.export.tokenizer import GraphTokenizer
 
 
 def stored_temperature(stored: Mapping[str, Any]) -> float:
@@ -120,36 +120,27 @@ class ClassificationTeacher(AnsweringTeacher):
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification:
+class Classification(EncoderTask):
     """A task of `bert.tasks.task` whose predictions are logits, float32 [B, C].
 
     Attributes:
-      config: The shape of the model.
-      tokenizer: The tokenizer of the model.
-      max_seq_length: The maximum number of tokens of an input, specials included.
       task: The labels, and the type of the task.
       data_set: The examples; None for a model that only answers.
       class_weights: "balanced" gives all labels the same weight, "none" all examples.
       columns: The options of columns with which the training file was read.
       dev_split: How the dev set was split off the training file; None where it has a file.
-      teacher: The model to learn from, beside the labels; None without distillation.
-      add_bilstm: Whether there is a BiLSTM between the encoder and the head.
       temperature: The number by which logits are divided; 1 without a calibration.
       calibrates: Whether the run fits the temperature to the dev set.
       long_texts: What is read of texts that are longer than the sequences of the model.
       label_smoothing: The share of the loss in which all labels count alike.
     """
 
-    config: modeling.BertConfig
-    tokenizer: tokenization.FullTokenizer
-    max_seq_length: int
     task: ClassificationTask
     data_set: DataSet | None = None
     class_weights: str = "none"
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dev_split: DevSplit | None = None
-    teacher: ClassificationTeacher | None = None
-    add_bilstm: bool = False
+    teacher: ClassificationTeacher | None = dataclasses.field(default=None, kw_only=True)
     temperature: float = 1.0
     calibrates: bool = False
     long_texts: LongTexts = CUT_AT_ENDS
@@ -175,7 +166,7 @@ class Classification:
                 "%s needs a task of one label per example. Received task %r, which is %s.",
                 *(balanced, self.task.name, self.task.task_type),
             )
-        if self.teacher and self.teacher.unlabeled:
+        if self.unlabeled:
             raise MessageError(
                 "%s counts labels, which texts of %s have not. Leave one of them out.",
                 *(balanced, Option("unlabeled_file")),
@@ -189,16 +180,11 @@ class Classification:
         tokenizer: tokenization.FullTokenizer,
     ) -> "Classification":
         """Returns the task that `task.json` describes."""
-        task = ClassificationTask.from_dict(stored_field(stored, "task", dict))
-        columns = stored_field({"columns": {}, **stored}, "columns", dict)
-        return cls(
-            config,
-            tokenizer,
-            stored_field(stored, "max_seq_length", int),
-            task,
-            columns=columns,
+        return cls.restore(
+            *(stored, config, tokenizer),
+            task=ClassificationTask.from_dict(stored_field(stored, "task", dict)),
+            columns=stored_field({"columns": {}, **stored}, "columns", dict),
             dev_split=stored_split(stored),
-            add_bilstm=stored_bilstm(stored),
             temperature=stored_temperature(stored),
             long_texts=stored_long_texts(stored),
         )
@@ -226,14 +212,9 @@ class Classification:
         return (key,) if self.task.task_type == "regression" else (key, "probabilities")
 
     def stored(self) -> dict[str, Any]:
+        columns = {"columns": dict(self.columns)} if self.columns else {}
         return {
-            "kind": self.kind,
-            "task": self.task.to_dict(),
-            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
-            "max_seq_length": self.max_seq_length,
-            **({"columns": dict(self.columns)} if self.columns else {}),
-            **split_fields(self.dev_split),
-            **bilstm_fields(add_bilstm=self.add_bilstm),
+            **self.store(self.task.to_dict(), **columns, **split_fields(self.dev_split)),
             **({"temperature": self.temperature} if self.temperature != 1.0 else {}),
             **changed_options(self.long_texts),
         }
@@ -250,9 +231,9 @@ class Classification:
             for suffix, found in self.data_set.read(split).items():
                 logger.info("Read %d examples of the %s%s set.", len(found), split, suffix)
                 examples[Part(split, suffix)] = found
-        if self.teacher and self.teacher.unlabeled and "train" in splits:
-            logger.info("Read %d examples that the teacher labels.", len(self.teacher.unlabeled))
-            examples[Part("train")] = [*examples[Part("train")], *self.teacher.unlabeled]
+        if self.unlabeled and "train" in splits:
+            logger.info("Read %d examples that the teacher labels.", len(self.unlabeled))
+            examples[Part("train")] = [*examples[Part("train")], *self.unlabeled]
         return examples
 
     def parse(self, rows: Sequence[Row]) -> list[InputExample]:
@@ -328,27 +309,13 @@ class Classification:
             "regression": Feature(1, "the task"),
         }
         return {
-            **encoder_features(
-                max_seq_length=self.max_seq_length,
-                vocab_size=self.config.vocab_size,
-                type_vocab_size=self.config.type_vocab_size,
-            ),
+            **self.encoder_features(),
             "label_ids": labels[self.task.task_type],
             "is_real_example": Feature(1, "the format", 2, "a bit"),
         }
 
     def make_model(self, precision: str) -> keras.Model:
-        model = classifier_model(
-            self.config,
-            self.task.num_outputs,
-            dtype=precision,
-            gives_layers=bool(self.teacher and self.teacher.layers),
-            add_bilstm=self.add_bilstm,
-        )
-        return self.teacher.extend(model) if self.teacher else model
-
-    def whole_model(self, model: keras.Model) -> keras.Model:
-        return without_layers(model)
+        return self.build_model(classifier_model, self.task.num_outputs, dtype=precision)
 
     def objective(self, inputs: Inputs) -> Objective:
         weights = None
@@ -356,8 +323,8 @@ class Classification:
             label_ids = self.label_ids(inputs)
             weights = classification_results.balanced_weights(self.task, label_ids)
         blend = self.teacher.blend(self.task.task_type) if self.teacher else None
-        parts = classification_objective(self.task.task_type, weights, blend, self.label_smoothing)
-        return Objective(*(self.teacher.teach(*parts) if self.teacher else parts))
+        smoothing = self.label_smoothing
+        return self.teach(*classification_objective(self.task.task_type, weights, blend, smoothing))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
         logits = collect(outputs)["logits"]
@@ -414,12 +381,9 @@ class Classification:
             classification_results.write_submission(submission, self.task, logits)
             logger.info("Wrote %s, as GLUE expects it.", submission)
 
-    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
-        # Loaded by exports only.
-        from bert.export.tokenizer import GraphTokenizer  # noqa: PLC0415
+    def export_text(self, folder: str, model: keras.Model, tokenizer: "GraphTokenizer") -> None:
         from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
 
-        tokenizer = GraphTokenizer(self.tokenizer, wordpiece)
         lengths = self.max_seq_length, self.temperature, self.long_texts
         export_classifier(folder, model, tokenizer, self.task, *lengths)
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -12,13 +12,13 @@ from scipy.special import softmax
 
 import modeling
 import tokenization
-from bert.export.formats import CORE
 from bert.files.machine import usable_cores
 from bert.files.owned import claim
 from bert.log import logger
 from bert.network.heads import span_model, span_objective, without_padding
 from bert.options import Message, MessageError, Option, OptionError, take
-from bert.tasks.distillation import IS_LABELED, StepTeacher, Teacher, TeacherModel, without_layers
+from bert.tasks.base import EncoderTask
+from bert.tasks.distillation import IS_LABELED, StepTeacher, Teacher, TeacherModel
 from bert.tasks.options import Encoder, Lengths
 from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.squad import answers as squad_answers
@@ -36,16 +36,17 @@ from bert.tasks.task import (
     Part,
     Row,
     TaskContext,
-    bilstm_fields,
     find_bilstm,
-    stored_bilstm,
     stored_field,
 )
 from bert.training.batches import Batches
 from bert.training.loop import Objective
 from bert.training.progress import save_scores
-from bert.training.records import LENGTH, Feature, Records, encoder_features
+from bert.training.records import LENGTH, Feature, Records
 from bert.weights.variables import require_segments
+
+if TYPE_CHECKING:
+    from bert.export.tokenizer import GraphTokenizer
 
 # Faithful: the examples are shuffled with this seed, whatever the seed of the run.
 SHUFFLE_SEED = 12345
@@ -108,32 +109,22 @@ class WindowInputs(Inputs):
 
 
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering:
+class QuestionAnswering(EncoderTask):
     """The task of question answering, which implements the protocols of `bert.tasks.task`.
 
     Attributes:
-      config: The shape of the model.
-      tokenizer: The tokenizer of the model.
-      max_seq_length: Maximum tokens per window.
       doc_stride: Tokens from the start of one window to the start of the next.
       max_query_length: Maximum tokens per question; longer questions are truncated.
       decoding: The options that choose among spans.
       files: The file of each split; empty for a trained model without data.
       scored_options: The options in use that need answers in the file of the dev set.
-      add_bilstm: Whether a BiLSTM is between the encoder and the head.
-      teacher: The model to learn from in addition to the answers, if any.
     """
 
-    config: modeling.BertConfig
-    tokenizer: tokenization.FullTokenizer
-    max_seq_length: int
     doc_stride: int
     max_query_length: int
     decoding: DecodingOptions
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     scored_options: Sequence[str] = ()
-    add_bilstm: bool = False
-    teacher: Teacher | None = None
 
     kind = "question_answering"
     metric = "f1"
@@ -175,7 +166,7 @@ class QuestionAnswering:
             take(DecodingOptions, decoding),
             {split: path for split, path in files.items() if path},
             scored_options,
-            find_bilstm(context, add_bilstm=encoder.add_bilstm),
+            add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
         )
 
     @classmethod
@@ -187,12 +178,10 @@ class QuestionAnswering:
     ) -> "QuestionAnswering":
         """Returns the task that a `task.json` describes."""
         decoding = {name: stored_field(stored, name, kind) for name, kind in _DECODING.items()}
-        return cls(
-            config,
-            tokenizer,
-            **{name: stored_field(stored, name, int) for name in _LENGTHS},
+        return cls.restore(
+            *(stored, config, tokenizer),
+            **{name: stored_field(stored, name, int) for name in _LENGTHS[1:]},
             decoding=DecodingOptions(**decoding),
-            add_bilstm=stored_bilstm(stored),
         )
 
     @property
@@ -201,13 +190,8 @@ class QuestionAnswering:
         return (*names, *["null_odds"] * self.decoding.version_2_with_negative)
 
     def stored(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
-            **{name: getattr(self, name) for name in _LENGTHS},
-            **{name: getattr(self.decoding, name) for name in _DECODING},
-            **bilstm_fields(add_bilstm=self.add_bilstm),
-        }
+        lengths = {name: getattr(self, name) for name in _LENGTHS[1:]}
+        return self.store(**lengths, **{name: getattr(self.decoding, name) for name in _DECODING})
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
         # A trained model may answer with other windows and decoding.
@@ -223,10 +207,10 @@ class QuestionAnswering:
             )
             if is_training:
                 random.Random(SHUFFLE_SEED).shuffle(read)
-                if self.teacher and self.teacher.unlabeled:
-                    num_unlabeled = len(self.teacher.unlabeled)
+                if self.unlabeled:
+                    num_unlabeled = len(self.unlabeled)
                     logger.info("Read %d questions that the teacher answers.", num_unlabeled)
-                    read += self.teacher.unlabeled
+                    read += self.unlabeled
             else:
                 self._check_golds(self.files[split], read)
             examples[Part(split)] = read
@@ -312,8 +296,8 @@ class QuestionAnswering:
                 "have paragraphs with words",
                 remedy=f"{self.files['train']!r} has none.",
             )
-        if is_training and self.teacher and self.teacher.unlabeled:
-            num_labeled = len(examples) - len(self.teacher.unlabeled)
+        if is_training and self.unlabeled:
+            num_labeled = len(examples) - len(self.unlabeled)
             table = dataclasses.replace(table, num_labeled=num_labeled)
         return WindowInputs(
             part,
@@ -329,11 +313,7 @@ class QuestionAnswering:
         table = inputs.table
         table.log_summary()
         squad_windows.write_features(file.path, table, _num_processes(inputs.examples))
-        features = encoder_features(
-            max_seq_length=self.max_seq_length,
-            vocab_size=self.config.vocab_size,
-            type_vocab_size=self.config.type_vocab_size,
-        )
+        features = self.encoder_features()
         if inputs.part.split == "train":
             position = Feature(1, "the task", self.max_seq_length, LENGTH)
             features |= {"start_positions": position, "end_positions": position}
@@ -352,22 +332,12 @@ class QuestionAnswering:
         return dataclasses.replace(inputs, batches=batches, padding_competes=not buckets)
 
     def make_model(self, precision: str) -> keras.Model:
-        model = span_model(
-            self.config,
-            dtype=precision,
-            gives_layers=bool(self.teacher and self.teacher.layers),
-            add_bilstm=self.add_bilstm,
-        )
-        return self.teacher.extend(model) if self.teacher else model
-
-    def whole_model(self, model: keras.Model) -> keras.Model:
-        return without_layers(model)
+        return self.build_model(span_model, dtype=precision)
 
     def objective(self, inputs: Inputs) -> Objective:
-        if self.teacher is None:
-            return Objective(*span_objective())
-        blends = {name: self.teacher.blend_step(name) for name in _LOGITS}
-        return Objective(*self.teacher.teach(*span_objective(blends)))
+        teacher = self.teacher
+        blends = {name: teacher.blend_step(name) for name in _LOGITS} if teacher else {}
+        return self.teach(*span_objective(blends))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> list[squad_answers.Prediction]:
         assert isinstance(inputs, WindowInputs)
@@ -450,12 +420,9 @@ class QuestionAnswering:
             for name, value in official.items():
                 logger.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
 
-    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
-        # Importing what writes graphs takes time, which predictions do not need.
-        from bert.export.tokenizer import GraphTokenizer  # noqa: PLC0415
+    def export_text(self, folder: str, model: keras.Model, tokenizer: "GraphTokenizer") -> None:
         from bert.tasks.squad.export import export_answerer  # noqa: PLC0415
 
-        tokenizer = GraphTokenizer(self.tokenizer, wordpiece)
         lengths = {name: getattr(self, name) for name in _LENGTHS}
         export_answerer(folder, model, tokenizer, **lengths, decoding=self.decoding)
 

@@ -2,19 +2,19 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 import modeling
 import tokenization
-from bert.export.formats import CORE
 from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file
 from bert.log import logger
 from bert.network.heads import choice_model, choice_objective
 from bert.options import MessageError, Option
+from bert.tasks.base import EncoderTask
 from bert.tasks.options import Encoder, Lengths, SwagData
 from bert.tasks.split import DevSplit, find_given, split_fields, split_remedy, stored_split
 from bert.tasks.swag import examples as swag_examples
@@ -27,38 +27,30 @@ from bert.tasks.task import (
     Part,
     Row,
     TaskContext,
-    bilstm_fields,
     collect,
     find_bilstm,
     find_scored,
-    stored_bilstm,
-    stored_field,
     write_scores,
 )
 from bert.training.loop import Objective
-from bert.training.records import Feature, encoder_features
+from bert.training.records import Feature
 from bert.weights.variables import require_segments
+
+if TYPE_CHECKING:
+    from bert.export.tokenizer import GraphTokenizer
 
 
 @dataclasses.dataclass(frozen=True)
-class MultipleChoice:
+class MultipleChoice(EncoderTask):
     """A task of `bert.tasks.task` whose predictions are logits, float32 [N, E].
 
     Attributes:
-      config: The shape of the model.
-      tokenizer: The tokenizer of the model.
-      max_seq_length: The maximum number of tokens of a choice, specials included.
       data: The files of the data set; None for a model that only answers.
       dev_split: How the dev set is split off the training file; None where it has a file.
-      add_bilstm: Whether there is a BiLSTM between the encoder and the head.
     """
 
-    config: modeling.BertConfig
-    tokenizer: tokenization.FullTokenizer
-    max_seq_length: int
     data: SwagData | None = None
     dev_split: DevSplit | None = None
-    add_bilstm: bool = False
 
     kind = "multiple_choice"
     metric = "accuracy"
@@ -75,18 +67,10 @@ class MultipleChoice:
         tokenizer: tokenization.FullTokenizer,
     ) -> "MultipleChoice":
         """Returns the task that `task.json` describes."""
-        length = stored_field(stored, "max_seq_length", int)
-        split, add_bilstm = stored_split(stored), stored_bilstm(stored)
-        return cls(config, tokenizer, length, dev_split=split, add_bilstm=add_bilstm)
+        return cls.restore(stored, config, tokenizer, dev_split=stored_split(stored))
 
     def stored(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
-            "max_seq_length": self.max_seq_length,
-            **split_fields(self.dev_split),
-            **bilstm_fields(add_bilstm=self.add_bilstm),
-        }
+        return self.store(**split_fields(self.dev_split))
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
         # A trained model may serve other lengths, but training cannot resume with another.
@@ -154,21 +138,13 @@ class MultipleChoice:
     def _features(self, num_choices: int) -> dict[str, Feature]:
         endings = "the largest number of endings"
         return {
-            **encoder_features(
-                max_seq_length=self.max_seq_length,
-                vocab_size=self.config.vocab_size,
-                type_vocab_size=self.config.type_vocab_size,
-                rows=num_choices,
-            ),
+            **self.encoder_features(num_choices),
             "choice_mask": Feature(num_choices, endings, 2, "a mask"),
             "label_ids": Feature(1, "the task", num_choices, endings),
         }
 
     def make_model(self, precision: str) -> keras.Model:
         return choice_model(self.config, dtype=precision, add_bilstm=self.add_bilstm)
-
-    def whole_model(self, model: keras.Model) -> keras.Model:
-        return model
 
     def objective(self, inputs: Inputs) -> Objective:
         return Objective(*choice_objective())
@@ -208,12 +184,9 @@ class MultipleChoice:
         baseline = scores["baseline"]
         logger.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
 
-    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
-        # Loaded by exports only.
-        from bert.export.tokenizer import GraphTokenizer  # noqa: PLC0415
+    def export_text(self, folder: str, model: keras.Model, tokenizer: "GraphTokenizer") -> None:
         from bert.tasks.swag.chooser import export_chooser  # noqa: PLC0415
 
-        tokenizer = GraphTokenizer(self.tokenizer, wordpiece)
         export_chooser(folder, model, tokenizer, self.max_seq_length)
 
 
@@ -232,5 +205,5 @@ def open_swag(
         lengths.max_seq_length,
         data,
         context.find_split(data),
-        find_bilstm(context, add_bilstm=encoder.add_bilstm),
+        add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
     )

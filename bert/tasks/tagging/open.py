@@ -14,7 +14,7 @@ from bert.tasks.tagging.options import DEFAULTS, FeatureOptions, TaggingData, Ta
 from bert.tasks.tagging.sentences import TaggedFiles
 from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.tagging.tags import PLAIN, TagSet
-from bert.tasks.task import TaskContext, check_lstm_export, find_bilstm, stored_bilstm, stored_field
+from bert.tasks.task import TaskContext, check_lstm_export, find_bilstm, stored_field
 
 Options = TypeVar("Options", TagOptions, FeatureOptions)
 
@@ -28,16 +28,12 @@ def from_stored(
 ) -> Tagging:
     """Returns the task that a `task.json` describes."""
     tag_set = TagSet.from_dict(stored_field(stored, "task", dict))
-    common: dict[str, Any] = {
-        "config": config,
-        "tokenizer": tokenizer,
-        "max_seq_length": stored_field(stored, "max_seq_length", int),
-        "tag_set": tag_set,
-        "add_crf": _has_crf(stored),
-    }
+    given = (stored, config, tokenizer)
+    common: dict[str, Any] = {"tag_set": tag_set, "add_crf": _has_crf(stored)}
     if not stored.get("feature_based"):
-        return Tagging(**common, add_bilstm=stored_bilstm(stored))
-    return FeatureTagging(
+        return Tagging.restore(*given, **common)
+    return FeatureTagging.restore(
+        *given,
         **common,
         layers=stored_field(stored, "feature_layers", str),
         lstm_size=stored_field(stored, "lstm_size", int),

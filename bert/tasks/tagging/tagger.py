@@ -4,22 +4,20 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras import ops
 from scipy.special import softmax
 
-import modeling
-import tokenization
-from bert.export.formats import CORE
 from bert.files.owned import claim
 from bert.log import logger
 from bert.network.crf import ANY, decode_sentences, sentence_losses
 from bert.network.heads import Batch, Blend, crf_objective, tagging_model, tagging_objective
 from bert.network.lengths import group_by_length
 from bert.options import Message, Option, OptionError
+from bert.tasks.base import EncoderTask
 from bert.tasks.distillation import (
     IS_LABELED,
     TEACHER_LOGITS,
@@ -29,7 +27,6 @@ from bert.tasks.distillation import (
     Tensor,
     blend,
     order_of_labels,
-    without_layers,
 )
 from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.split import split_fields
@@ -45,12 +42,14 @@ from bert.tasks.task import (
     Outputs,
     Part,
     Row,
-    bilstm_fields,
     collect_padded,
     write_scores,
 )
 from bert.training.loop import Objective
-from bert.training.records import LENGTH, Feature, encoder_features
+from bert.training.records import LENGTH, Feature
+
+if TYPE_CHECKING:
+    from bert.export.tokenizer import GraphTokenizer
 
 # Sentences whose best paths are computed together.
 _PATHS = 256
@@ -131,36 +130,28 @@ class TaggingTeacher(AnsweringTeacher):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagging:
+class Tagging(EncoderTask):
     """The task of tagging words, which implements the protocols of `bert.tasks.task`.
 
     Attributes:
-      config: The shape of the model.
-      tokenizer: The tokenizer of the model.
-      max_seq_length: Maximum tokens per window, including [CLS] and [SEP].
       tag_set: The tags of the model.
       document_context: Whether windows are filled with the neighbouring sentences.
       files: The files of sentences; None for a trained model without data.
       sentences: The sentences of each split of the files.
       output_scheme: The scheme of predictions in files; None for the tag set's.
-      teacher: The model to learn from in addition to the tags, if any.
-      add_bilstm: Whether a BiLSTM is between the encoder and the head.
       add_crf: Whether the tags of a sentence are chosen together, by a CRF.
     """
 
-    config: modeling.BertConfig
-    tokenizer: tokenization.FullTokenizer
-    max_seq_length: int
     tag_set: TagSet
     document_context: bool = False
     files: TaggedFiles | None = None
     sentences: Mapping[str, list[Sentence]] = dataclasses.field(default_factory=dict)
     output_scheme: str | None = None
-    teacher: TaggingTeacher | None = None
-    add_bilstm: bool = False
+    teacher: TaggingTeacher | None = dataclasses.field(default=None, kw_only=True)
     add_crf: bool = False
 
     kind = "tagging"
+    counts_examples = False
     fields = ("text",)
 
     @property
@@ -172,28 +163,20 @@ class Tagging:
         return "accuracy" if self.tag_set.is_plain else "f1"
 
     @property
-    def counts_examples(self) -> bool:
-        return False
-
-    @property
     def baseline_answer(self) -> str:
         guesses_tag = self.tag_set.is_plain or self.tag_set.is_segmentation
         return "always giving the most frequent tag" if guesses_tag else "tagging every word as O"
 
     def stored(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "task": self.tag_set.to_dict(),
-            "do_lower_case": self.tokenizer.basic_tokenizer.do_lower_case,
-            "max_seq_length": self.max_seq_length,
-            "document_context": self.document_context,
-            "feature_based": False,
-            "feature_layers": None,
-            "lstm_size": None,
+        stored = self.store(
+            self.tag_set.to_dict(),
+            document_context=self.document_context,
+            feature_based=False,
+            feature_layers=None,
+            lstm_size=None,
             **split_fields(self.files.dev_split if self.files else None),
-            **bilstm_fields(add_bilstm=self.add_bilstm),
-            **({"crf": True} if self.add_crf else {}),
-        }
+        )
+        return {**stored, **({"crf": True} if self.add_crf else {})}
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
         names = ("kind", "task", "do_lower_case", "feature_based", "feature_layers", "lstm_size")
@@ -203,9 +186,9 @@ class Tagging:
     def read(self, splits: Collection[str]) -> dict[Part, Sequence[Sentence]]:
         examples: dict[Part, Sequence[Sentence]]
         examples = {Part(split): self.sentences[split] for split in splits}
-        if self.teacher and self.teacher.unlabeled and "train" in splits:
-            logger.info("Read %d sentences that the teacher tags.", len(self.teacher.unlabeled))
-            examples[Part("train")] = [*self.sentences["train"], *self.teacher.unlabeled]
+        if self.unlabeled and "train" in splits:
+            logger.info("Read %d sentences that the teacher tags.", len(self.unlabeled))
+            examples[Part("train")] = [*self.sentences["train"], *self.unlabeled]
         return examples
 
     def parse(self, rows: Sequence[Row]) -> list[RawText]:
@@ -285,34 +268,19 @@ class Tagging:
             return Feature(length, LENGTH, limit, limit_source, per_token=True)
 
         return {
-            **encoder_features(
-                max_seq_length=self.max_seq_length,
-                vocab_size=self.config.vocab_size,
-                type_vocab_size=self.config.type_vocab_size,
-            ),
+            **self.encoder_features(),
             "label_ids": per_token(len(self.tag_set.labels), "the number of labels"),
             "label_mask": per_token(2, "a mask"),
         }
 
     def make_model(self, precision: str) -> keras.Model:
-        model = tagging_model(
-            self.config,
-            len(self.tag_set.labels),
-            dtype=precision,
-            gives_layers=bool(self.teacher and self.teacher.layers),
-            add_bilstm=self.add_bilstm,
-            add_crf=self.add_crf,
-        )
-        return self.teacher.extend(model) if self.teacher else model
-
-    def whole_model(self, model: keras.Model) -> keras.Model:
-        return without_layers(model)
+        count, given = len(self.tag_set.labels), {"dtype": precision, "add_crf": self.add_crf}
+        return self.build_model(tagging_model, count, **given)
 
     def objective(self, inputs: Inputs) -> Objective:
         if self.add_crf:
             return Objective(*crf_objective())
-        parts = tagging_objective(self.teacher.blend() if self.teacher else None)
-        return Objective(*(self.teacher.teach(*parts) if self.teacher else parts))
+        return self.teach(*tagging_objective(self.teacher.blend() if self.teacher else None))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> Predictions:
         words, labels, loss = self.decode_words(inputs, outputs)
@@ -405,12 +373,9 @@ class Tagging:
         )
         logger.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
 
-    def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
-        # Importing what writes graphs takes time, which predictions do not need.
-        from bert.export.tokenizer import GraphTokenizer  # noqa: PLC0415
+    def export_text(self, folder: str, model: keras.Model, tokenizer: "GraphTokenizer") -> None:
         from bert.tasks.tagging.export import export_tagger  # noqa: PLC0415
 
-        tokenizer = GraphTokenizer(self.tokenizer, wordpiece)
         export_tagger(folder, model, tokenizer, self.tag_set, self.max_seq_length)
 
 
