@@ -10,7 +10,6 @@ its layers faster kernels: `bert.network`.
 """
 
 import contextlib
-import contextvars
 import copy
 import dataclasses
 import json
@@ -26,6 +25,7 @@ import keras
 from keras import ops
 
 from bert import names
+from bert.dropout import DROPOUT_SEED, draw
 from bert.files import stored_models
 from bert.files.paths import read_json_object
 
@@ -248,37 +248,6 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
-# The seed of the context `dropout_seed`, int32 [2]; None outside of any.
-DROPOUT_SEED = contextvars.ContextVar[Tensor | None]("dropout_seed", default=None)
-
-
-@contextlib.contextmanager
-def dropout_seed(seed: Tensor) -> Iterator[None]:
-    """Makes dropout a function of `seed` and each layer's path alone within this context.
-
-    A training loop that derives the seed from its step can resume without changing any mask.
-    Elsewhere dropout draws from Keras' own generators.
-
-    Args:
-      seed: int32 [2].
-    """
-    token = DROPOUT_SEED.set(seed)
-    try:
-        yield
-    finally:
-        DROPOUT_SEED.reset(token)
-
-
-class _FixedSeed(keras.random.SeedGenerator):
-    """A generator without state, which gives `keras.random` a fixed seed."""
-
-    def __init__(self, seed: Tensor) -> None:
-        self.seed = seed
-
-    def next(self, ordered: bool = True) -> Tensor:
-        return self.seed
-
-
 def drop(inputs: Tensor, numbers: Tensor, *, rate: float) -> Tensor:
     """Returns the inputs, dropped where the int16 numbers of the same shape are largest."""
     kept = numbers < round((1 - rate) * 2**16) - 2**15
@@ -312,16 +281,7 @@ class Dropout(keras.layers.Dropout):
         if seed is None:
             return super().call(inputs, training=training)
         salt = ops.convert_to_tensor([self.salt(), 0], "int32")
-        # Each draw of 32 bits serves two elements; 16 bits meet the rate to within 1e-5, also in
-        # half precision, whose own numbers are too coarse.
-        sizes = ops.shape(inputs)
-        is_known = all(isinstance(size, int) for size in sizes)
-        size = math.prod(sizes) if is_known else ops.size(inputs)
-        drawn = keras.random.randint(
-            ((size + 1) // 2, 1), -(2**31), 2**31 - 1, "int32", seed=_FixedSeed(seed + salt)
-        )
-        numbers = ops.reshape(ops.view(drawn, "int16"), (-1,))[:size]
-        return self.drop(inputs, ops.reshape(numbers, ops.shape(inputs)), rate=self.rate)
+        return self.drop(inputs, draw(inputs, seed + salt), rate=self.rate)
 
 
 @keras.saving.register_keras_serializable("bert")
@@ -447,6 +407,7 @@ class SelfAttention(ConfiguredLayer):
     def __init__(self, config: BertConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         width = config.hidden_size
+        self.head_size = width // config.num_attention_heads
         self.projections = [self.new_dense(width, name) for name in ("query", "key", "value")]
         self.dropout = self.new_dropout(config.attention_probs_dropout_prob)
         self.observer: Callable[[Tensor], None] | None = None
@@ -465,17 +426,14 @@ class SelfAttention(ConfiguredLayer):
 
     def split_heads(self, inputs: Tensor, length: Tensor) -> Tensor:
         """Returns [B·S, H] as [B, N, S, D]."""
-        config = self.config
-        head_size = config.hidden_size // config.num_attention_heads
-        shape = (-1, length, config.num_attention_heads, head_size)
+        shape = (-1, length, self.config.num_attention_heads, self.head_size)
         return ops.transpose(ops.reshape(inputs, shape), (0, 2, 1, 3))
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, training: bool | None
     ) -> Tensor:
         """Returns the context [B·Q, H] of heads [B, N, Q, D] and [B, N, K, D] under [B, Q, K]."""
-        head_size = self.config.hidden_size // self.config.num_attention_heads
-        scores = ops.matmul(query * head_size**-0.5, ops.swapaxes(key, 2, 3))  # [B, N, Q, K]
+        scores = ops.matmul(query * self.head_size**-0.5, ops.swapaxes(key, 2, 3))  # [B, N, Q, K]
         # Faithful: the original adds -10000 to padding rather than masking it exactly.
         padding = (1.0 - ops.cast(mask, scores.dtype)) * -10000.0
         weights = ops.softmax(scores + ops.expand_dims(padding, 1))
@@ -885,6 +843,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = names.serve(
         globals(),
         {
+            "bert.dropout": ["dropout_seed"],
             "bert.original.modeling": _ORIGINAL.split(),
             "bert.network.lstm": _LSTM.split(),
         },

@@ -20,6 +20,7 @@ LAYERS = (
     {"bert.files"},
     {"bert.names"},
     {"bert.text"},
+    {"bert.dropout"},
     {"modeling", "optimization", "tokenization"},
     {"bert.network", "bert.weights"},
     {"bert.training"},
@@ -39,7 +40,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 805,
+    "bert": 861,
     "bert.commands": 2968,
     "bert.export": 1649,
     "bert.files": 5039,
@@ -65,7 +66,7 @@ BUDGETS = {
     "fill_mask": 87,
     "inspect_text": 75,
     "join_shards": 98,
-    "modeling": 891,
+    "modeling": 850,
     "neighbours": 67,
     "optimization": 410,
     "paper": 3485,

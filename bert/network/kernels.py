@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 import modeling
+from bert.dropout import DROPOUT_SEED, dropout_seed
 
 Tensor = Any
 
@@ -120,7 +121,7 @@ def _compile_layer(template: modeling.TransformerLayer) -> Callable[..., Tensor]
         with (
             replaced([*_replacements(template), *salted]),
             keras.StatelessScope(state_mapping=given),
-            modeling.dropout_seed(seed),
+            dropout_seed(seed),
         ):
             return modeling.TransformerLayer.call(template, queries, tokens, mask, training=True)
 
@@ -141,7 +142,7 @@ def _call_compiled(
         return modeling.TransformerLayer.call(layer, queries, inputs, input_mask, training)
     weights = [tf.convert_to_tensor(variable) for variable in variables]
     salts = [tf.constant(dropout.salt(), tf.int32) for dropout in _dropouts_of(layer)]
-    return compiled(weights, salts, modeling.DROPOUT_SEED.get(), (queries, inputs, input_mask))
+    return compiled(weights, salts, DROPOUT_SEED.get(), (queries, inputs, input_mask))
 
 
 def _replacements(model: keras.layers.Layer) -> Iterator[Replacement]:

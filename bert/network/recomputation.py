@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 import modeling
+from bert.dropout import DROPOUT_SEED, dropout_seed
 
 Tensor = Any
 
@@ -31,7 +32,7 @@ def recompute(
         # Adds 0, which only the values show. TensorFlow would find that masks of the seed alone are
         # the same in both passes, and keep them in between.
         zero = ops.cast(ops.sum(ops.abs(inputs[:1, :1])) < 0, "int32")
-        with modeling.dropout_seed(seed + zero):
+        with dropout_seed(seed + zero):
             return compute(inputs)
 
     return keras.remat(seeded)(inputs)
@@ -43,7 +44,7 @@ def _mask_seed(dropouts: Sequence[modeling.Dropout]) -> Tensor | None:
     The context `dropout_seed` gives it; without a context, the generator of a layer.
     """
     generators = [dropout.seed_generator for dropout in dropouts if dropout.rate]
-    seed = modeling.DROPOUT_SEED.get()
+    seed = DROPOUT_SEED.get()
     if seed is None and generators:
         return ops.cast(generators[0].next(), "int32")
     return seed if generators else None

@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras import ops
 
 import modeling
+from bert.dropout import dropout_seed
 from modeling import BertConfig
 from optimization import SLOTS, AdamWeightDecayOptimizer, adam_changes, clip_scale, dense
 
@@ -56,7 +57,7 @@ def call_layer(
         (v, tf.identity(_get_variable(v, v.path.removeprefix(scope), initializer_range)))
         for v in layer.weights
     ]
-    with keras.StatelessScope(state_mapping=values), modeling.dropout_seed(draw_seed()):
+    with keras.StatelessScope(state_mapping=values), dropout_seed(draw_seed()):
         outputs = layer(*inputs, **kwargs)
         # A variable among the outputs becomes the value that it has in this scope.
         return tf.nest.map_structure(tf.convert_to_tensor, outputs)

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 import modeling
 import optimization
+from bert.dropout import dropout_seed
 from bert.files import owned
 from bert.files.process import deferred_stop, stop_signal, take_signals_again
 from bert.log import logger
@@ -417,7 +418,7 @@ class Trainer:
         variables = [variable.value for variable in self.model.trainable_variables]
         layers = self._compiled_layers.used() if self.compiles else contextlib.nullcontext()
         with layers, fused_chains(self.model):
-            with tf.GradientTape() as tape, modeling.dropout_seed(seed):
+            with tf.GradientTape() as tape, dropout_seed(seed):
                 parts = self.objective.losses(self.model(inputs, training=True), batch, weights)
                 loss = sum(parts.values())
                 if self.loss_scale:
