@@ -159,7 +159,7 @@ def test_questions_tags_and_choices_are_answered_by_an_engine(tmp_path, cache_fo
     for script, runs, given in (
         (run_squad, squad_runs, {"question": "which", "context": "a b red."}),
         (run_ner, tagging_runs, {"text": "a red b"}),
-        (run_swag, swag_runs, {"context": "a", "endings": ["red", "blue b", "green"]}),
+        (run_swag, swag_runs, {"context": "a", "endings": ["blue b", "red", "a b red"]}),
     ):
         folder = tmp_path / script.__name__
         folder.mkdir()
