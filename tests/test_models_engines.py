@@ -284,6 +284,27 @@ def test_the_oldest_entries_are_removed_and_no_file_of_others(cache_folder, monk
     assert (cache_folder / ("0" * 64)).is_symlink() and tmp_path.exists()
 
 
+def test_an_entry_that_another_process_removes_meanwhile_is_no_error(
+    cache_folder, monkeypatch, log
+):
+    old, new = (cache.Entry.find("bert-engines", key * 64) for key in "ab")
+    old.write(b"old")
+    scan = os.scandir
+
+    def scan_and_lose(folder):
+        if folder != new.root:
+            return scan(folder)
+        found = list(scan(folder))
+        shutil.rmtree(old.path)
+        return found
+
+    monkeypatch.setattr(os, "scandir", scan_and_lose)
+    new.write(b"new")
+    assert new.read() == b"new"
+    assert not old.exists
+    assert not log.messages
+
+
 def test_a_cache_that_cannot_be_written_is_named(classifier, monkeypatch, tmp_path, log):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -91,7 +91,11 @@ class Entry:
         """Removes the oldest entries of a cache that is too large, and what killed ones left."""
         found = []
         for each in os.scandir(self.root):
-            age = each.stat(follow_symlinks=False).st_mtime
+            try:
+                age = each.stat(follow_symlinks=False).st_mtime
+            except FileNotFoundError:
+                # Another process has renamed or removed it meanwhile.
+                continue
             if not each.is_dir(follow_symlinks=False) or each.path == self.path:
                 continue
             if each.name.startswith(".making-") and time.time() - age > _DAY:
