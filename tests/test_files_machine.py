@@ -7,10 +7,12 @@ import sys
 import pytest
 from conftest import run_python
 from helpers.forks import own_id
+from helpers.overlaps import second_of_two
 from helpers.waiting import wait_until
 
 from bert.files.machine import (
     Workers,
+    _script_hidden,
     free_disk,
     free_memory,
     gpu_memory,
@@ -130,6 +132,13 @@ def test_a_single_process_may_be_another_one():
         assert [*workers.map(own_id, [0, 1])] == [os.getpid()] * 2
     with Workers(1, None, is_apart=True) as workers:
         assert len({os.getpid(), *workers.map(own_id, [0, 1])}) == 2
+
+
+def test_the_script_is_there_again_after_two_threads_have_started_processes():
+    script = sys.modules["__main__"]
+    with second_of_two(_script_hidden):
+        assert sys.modules["__main__"] is not script
+    assert sys.modules["__main__"] is script
 
 
 def test_results_of_threads_come_in_order_until_one_fails():

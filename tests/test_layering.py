@@ -43,7 +43,7 @@ BUDGETS = {
     "bert": 861,
     "bert.commands": 2968,
     "bert.export": 1649,
-    "bert.files": 5043,
+    "bert.files": 5073,
     "bert.inspection": 497,
     "bert.models": 4185,
     "bert.network": 1359,

@@ -280,15 +280,21 @@ class Workers:
             ) from error
 
 
+# Held while the script is hidden: of two threads, the second would take the other's replacement for
+# the script, and put it back for good.
+_hiding = threading.Lock()
+
+
 @contextlib.contextmanager
 def _script_hidden() -> Iterator[None]:
     """Prevents a new process from importing the script, and TensorFlow with it."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
+    with _hiding:
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
 
 
 @contextlib.contextmanager

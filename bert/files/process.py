@@ -239,6 +239,11 @@ def _without_sklearn() -> Iterator[None]:
             del sys.modules["sklearn"]
 
 
+# How many blocks hide standard error, in all threads, and its descriptor meanwhile.
+_hiding = threading.Lock()
+_num_hiding, _stderr = 0, -1
+
+
 @contextlib.contextmanager
 def hidden_stderr() -> Iterator[bool]:
     """Redirects standard error, to which TensorFlow 2.21 writes whatever its log level is.
@@ -248,17 +253,36 @@ def hidden_stderr() -> Iterator[bool]:
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "0":
         yield False
         return
-    try:
-        stderr = os.dup(2)
-    except OSError:
-        # A program may have closed it, as daemons do.
-        yield True
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
+    is_open = _hide_stderr()
     try:
         yield True
     finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
+        if is_open:
+            _show_stderr()
+
+
+def _hide_stderr() -> bool:
+    """Redirects standard error, unless another block has; returns False where it is closed."""
+    global _num_hiding, _stderr  # noqa: PLW0603
+    with _hiding:
+        if not _num_hiding:
+            try:
+                _stderr = os.dup(2)
+            except OSError:
+                # A program may have closed it, as daemons do.
+                return False
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 2)
+            os.close(nowhere)
+        _num_hiding += 1
+    return True
+
+
+def _show_stderr() -> None:
+    """Restores standard error, unless another block still hides it."""
+    global _num_hiding  # noqa: PLW0603
+    with _hiding:
+        _num_hiding -= 1
+        if not _num_hiding:
+            os.dup2(_stderr, 2)
+            os.close(_stderr)
