@@ -70,6 +70,12 @@ def test_runs_are_ordered_by_point_and_seed(make_settings):
     assert {each.recipe.data.split_seed for each in runs} == {7}
 
 
+def test_each_run_must_have_a_seed(make_settings, tmp_path):
+    with pytest.raises(ValueError, match=r"seed.* must be at most 4294967294 with .*num_runs"):
+        run_classifier.run(make_settings(seed=2**32 - 1, num_runs=2))
+    assert not (tmp_path / "out").exists()
+
+
 def test_one_value_is_no_grid(make_settings, tmp_path):
     one = run_classifier.make_recipe(make_settings(learning_rate=(0.5,)))
     assert (one.output.output_dir, one.schedule.learning_rate) == (str(tmp_path / "out"), 0.5)

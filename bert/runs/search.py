@@ -24,7 +24,7 @@ from bert.files.paths import finite, is_file, read_file
 from bert.files.process import same_random_state
 from bert.files.stored_models import SUFFIXES, WEIGHTS
 from bert.log import logger
-from bert.options import Option, OptionError
+from bert.options import Message, Option, OptionError
 from bert.parts import Parts
 from bert.reports.run import make_runs_tables, mean_text, write_runs_report
 from bert.runs import finetuning, finetuning_run, identity, plans
@@ -33,7 +33,7 @@ from bert.runs.identity import FolderState, check_apart
 from bert.runs.plans import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
 from bert.training import loop, strategies
-from bert.training.options import RUNS, Output
+from bert.training.options import LARGEST_SEED, RUNS, Output
 from bert.training.trainer import NonFiniteLossError
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
@@ -89,7 +89,7 @@ def plan(
     left = [trial for trial in recipe.trials if not has_ended(trial.recipe.output.output_dir)]
     num_ended = len(recipe.trials) - len(left)
     text = f"{len(recipe.trials)} in all, {num_ended} of them ended; then the best is used"
-    parts("runs", may_keep_best, output, shows=lambda _: text)
+    parts("runs", _check_runs, recipe, shows=lambda _: text)
     if shared.steps.do_train:
         # The plan of each run checks its own folder alone.
         parts("paths", check_apart, output.output_dir, shared.read_paths(), shows=lambda _: "")
@@ -113,6 +113,16 @@ def plan(
         training=plans[0].training,
         plans=plans,
     )
+
+
+def _check_runs(search: Search) -> None:
+    """Checks that each run has a seed, and warns where the best model is not copied."""
+    over = max(trial.recipe.seed for trial in search.trials) - LARGEST_SEED
+    if over > 0:
+        seed = search.shared.seed
+        must = Message("be at most %d with %s", seed - over, Option("num_runs", search.num_runs))
+        raise OptionError("seed", must, seed, "Each run has the next seed.")
+    may_keep_best(search.shared.output)
 
 
 def has_ended(folder: str) -> bool:

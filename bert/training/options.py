@@ -18,6 +18,7 @@ TRAIN_LOG, EVALUATIONS = "train_log.jsonl", "evaluations.jsonl"
 # The results of several seeds, or of a grid of options.
 RUNS = "runs.json"
 TRACKERS = ("tensorboard", "wandb", "mlflow")
+LARGEST_SEED = 2**32 - 1
 OVERWRITE = Message("Delete what an earlier run left in %s, and start over.", Option("output_dir"))
 
 
@@ -116,7 +117,7 @@ class Seed:
         12345,
         "Seed for the initial weights, the data order and dropout.",
         low=0,
-        high=2**32 - 1,
+        high=LARGEST_SEED,
         shapes_training=True,
     )
 
