@@ -246,6 +246,13 @@ def test_features_of_other_sentences_are_an_error():
         make_features([sentence([1])], TAG_SET, TOKENIZER, 2)
 
 
+def test_logits_that_are_not_finite_are_an_error():
+    logits = np.zeros((3, 5))
+    logits[2, 1] = np.nan
+    with pytest.raises(ValueError, match=r"text, word 2: .* must be finite. Received \[0.0, nan"):
+        decode(TAG_SET, [sentence([1]), Sentence([]), sentence([1, 1])], logits)
+
+
 def test_entities_of_raw_text_have_their_characters():
     text = " Frau Müller,  aus  New York."
     raw = RawText.read(text, "word")
