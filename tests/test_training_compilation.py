@@ -95,3 +95,36 @@ def test_short_trainings_are_not_worth_compiling(make_batches, config, num_train
     trainer = make_trainer(config, compiles=True)
     next(trainer.read(make_batches(4), num_train_steps))
     assert trainer.compiles is compiles
+
+
+def test_training_goes_on_without_xla_where_it_fails(config, log):
+    fails = []
+
+    def activation(inputs):
+        if not fails:
+            return tf.nn.relu(inputs)
+        # XLA has no Python functions.
+        same = tf.numpy_function(np.copy, [tf.nn.relu(inputs)], inputs.dtype)
+        same.set_shape(inputs.shape)
+        return tf.nn.relu(inputs) + tf.stop_gradient(same - tf.nn.relu(inputs))
+
+    config = change(config, hidden_act=activation)
+    one, other = (make_trainer(config, compiles=compiles) for compiles in (True, False))
+    for count in (8, 4, 4):
+        batch = make_batch(config, count)
+        assert one.train_step(batch) == pytest.approx(other.train_step(batch), rel=1e-4)
+        assert one.compiles is (count == 8)
+        fails.append(True)
+    warnings = [text for text in log.messages if "training goes on without XLA" in text]
+    assert len(warnings) == 1
+    assert one.step == 3
+    for weight, expected in zip(one.model.weights, other.model.weights, strict=True):
+        np.testing.assert_allclose(weight, expected, atol=1e-5)
+
+
+def test_other_errors_of_a_step_are_raised(config):
+    trainer = make_trainer(config, compiles=False)
+    batch = make_batch(config)
+    batch["masked_lm_positions"] += 1000
+    with pytest.raises(tf.errors.OpError):
+        trainer.train_step(batch)

@@ -160,9 +160,13 @@ class Trainer:
         self._results: collections.deque[tuple[int, dict[str, float]]] = collections.deque()
         # The batches of several replicas are not tensors, and workers pass a stop signal, too.
         others = self._has_several_workers or self.strategy.num_replicas_in_sync > 1
-        self._step_function = tf.function(
+        self._signature = None if others or signature is None else [signature]
+        self._step_function = self._make_step_function()
+
+    def _make_step_function(self) -> Any:
+        return tf.function(
             self._distributed_step,
-            input_signature=None if others or signature is None else [signature],
+            input_signature=self._signature,
             reduce_retracing=True,
             autograph=False,
         )
@@ -308,6 +312,19 @@ class Trainer:
         """Starts one step, which a GPU may still compute, and returns its results to read."""
         stops = [tf.constant(float(stop_signal() is not None))] if self._has_several_workers else []
         with without_remapping():
+            try:
+                return self._step_function(batch, *stops)
+            except tf.errors.OpError as error:
+                # Several replicas must compute alike, and some may have changed weights.
+                if not self.compiles or self.strategy.num_replicas_in_sync > 1:
+                    raise
+                logger.warning(
+                    "A compiled step has failed, and training goes on without XLA, more slowly. %s",
+                    error.message.partition("\n")[0],
+                )
+            # No weight has changed: the compiled update is the last operation, and a single one.
+            self.compiles = False
+            self._step_function = self._make_step_function()
             return self._step_function(batch, *stops)
 
     def read_results(self, per_replica: Tensor) -> dict[str, float]:
