@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 
 import numpy as np
@@ -265,6 +266,7 @@ def test_a_tensor_of_another_form_is_refused(single, change, message):
         ({"inputs": [], "outputs": [{"name": "logits"}]}, "`outputs` must be of label"),
         ({"inputs": [], "parameters": {"signature_name": "x"}}, "`signature_name` must be one of"),
         ({"instances": ["a"]}, "the key 'inputs'"),
+        ({"id": math.inf, "inputs": tensors([{"text_a": "a"}])}, "`id` must be finite"),
     ],
 )
 def test_what_is_no_request_of_kserve_is_refused(single, body, message):

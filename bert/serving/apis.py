@@ -133,6 +133,11 @@ def parse_infer(request: Any, served: Served) -> Question:
       ValueError: where the body is malformed.
     """
     request = _read_object(request, "inputs", ("id", "parameters", "outputs"))
+    try:
+        # It goes back as it came.
+        json.dumps(request.get("id"), allow_nan=False)
+    except ValueError:
+        raise ValueError(f"`id` must be finite. Received {shown(request['id'])}.") from None
     for key in ("inputs", "outputs"):
         tensors = request.get(key, [])
         if not isinstance(tensors, list) or not all(isinstance(each, dict) for each in tensors):
