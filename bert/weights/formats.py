@@ -2,7 +2,8 @@
 
 A reader takes a path and returns the tensors by their names in the file (`huggingface_weights`
 finds their names in a TF1 checkpoint). Nothing that a file contains is executed, no other file is
-opened on its behalf, and what it claims is held to the limits here.
+opened on its behalf, and what it claims is held to the limits here. NumPy has its type "bfloat16"
+from TensorFlow.
 """
 
 import dataclasses
@@ -17,7 +18,6 @@ import safetensors
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from bert.files.paths import open_file, parse_json
 from bert.weights.saving import GLOBAL_STEP
 
 # What any file may claim: a Large has 400 tensors, and the longest of their names 80 characters.
@@ -75,15 +75,6 @@ def check_limits(tensors: Tensors) -> None:
             )
 
 
-def widen(halves: np.ndarray) -> np.ndarray:
-    """Returns bfloat16 numbers, which NumPy lacks, as float32: they are its upper half.
-
-    Args:
-      halves: Their bits, as little-endian unsigned integers.
-    """
-    return (halves.astype("<u4") << 16).view("<f4")
-
-
 def read_safetensors(path: str) -> Tensors:
     """Returns the tensors of a file of safetensors, with the step in its metadata, if any.
 
@@ -94,12 +85,8 @@ def read_safetensors(path: str) -> Tensors:
         file = safetensors.safe_open(path, framework="numpy")
         tensors = {}
         for name in file.keys():  # noqa: SIM118 (it is no dictionary)
-            part = file.get_slice(name)
-            shape = tuple(part.get_shape())
-            read = functools.partial(_read_slice, file, name)
-            if part.get_dtype() == "BF16":
-                read = functools.partial(_read_bfloat16, path, name, shape)
-            tensors[name] = Tensor(shape, read)
+            shape = tuple(file.get_slice(name).get_shape())
+            tensors[name] = Tensor(shape, functools.partial(_read_slice, file, name))
         metadata = file.metadata() or {}
     except (safetensors.SafetensorError, OSError) as error:
         raise FormatError(str(error)) from error
@@ -113,15 +100,6 @@ def _read_slice(file: safetensors.safe_open, name: str) -> np.ndarray:
         return file.get_tensor(name)
     except (safetensors.SafetensorError, OSError, TypeError) as error:
         raise FormatError(str(error)) from error
-
-
-def _read_bfloat16(path: str, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns a tensor of a file that is the length of a header, the header and the numbers."""
-    with open_file(path) as file:
-        size = int.from_bytes(file.read(8), "little")
-        start, end = parse_json(file.read(size))[name]["data_offsets"]
-        file.seek(8 + size + start)
-        return widen(np.frombuffer(file.read(end - start), "<u2")).reshape(shape)
 
 
 # What h5py raises for a damaged file.

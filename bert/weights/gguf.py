@@ -20,7 +20,6 @@ from bert.weights.formats import (
     OtherModelError,
     Tensor,
     Tensors,
-    widen,
 )
 
 ENDING = ".gguf"
@@ -30,8 +29,10 @@ _MAX_VALUES = 5_000_000
 _VALUES = dict(enumerate(("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")))
 _TEXT, _LIST = 8, 9
 _Q8_0 = np.dtype([("scale", "<f2"), ("values", "i1", 32)])
-_KINDS: dict[int, tuple[Any, int]] = {0: ("<f4", 1), 1: ("<f2", 1), 8: (_Q8_0, 32), 30: ("<u2", 1)}
-_BF16 = 30
+_KINDS: dict[int, tuple[Any, int]] = {
+    **{0: ("<f4", 1), 1: ("<f2", 1), 30: ("bfloat16", 1)},
+    8: (_Q8_0, 32),
+}
 # Names of modules in PyTorch.
 _NAMES = {
     "token_embd": "bert.embeddings.word_embeddings",
@@ -211,6 +212,4 @@ def _read(path: str, place: _Place) -> np.ndarray:
     values: Any = np.frombuffer(content, _KINDS[place.kind][0])
     if values.dtype == _Q8_0:
         values = values["values"] * values["scale"].astype(np.float32)[:, None]
-    elif place.kind == _BF16:
-        values = widen(values)
     return np.asarray(values).reshape(place.shape)

@@ -150,7 +150,8 @@ class Reader:
     def get_tensor(self, name: str) -> np.ndarray:
         """Returns the tensor of that name."""
         value = self._tensors[name].read()
-        return value.astype(np.float32) if value.dtype == np.float16 else value
+        is_half = value.dtype in (np.float16, "bfloat16")
+        return value.astype(np.float32) if is_half else value
 
 
 def open_objects(reader: Any) -> Reader:

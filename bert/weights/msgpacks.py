@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from bert.files.paths import file_size, open_file
-from bert.weights.formats import MAX_NAME, FormatError, Tensor, Tensors, widen
+from bert.weights.formats import MAX_NAME, FormatError, Tensor, Tensors
 
 _MAX_DEPTH, _MAX_VALUES = 64, 1_000_000
 _ARRAY = 1
@@ -151,15 +151,11 @@ def _make_array(shape: Any, dtype: Any, parts: tuple[Any, ...]) -> _Array:
         raise FormatError(f"an array has no proper shape, but {shape!r:.80}")
     if dtype not in _TYPES or not all(isinstance(part, _Bytes) for part in parts):
         raise FormatError(f"an array has numbers of the type {dtype!r:.80}, not of {[*_TYPES]}")
-    needed = math.prod(shape) * np.dtype(_stored_as(dtype)).itemsize
+    needed = math.prod(shape) * np.dtype(dtype).itemsize
     size = sum(part.size for part in parts)
     if size != needed:
         raise FormatError(f"an array of shape {shape} has {size:,} bytes of {needed:,}")
     return _Array(tuple(shape), dtype, parts)
-
-
-def _stored_as(dtype: str) -> str:
-    return "<u2" if dtype == "bfloat16" else dtype
 
 
 def _arrays(value: Any) -> dict[str, _Array]:
@@ -198,5 +194,4 @@ def _read(path: str, array: _Array) -> np.ndarray:
         for part in array.parts:
             file.seek(part.start)
             content += file.read(part.size)
-    values = np.frombuffer(content, _stored_as(array.dtype))
-    return (widen(values) if array.dtype == "bfloat16" else values).reshape(array.shape)
+    return np.frombuffer(content, array.dtype).reshape(array.shape)

@@ -16,16 +16,15 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bert.files.paths import file_size, open_file
-from bert.weights.formats import FormatError, Tensor, Tensors, widen
+from bert.weights.formats import FormatError, Tensor, Tensors
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # Bytes of a pickle without the numbers, and its instructions: a Large has 20,000.
 _MAX_PICKLE, _MAX_INSTRUCTIONS = 50_000_000, 5_000_000
-_BFLOAT16 = "bfloat16"
 _TYPES = {
     **{"FloatStorage": "f4", "DoubleStorage": "f8", "HalfStorage": "f2", "CharStorage": "i1"},
     **{"LongStorage": "i8", "IntStorage": "i4", "ShortStorage": "i2", "ByteStorage": "u1"},
-    **{"BoolStorage": "?", "BFloat16Storage": _BFLOAT16},
+    **{"BoolStorage": "?", "BFloat16Storage": "bfloat16"},
 }
 # Keys under which programs save the weights beside other things.
 _WITHIN = ("state_dict", "model_state_dict", "model")
@@ -34,17 +33,13 @@ _WITHIN = ("state_dict", "model_state_dict", "model")
 class _Storage(NamedTuple):
     """Numbers in a file, of which tensors are views."""
 
-    dtype: str
+    dtype: np.dtype
     key: str
     numel: int
 
     @property
-    def stored_as(self) -> str:
-        return "u2" if self.dtype == _BFLOAT16 else self.dtype
-
-    @property
     def num_bytes(self) -> int:
-        return self.numel * np.dtype(self.stored_as).itemsize
+        return self.numel * self.dtype.itemsize
 
 
 class _View(NamedTuple):
@@ -161,7 +156,7 @@ class _Machine:
         are_texts = isinstance(dtype, str) and isinstance(key, str)
         if kind != "storage" or not are_texts or any(view) or not _are_counts([count]):
             raise FormatError("it refers to something else than a storage")
-        self.storages[key] = _Storage(_TYPES[dtype], key, count)
+        self.storages[key] = _Storage(np.dtype(_TYPES[dtype]), key, count)
         self.stack.append(self.storages[key])
 
 
@@ -280,13 +275,11 @@ def _find_views(value: Any) -> dict[str, _View]:
 
 def _read(view: _View, read: Callable[[_Storage], bytes], order: Any) -> np.ndarray:
     """Returns the numbers of a tensor."""
-    dtype = np.dtype(view.storage.stored_as).newbyteorder(order)
+    dtype = view.storage.dtype.newbyteorder(order)
     try:
         values = np.frombuffer(read(view.storage), dtype, view.storage.numel)
     except _DAMAGES as error:
         raise FormatError(str(error)) from error
-    if view.storage.dtype == _BFLOAT16:
-        values = widen(values)
     steps = [step * values.itemsize for step in view.strides]
     # Within the storage, as `_rebuild` has checked.
     taken = np.lib.stride_tricks.as_strided(values[view.offset :], view.size, steps)
