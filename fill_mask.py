@@ -25,6 +25,7 @@ from bert.commands.fill_mask import (
     waits,
 )
 from bert.files.outputs import open_output, try_outputs
+from bert.files.paths import split_by_size
 from bert.log import logger
 
 
@@ -47,7 +48,6 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     """
     path, folder = prepare(settings, texts)
     from bert.models.pretrained import total_score
-    from bert.network.lengths import split_by_size
     from bert.training.devices import log_gpus
 
     try_outputs([settings.output_file], "output_file")

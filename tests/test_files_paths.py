@@ -1,6 +1,7 @@
 import gzip
 import os
 import tempfile
+from itertools import chain
 
 import pytest
 import tensorflow as tf
@@ -21,6 +22,7 @@ from bert.files.paths import (
     parse_json,
     read_lines,
     read_part,
+    split_by_size,
 )
 
 RAM = "ram://test_files_paths"
@@ -178,3 +180,18 @@ def test_json_is_read_from_text_and_from_bytes(text):
 def test_what_is_no_json_or_too_deep_is_a_value_error(text):
     with pytest.raises(ValueError, match=r"Expecting|decode|recursion"):
         parse_json(text)
+
+
+@given(st.lists(st.integers(1, 9)), st.integers(1, 20))
+def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
+    chunks = list(split_by_size(items, lambda item: item, limit))
+    assert list(chain.from_iterable(chunks)) == items
+    assert all(sum(chunk[:-1]) < limit for chunk in chunks)
+    assert all(sum(chunk) >= limit for chunk in chunks[:-1])
+
+
+def test_a_chunk_is_given_before_the_next_is_read():
+    read = []
+    items = (read.append(number) or number for number in range(1000))
+    next(split_by_size(items, lambda _: 1, 3))
+    assert read == [0, 1, 2]

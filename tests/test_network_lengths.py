@@ -11,23 +11,7 @@ from bert.network.lengths import (
     group_by_length,
     pad_sequences,
     sort_by_length,
-    split_by_size,
 )
-
-
-@given(st.lists(st.integers(1, 9)), st.integers(1, 20))
-def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
-    chunks = list(split_by_size(items, lambda item: item, limit))
-    assert list(chain.from_iterable(chunks)) == items
-    assert all(sum(chunk[:-1]) < limit for chunk in chunks)
-    assert all(sum(chunk) >= limit for chunk in chunks[:-1])
-
-
-def test_a_chunk_is_given_before_the_next_is_read():
-    read = []
-    items = (read.append(number) or number for number in range(1000))
-    next(split_by_size(items, lambda _: 1, 3))
-    assert read == [0, 1, 2]
 
 
 @given(st.lists(st.integers(1, 99)), st.integers(1, 7))

@@ -10,11 +10,13 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bert.files.process import import_tensorflow
 from bert.options import Message, OptionError
+
+T = TypeVar("T")
 
 _GZIP = b"\x1f\x8b"
 
@@ -214,6 +216,20 @@ def read_part(path: str, start: int, stop: int) -> Iterator[bytes]:
             position += len(line)
 
 
+def split_by_size(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
+    """Yields lists of consecutive items; each ends as soon as its sizes add up to the limit."""
+    collected: list[T] = []
+    total = 0
+    for item in items:
+        collected.append(item)
+        total += size(item)
+        if total >= limit:
+            yield collected
+            collected, total = [], 0
+    if collected:
+        yield collected
+
+
 class LineChunk(NamedTuple):
     """Consecutive lines of a file.
 
@@ -236,17 +252,12 @@ def read_chunks(paths: Sequence[str], num_bytes: int) -> Iterator[LineChunk]:
     """
     before = 0
     for path in paths:
-        lines: list[bytes] = []
-        size = position = 0
         is_first = True
-        for line, position in read_lines(path):
-            lines.append(line)
-            size += len(line)
-            if size >= num_bytes:
-                yield LineChunk(lines, is_first, before + position)
-                lines, size, is_first = [], 0, False
-        if lines or is_first:
-            yield LineChunk(lines, is_first, before + position)
+        for read in split_by_size(read_lines(path), lambda read: len(read[0]), num_bytes):
+            yield LineChunk([line for line, _ in read], is_first, before + read[-1][1])
+            is_first = False
+        if is_first:
+            yield LineChunk([], is_first, before)
         before += file_size(path)
 
 

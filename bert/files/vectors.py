@@ -15,7 +15,7 @@ from typing import IO, BinaryIO
 
 import numpy as np
 
-from bert.files.paths import open_file, os_errors
+from bert.files.paths import open_file, os_errors, split_by_size
 
 # The tokens of a line, and the values of each layer: float32 [tokens, W], or [1, W] if pooled.
 Features = tuple[Sequence[str], Sequence[np.ndarray]]
@@ -71,7 +71,7 @@ def write_jsonl(
     """
     names = itertools.repeat(b"") if ids is None else (b'"id": %s, ' % _text(name) for name in ids)
     heads = [b'{"index": %s, "values": [' % json.dumps(layer).encode() for layer in layers]
-    for group in _groups(features):
+    for group in split_by_size(features, _num_values, _GROUP):
         columns = [
             json_rows(np.concatenate([values[column] for _, values in group]))
             for column in range(len(layers))
@@ -88,17 +88,8 @@ def write_jsonl(
             number += 1
 
 
-def _groups(features: Iterable[Features]) -> Iterator[list[Features]]:
-    group: list[Features] = []
-    size = 0
-    for line in features:
-        group.append(line)
-        size += sum(values.size for values in line[1])
-        if size >= _GROUP:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+def _num_values(line: Features) -> int:
+    return sum(values.size for values in line[1])
 
 
 def _json_values(tokens: Sequence[str], lists: list[bytes], pooling: str) -> bytes:

@@ -13,9 +13,10 @@ import numpy as np
 
 import modeling
 import tokenization
+from bert.files.paths import split_by_size
 from bert.models.model import Between, Model, Text
 from bert.network.blank import blank_variables
-from bert.network.lengths import pad_sequences, split_by_size
+from bert.network.lengths import pad_sequences
 from bert.options import OptionError
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import NO_ENCODER, parse_layers, width

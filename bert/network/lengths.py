@@ -1,12 +1,10 @@
 """Batches of sequences of similar lengths, for little padding."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-T = TypeVar("T")
 
 # Lengths are rounded up to a multiple of this, so that there are few shapes.
 LENGTH_STEP = 8
@@ -45,20 +43,6 @@ def by_length(
             numbers,
             {name: arrays[name][numbers][..., :longest].astype(np.int32) for name in names},
         )
-
-
-def split_by_size(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[list[T]]:
-    """Yields lists of consecutive items; each ends as soon as its sizes add up to the limit."""
-    collected: list[T] = []
-    total = 0
-    for item in items:
-        collected.append(item)
-        total += size(item)
-        if total >= limit:
-            yield collected
-            collected, total = [], 0
-    if collected:
-        yield collected
 
 
 def sort_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:

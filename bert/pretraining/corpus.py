@@ -11,7 +11,7 @@ import tokenization
 from bert.files.display import Progress
 from bert.files.fingerprints import WatchedFiles
 from bert.files.machine import Workers
-from bert.files.paths import LineChunk, read_chunks
+from bert.files.paths import LineChunk, read_chunks, split_by_size
 from bert.log import logger
 from bert.options import Option
 from bert.pretraining.draws import Draws
@@ -133,15 +133,7 @@ def tokenize_lines(
     lines: Iterable[bytes], tokenizer: tokenization.FullTokenizer
 ) -> Iterator[TokenizedLines]:
     """Yields the lines of a part of a file, many at once."""
-    batch: list[bytes] = []
-    size = 0
-    for line in lines:
-        batch.append(line)
-        size += len(line)
-        if size >= _BATCH:
-            yield _tokenize_chunk(tokenizer, LineChunk(batch, is_first=False, position=0))[0]
-            batch, size = [], 0
-    if batch:
+    for batch in split_by_size(lines, len, _BATCH):
         yield _tokenize_chunk(tokenizer, LineChunk(batch, is_first=False, position=0))[0]
 
 

@@ -21,10 +21,10 @@ import tensorflow as tf
 import modeling
 from bert.files.display import Progress
 from bert.files.durable import replace_files
-from bert.files.paths import is_remote
+from bert.files.paths import is_remote, split_by_size
 from bert.files.records import encode_examples
 from bert.log import logger
-from bert.network.lengths import round_up, sort_by_length, split_by_size
+from bert.network.lengths import round_up, sort_by_length
 from bert.tasks.tagging.windows import NO_WORD
 from bert.training.batches import Batches, as_it_is, read_ahead
 from bert.training.records import Records
