@@ -74,19 +74,6 @@ class Cut(NamedTuple):
     b_document: int
 
 
-class Seed(NamedTuple):
-    """An instance before the document of its second segment is read.
-
-    Attributes:
-      key: A random number of 64 bits, which seeds all later draws of the instance. Records are in
-        the order of the keys.
-      cut: The part of the pair that the first document determines.
-    """
-
-    key: int
-    cut: Cut
-
-
 class Drawn(NamedTuple):
     """An instance as it is drawn from a corpus.
 
@@ -241,8 +228,11 @@ class Draws(Masking):
 
     def seeds(
         self, bounds: Sequence[int], document: int, num_documents: int, uses: Sequence[int]
-    ) -> Iterator[Seed]:
-        """Yields the seeds of the instances of some uses of a document.
+    ) -> Iterator[tuple[int, Cut]]:
+        """Yields the key and the cut of each instance of some uses of a document.
+
+        A key is a random number of 64 bits, which seeds all later draws of the instance. Records
+        are in the order of the keys.
 
         Args:
           bounds: As for `cuts`.
@@ -253,17 +243,18 @@ class Draws(Masking):
         for use in uses:
             rng = generator(self.random_seed, document, use)
             for cut in self.cuts(bounds, document, num_documents, rng):
-                yield Seed(rng.getrandbits(_KEY_BITS), cut)
+                yield rng.getrandbits(_KEY_BITS), cut
 
-    def pair(self, seed: Seed, other: Sequence[int]) -> tuple[Pair, random.Random]:
+    def pair(self, key: int, cut: Cut, other: Sequence[int]) -> tuple[Pair, random.Random]:
         """Returns the pair of an instance, and the generator from which its masks are drawn.
 
         Args:
-          seed: The instance.
+          key: The key of the instance.
+          cut: Its cut.
           other: As for `finish`.
         """
-        rng = KeyedRandom(seed.key)
-        return self.finish(seed.cut, other, rng), rng
+        rng = KeyedRandom(key)
+        return self.finish(cut, other, rng), rng
 
 
 def _draw_pairs(

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -209,51 +209,47 @@ class InstanceTable(Sequence[TrainingInstance]):
         )
 
 
-class Builder:
-    """Makes a table of instances from the ids of their segments.
+class Segments(NamedTuple):
+    """An instance whose masks are to be drawn.
 
-    Args:
-      draws: How masks are drawn.
-      tokenizer: The tokenizer of the ids.
+    Attributes:
+      pair: A pair of `Draws.pair`.
+      a: The ids of its first segment.
+      b: The ids of its second segment.
+      rng: The generator of `Draws.pair`.
     """
 
-    def __init__(self, draws: Draws, tokenizer: tokenization.FullTokenizer) -> None:
-        self._draws = draws
-        self._tokenizer = tokenizer
-        self._kinds = find_kinds(tokenizer)
-        self.begin()
+    pair: Pair
+    a: np.ndarray
+    b: np.ndarray
+    rng: random.Random
 
-    def begin(self) -> None:
-        """Drops all instances that were added."""
-        self._parts: list[np.ndarray] = []
-        self._pairs: list[tuple[Pair, random.Random]] = []
-        self._size = 0
 
-    def add(self, pair: Pair, a: np.ndarray, b: np.ndarray, rng: random.Random) -> None:
-        """Adds an instance.
+def mask_all(
+    instances: Sequence[Segments],
+    draws: Draws,
+    tokenizer: tokenization.FullTokenizer,
+    kinds: np.ndarray,
+) -> InstanceTable:
+    """Returns a table of instances in their order, with their masks.
 
-        Args:
-          pair: A pair of `Draws.pair`.
-          a: The ids of its first segment.
-          b: The ids of its second segment.
-          rng: The generator of `Draws.pair`.
-        """
-        start, middle = self._size, self._size + len(a)
-        self._size = stop = middle + len(b)
-        self._pairs.append((Pair(start, middle, middle, stop, *pair[4:]), rng))
-        self._parts += (a, b)
-
-    def build(self) -> InstanceTable:
-        """Returns the added instances in their order, with masks, and starts over."""
-        draws, tokenizer = self._draws, self._tokenizer
-        table = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
-        if self._pairs:
-            ids = np.concatenate(self._parts)
-            kinds, num_words = self._kinds[ids].tobytes(), len(tokenizer.vocab)
-            drawn = [draws.mask(pair, kinds, num_words, rng) for pair, rng in self._pairs]
-            table.extend(ids, drawn)
-        self.begin()
-        return table
+    Args:
+      instances: At least one.
+      draws: How masks are drawn.
+      tokenizer: The tokenizer of the ids.
+      kinds: The kind of every id, as `find_kinds` returns it.
+    """
+    ids = np.concatenate([part for instance in instances for part in (instance.a, instance.b)])
+    kinds_of_all, num_words = kinds[ids].tobytes(), len(tokenizer.vocab)
+    drawn, start = [], 0
+    for pair, a, b, rng in instances:
+        middle, stop = start + len(a), start + len(a) + len(b)
+        joined = Pair(start, middle, middle, stop, *pair[4:])
+        drawn.append(draws.mask(joined, kinds_of_all, num_words, rng))
+        start = stop
+    table = InstanceTable(tokenizer, draws.max_seq_length, draws.most_masks)
+    table.extend(ids, drawn)
+    return table
 
 
 def features_of(

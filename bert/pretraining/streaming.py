@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,15 +37,17 @@ from bert.pretraining.corpus import (
     ids_dtype,
     tokenize_files,
 )
-from bert.pretraining.draws import Cut, Draws, Seed, part_of
+from bert.pretraining.draws import Cut, Draws, part_of
 from bert.pretraining.instances import (
     MOST_SHOWN,
-    Builder,
     InstanceCounts,
+    Segments,
     TrainingInstance,
     describe_instances,
+    mask_all,
     show,
 )
+from bert.pretraining.masking import find_kinds
 from bert.pretraining.records import NewRecords
 
 # Documents whose work is estimated together.
@@ -93,7 +95,6 @@ class Spill:
     def __init__(self, folder: str, dtype: np.dtype) -> None:
         self._folder = folder
         self._dtypes = {"ids": dtype, "ends": np.dtype(np.int64), "firsts": np.dtype(np.int64)}
-        self._sizes = {name: dtype.itemsize for name, dtype in self._dtypes.items()}
         self._files: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class Spill:
         if file is None:
             # Without a buffer, for reads are seldom of adjacent bytes.
             file = self._files[name] = io.FileIO(self._place(name))
-        size = self._sizes[name]
+        size = self._dtypes[name].itemsize
         file.seek(start * size)
         count = (stop - start) * size
         content = file.read(count)
@@ -177,16 +178,10 @@ class SpilledBounds(Sequence[int]):
     def __len__(self) -> int:
         return self._stop + 1 - self._first
 
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        if isinstance(index, slice):
-            start, stop, _ = index.indices(len(self))
-            return self._spill.bounds(self._first + start, self._first + stop - 1)
-        index = range(len(self))[index]
-        return self[index : index + 1][0]
+    def __getitem__(self, part: Any) -> Any:
+        # `Draws.finish` takes one slice.
+        start, stop, _ = part.indices(len(self))
+        return self._spill.bounds(self._first + start, self._first + stop - 1)
 
 
 class SeedFiles:
@@ -230,9 +225,9 @@ class Job:
     num_documents: int
 
     @functools.cached_property
-    def builder(self) -> Builder:
-        """Makes tables of instances."""
-        return Builder(self.draws, self.tokenizer)
+    def kinds(self) -> np.ndarray:
+        """The kind of every id."""
+        return find_kinds(self.tokenizer)
 
 
 class Piece(NamedTuple):
@@ -432,15 +427,15 @@ def _pieces(files: SeedFiles, draws: Draws, num_shards: int) -> Iterator[_Unfini
 
 @collector_off()
 def _finish(job: Job, part: _Unfinished) -> Piece:
-    spill, builder = job.spill, job.builder
+    spill, instances = job.spill, []
     for key, a_start, a_size, size, target, is_random_next, b_document in part.seeds.tolist():
         a_stop = a_start + a_size
         cut = Cut(a_start, a_stop, a_stop + size, target, is_random_next, b_document)
         other = spill.document(b_document) if is_random_next else ()
-        pair, rng = job.draws.pair(Seed(key, cut), other)
+        pair, rng = job.draws.pair(key, cut, other)
         a, b = spill.ids(pair.a_start, pair.a_stop), spill.ids(pair.b_start, pair.b_stop)
-        builder.add(pair, a, b, rng)
-    table = builder.build()
+        instances.append(Segments(pair, a, b, rng))
+    table = mask_all(instances, job.draws, job.tokenizer, job.kinds)
     content = io.BytesIO()
     writer = RecordWriter(content)
     for record in encode_examples(table.features(0, len(table))):

@@ -13,7 +13,7 @@ import shutil
 import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +40,9 @@ from bert.pretraining.corpus import (
     ids_dtype,
     tokenize_lines,
 )
-from bert.pretraining.draws import Cut, Draws, Seed, part_of
-from bert.pretraining.instances import Builder, InstanceCounts, describe_instances
+from bert.pretraining.draws import Cut, Draws, part_of
+from bert.pretraining.instances import InstanceCounts, Segments, describe_instances, mask_all
+from bert.pretraining.masking import find_kinds
 from bert.pretraining.records import NewRecords
 from bert.scale.batches import NAMESPACE, absolute_path, check_shared, run_pipeline
 from bert.scale.options import BeamOptions
@@ -109,9 +110,9 @@ class Job:
         return ids_dtype(self.tokenizer.inv_vocab)
 
     @functools.cached_property
-    def builder(self) -> Builder:
-        """The builder of tables of instances."""
-        return Builder(self.draws, self.tokenizer)
+    def kinds(self) -> np.ndarray:
+        """The kind of every id."""
+        return find_kinds(self.tokenizer)
 
 
 def make_records(beam: BeamOptions, new: NewRecords) -> None:
@@ -303,39 +304,27 @@ def _finish(
 ) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
     """Yields the records of instances with their shards, from the documents that they need."""
     _, groups = met
-    # Discards what a group that failed may have left.
-    job.builder.begin()
-    documents = dict(groups["documents"])
-    orders: list[bytes] = []
-    for request in groups["requests"]:
-        orders.append(_add(request, documents, job))
-        if len(orders) == _BATCH:
-            yield from _records(orders, job)
-            orders = []
-    yield from _records(orders, job)
+    documents, requests = dict(groups["documents"]), iter(groups["requests"])
+    while some := [*islice(requests, _BATCH)]:
+        instances = [_complete(request, documents, job) for request in some]
+        table = mask_all(instances, job.draws, job.tokenizer, job.kinds)
+        _count(_MADE, InstanceCounts.of(table, job.draws))
+        records = encode_examples(table.features(0, len(table)))
+        for (order, *_), record in zip(some, records, strict=True):
+            yield part_of(_ORDER.unpack(order)[0], job.num_shards), (order, record)
 
 
-def _add(request: Request, documents: Mapping[int, Document], job: Job) -> bytes:
+def _complete(request: Request, documents: Mapping[int, Document], job: Job) -> Segments:
+    """Returns an instance, from the document of its second segment."""
     order, content, values = request
     cut = Cut(*values)
     document = documents[cut.b_document]
     ids = np.frombuffer(content, job.dtype)
     (key, *_) = _ORDER.unpack(order)
-    pair, rng = job.draws.pair(Seed(key, cut), memoryview(document.bounds).cast("q"))
+    pair, rng = job.draws.pair(key, cut, memoryview(document.bounds).cast("q"))
     others = np.frombuffer(document.ids, job.dtype) if pair.is_random_next else ids
     a, b = ids[pair.a_start : pair.a_stop], others[pair.b_start : pair.b_stop]
-    job.builder.add(pair, a, b, rng)
-    return order
-
-
-def _records(orders: Sequence[bytes], job: Job) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
-    table = job.builder.build()
-    if not orders:
-        return
-    _count(_MADE, InstanceCounts.of(table, job.draws))
-    records = encode_examples(table.features(0, len(table)))
-    for order, record in zip(orders, records, strict=True):
-        yield part_of(_ORDER.unpack(order)[0], job.num_shards), (order, record)
+    return Segments(pair, a, b, rng)
 
 
 def _write(
