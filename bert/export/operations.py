@@ -9,12 +9,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import saved_model_pb2
-
-from bert.files.paths import read_file
 from bert.files.stored_models import SAVED_MODEL_FILE
 from bert.options import Message, Option, OptionError
+from bert.weights.formats import FormatError
+from bert.weights.saved_models import read_graphs
 
 # Operations of all exports, older ones included.
 _ALLOWED = frozenset(
@@ -56,10 +54,9 @@ def read_graph(folder: str, option: str) -> Any:
     """
     path = os.path.join(folder, SAVED_MODEL_FILE)
     try:
-        graphs = saved_model_pb2.SavedModel.FromString(read_file(path)).meta_graphs
-    except DecodeError as error:
-        remedy = Message("%r cannot be read: %s.", path, error)
-        raise OptionError(option, "be a complete SavedModel", remedy=remedy) from error
+        graphs = read_graphs(folder)
+    except FormatError as error:
+        raise OptionError(option, "be a complete SavedModel", remedy=str(error)) from error
     if len(graphs) != 1 or not graphs[0].HasField("object_graph_def"):
         foreign = ["graphs in the form of TensorFlow 1"] if graphs else ["no graph"]
     else:

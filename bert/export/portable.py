@@ -151,13 +151,7 @@ _OPSET = 18
 
 
 def _to_onnx(model: keras.Model, precision: str) -> bytes:
-    """Returns the file of a model, with the names of its inputs and outputs.
-
-    Args:
-      model: Of float32; its inputs are int32, of any number of rows and any length.
-      precision: "float32"; or "int8": weights of 8 bits, and products of theirs with activations
-        that are rounded to 8 bits as they come (ONNX Runtime's dynamic quantization).
-    """
+    """Returns what `convert` does for ONNX Runtime."""
     import tf2onnx  # noqa: PLC0415 (an extra)
 
     weights = {f"weight_{number}": each for number, each in enumerate(_weights(model))}
@@ -295,11 +289,6 @@ def _name_sizes(graph: Any) -> None:
 
 
 def _make_onnx(content: bytes, path: str) -> Runtime:
-    """Returns what runs a model.
-
-    Raises:
-      ValueError: where the file is none.
-    """
     import onnxruntime  # noqa: PLC0415 (an extra)
     from onnxruntime.capi import onnxruntime_pybind11_state as errors  # noqa: PLC0415
 
@@ -318,13 +307,7 @@ def _make_onnx(content: bytes, path: str) -> Runtime:
 
 
 def _to_tflite(model: keras.Model, precision: str) -> bytes:
-    """Returns the file of a model, with one signature of the names of its inputs and outputs.
-
-    Args:
-      model: Of float32; its inputs are int32, of any number of rows and any length.
-      precision: "float32"; or "int8": weights of 8 bits, and products of theirs with activations
-        that are rounded to 8 bits as they come (LiteRT's dynamic range).
-    """
+    """Returns what `convert` does for LiteRT; the file has one signature."""
     module = tf.Module()
     module.weights = [weight.value for weight in model.weights]
     signatures = {"serving_default": function_of(model).get_concrete_function()}
@@ -337,11 +320,6 @@ def _to_tflite(model: keras.Model, precision: str) -> bytes:
 
 
 def _make_tflite(content: bytes, path: str) -> Runtime:
-    """Returns what runs a model.
-
-    Raises:
-      ValueError: where the file is none.
-    """
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 (an extra)
 
     try:

@@ -85,7 +85,17 @@ def fetch(name: str, option: str = "init_checkpoint", *, fetches: bool = True) -
     try:
         folder = _fetch(model, revision, fetches)
     except OSError as error:
-        raise _refusal(model, revision, option, str(error)) from error
+        endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+        raise OptionError(
+            option,
+            "name a checkpoint, here or on the Hugging Face hub",
+            remedy=Message(
+                "%r is no local path. %s By hand: download config.json, vocab.txt, "
+                "tokenizer_config.json and model.safetensors (or all its parts and their index) "
+                "from %s/%s/tree/%s into one folder, and give its path as %s.",
+                *(model, error, endpoint, model, revision, Option(option)),
+            ),
+        ) from error
     if not any(os.path.isfile(os.path.join(folder, name)) for name in _WEIGHTS):
         raise OptionError(
             option,
@@ -126,23 +136,6 @@ def _fetch(model: str, revision: str, fetches: bool) -> str:
         if not fetches:
             raise OSError("It is not here yet, and a check fetches nothing.") from error
         raise OSError(f"It could not be fetched. {_first_line(error)}") from error
-
-
-def _refusal(model: str, revision: str, option: str, reason: str) -> OptionError:
-    return OptionError(
-        option,
-        "name a checkpoint, here or on the Hugging Face hub",
-        remedy=Message(
-            "%r is no local path. %s By hand: download config.json, vocab.txt, "
-            "tokenizer_config.json and model.safetensors (or all its parts and their index) from "
-            "%s/%s/tree/%s into one folder, and give its path as %s.",
-            *(model, reason, _endpoint(), model, revision, Option(option)),
-        ),
-    )
-
-
-def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
 def _first_line(error: Exception) -> str:
