@@ -10,7 +10,8 @@ from bert.files.durable import write_text
 from bert.files.outputs import check_folder as check_writable
 from bert.files.outputs import make_folder
 from bert.log import logger
-from bert.training.options import PRECISIONS
+from bert.options import REQUIRED, option
+from bert.training.options import PRECISION, PRECISIONS
 from paper import figures, markdown, page, texts
 from paper.estimates import (
     Clock,
@@ -23,7 +24,7 @@ from paper.estimates import (
 )
 from paper.jobs import Job
 from paper.ledger import LEDGER_FILE, Ledger
-from paper.plan import Plan, Sources, make_plan, read_sources
+from paper.plan import KEYS, Plan, Sources, make_plan, read_sources
 from paper.recipe import LADDER, Recipe
 from paper.running import Failure, Runner, Start, start_process
 
@@ -42,24 +43,104 @@ class RunsFailedError(ValueError):
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """What is asked for: the flags of reproduce_paper.py, `only` and `ledger` as lists."""
+# With those behind it, of which numpy takes no more.
+_MOST_SEED = 2**32 - max(max(recipe.seeds, recipe.top_seeds) for recipe in LADDER)
 
-    output_dir: str
-    budget: str
-    only: Sequence[str]
-    plan: bool
-    text_dir: str | None
-    glue_dir: str | None
-    conll_dir: str | None
-    squad_dir: str | None
-    weights: str | None
-    ledger: Sequence[str]
-    seed: int
-    precision: str | None
-    num_workers: int
-    delete_weights: bool
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is asked for."""
+
+    output_dir: str = option(
+        REQUIRED, "Folder for the runs, the ledger and the report.", group="output"
+    )
+    budget: str = option(
+        "2h",
+        "Total time for all tables, such as 20m, 2h or 8h; it sets sizes, steps, examples and "
+        "seeds. In --output_dir, these stay as first chosen for the same data.",
+        group="steps",
+    )
+    only: str | None = option(
+        None,
+        f"Parts to run and report, comma-separated: {', '.join(KEYS)}. Default: all.",
+        group="steps",
+    )
+    plan: bool = option(
+        False, "Only show what would be run and how long it would take.", group="steps"
+    )
+    text_dir: str | None = option(
+        None,
+        "Folder of .txt files to pre-train on, at least two, one of which is held out. Default: "
+        "the sample text.",
+    )
+    glue_dir: str | None = option(
+        None,
+        "Folder with the GLUE tasks CoLA, MRPC, RTE, SST-2 and STS-B, or some of them. Default: "
+        "the sample remarks.",
+    )
+    conll_dir: str | None = option(
+        None, "Folder with train.txt, dev.txt and test.txt of CoNLL-2003. Default: the sample's."
+    )
+    squad_dir: str | None = option(
+        None, "Folder with train*.json and dev*.json of SQuAD 1.1. Default: the sample's."
+    )
+    weights: str | None = option(
+        None,
+        "Folder of a trained BERT, such as one of transformers. Table 7 then fine-tunes it and "
+        "takes its features, and table 1 has a row of it, marked. Default: all models are "
+        "pre-trained here.",
+    )
+    ledger: str | None = option(
+        None,
+        "Ledgers of other folders or machines, comma-separated. Runs in them are not repeated.",
+    )
+    seed: int = option(
+        12345,
+        "Seed of all pre-training runs, and of the first fine-tuning run.",
+        low=0,
+        high=_MOST_SEED,
+        group="training",
+    )
+    precision: str | None = option(
+        None,
+        f"{PRECISION} Default: that of the runs in the ledger; in a new one, mixed_bfloat16 if the "
+        "processor is faster in it, else float32. Runs of another precision count as other runs.",
+        choices=PRECISIONS,
+        group="devices",
+    )
+    num_workers: int = option(
+        1,
+        "Number of concurrent runs, each with its share of the cores, which small models use "
+        "better this way. Each takes up to 3 GB of memory.",
+        low=1,
+        group="devices",
+    )
+    delete_weights: bool = option(
+        False,
+        "Delete what runs here have written, including weights, once no remaining run starts from "
+        "it. The scores stay in the ledger.",
+        group="output",
+    )
+
+    @property
+    def keys(self) -> list[str]:
+        """The parts that `only` names, in the paper's order; a `ValueError` where one is none."""
+        names = [name.strip() for name in self.only.split(",")] if self.only else list(KEYS)
+        if wrong := [name for name in names if name not in KEYS]:
+            raise ValueError(
+                f"`--only` must name parts among {', '.join(KEYS)}. Received {wrong[0]!r}."
+            )
+        return [key for key in KEYS if key in names]
+
+    @property
+    def ledgers(self) -> list[str]:
+        """The paths of other ledgers."""
+        return [path for path in (self.ledger or "").split(",") if path]
+
+    def checked(self) -> "Order":
+        """Returns the order, whose parts must be known."""
+        assert self.keys
+        return self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,14 +217,15 @@ def prepare(order: Order, start: Start = start_process) -> Prepared:
     Raises:
       ValueError: where a flag, a folder of data or a ledger is not as it must be.
     """
-    ledger = Ledger(os.path.join(order.output_dir, LEDGER_FILE), order.ledger)
+    keys = order.keys
+    ledger = Ledger(os.path.join(order.output_dir, LEDGER_FILE), order.ledgers)
     plan, machine = _make_plan(order, ledger, measure_machine(order.precision))
     clock = Clock(machine, ledger.times(machine.name))
     folder = os.path.abspath(order.output_dir)
     runner = Runner(
         plan, ledger, clock, folder, machine.name, num_workers=order.num_workers, start=start
     )
-    wanted = plan.wanted(order.only)
+    wanted = plan.wanted(keys)
     prepared = Prepared(plan, runner, clock, ledger, wanted, runner.missing(wanted))
     _warn_of_more(prepared, order.budget, is_smallest=plan.recipe == LADDER[0])
     return prepared
@@ -170,7 +252,7 @@ def _make_plan(order: Order, ledger: Ledger, machine: Machine) -> tuple[Plan, Ma
         recipe, _ = choose(budget, lambda each: plan_of(each).jobs.values(), clock)
         ledger.recipes[key] = recipe.to_dict()
         return plan_of(recipe), machine
-    if (source := ledger.sources.get(key)) in order.ledger:
+    if (source := ledger.sources.get(key)) in order.ledgers:
         logger.info("The sizes and steps are those that %s has for --budget.", source)
     recipe = Recipe.from_dict(ledger.recipes[key])
     sources = sources_of(recipe)
@@ -219,7 +301,7 @@ def tell_plan(order: Order, prepared: Prepared) -> None:
         "seeds.",
         tell_total(prepared),
         len(prepared.wanted),
-        ", ".join(order.only),
+        ", ".join(order.keys),
         recipe.base.title,
         *recipe.steps,
         recipe.tokens,
@@ -239,7 +321,7 @@ def _scored(prepared: Prepared) -> set[str]:
 def _results(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> texts.Results:
     plan, entries = prepared.plan, prepared.ledger.entries
     found = {name: entries[key] for name, key in plan.digests.items() if key in entries}
-    tables = [table for table in plan.tables if table.key in order.only]
+    tables = [table for table in plan.tables if table.key in order.keys]
     return texts.Results.of(plan, tables, found, failures, order.budget)
 
 

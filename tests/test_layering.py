@@ -69,7 +69,7 @@ BUDGETS = {
     "modeling": 850,
     "neighbours": 67,
     "optimization": 410,
-    "paper": 3485,
+    "paper": 3567,
     "predict": 78,
     "reproduce_paper": 155,
     "run_classifier": 100,

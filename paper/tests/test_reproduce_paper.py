@@ -54,7 +54,7 @@ def in_a_fork(command, log, num_threads):
 def test_what_is_missing_is_run_from_the_text_on_and_told_beside_the_paper(tmp_path):
     name = "word_vectors/CoNLL/12345"
     fill(tmp_path, missing=[name])
-    order = reproduce_paper._order(settings_in(tmp_path, only="table7"))
+    order = settings_in(tmp_path, only="table7")
     ended = reproduction.reproduce(order, in_a_fork)
     # Of all models, the one that the missing score needs, which is the least of them.
     assert [each for each, _ in ended.missing] == ["word_vectors", name]
@@ -85,7 +85,7 @@ def test_given_weights_are_read_where_they_are_and_marked(tmp_path):
     commands = []
     path = write_weights(tmp_path / "model")
     settings = settings_in(tmp_path, only="table7", weights=path)
-    reproduction.reproduce(reproduce_paper._order(settings), start)
+    reproduction.reproduce(settings, start)
     assert [command[0] for command in commands] == ["run_ner"] * 7
     assert all(f"--init_checkpoint={path}" in command for command in commands)
     assert "begin with weights that are given, L=6 H=384 A=12" in read(tmp_path, "paper.md")
@@ -196,7 +196,7 @@ def test_a_figure_shows_every_score_where_it_belongs(tmp_path):
 
 def test_gaps_are_said_and_hostile_words_are_words(tmp_path):
     fill(tmp_path, missing=["base/remarks/12345"])
-    order = reproduce_paper._order(settings_in(tmp_path, only="table5,table6"))
+    order = settings_in(tmp_path, only="table5,table6")
     prepared = reproduction.prepare(order)
     hostile = "<script>alert(1)</script> %TITLE% | <!-- BODY -->"
     (tmp_path / "out").mkdir(exist_ok=True)

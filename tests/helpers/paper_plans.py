@@ -14,7 +14,7 @@ def settings_in(folder, **given):
 
 
 def prepare(folder, **given):
-    return reproduction.prepare(reproduce_paper._order(settings_in(folder, **given)))
+    return reproduction.prepare(settings_in(folder, **given))
 
 
 def note(prepared, scores_of):
