@@ -16,7 +16,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime, timezone
 
 import history
@@ -25,83 +24,50 @@ from turns import FOLDER, ROOT
 PAGE = ROOT / "benchmark_output" / "benchmarks.md"
 
 
-def named(**flags: object) -> list[str]:
-    """Returns the flags that have a value."""
-    return [f"--{name}={value}" for name, value in flags.items() if value is not None]
-
-
-def peak(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of peak.py."""
-    return named(rounds=given.rounds)
-
-
-def prediction(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of prediction.py."""
-    flags = named(rounds=given.rounds, texts=given.sentences, vocab_file=given.vocab_file)
-    return [*flags, *["--sizes=small", "--seconds=0.3"] * given.quick]
-
-
-def pretraining_step(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of pretraining_step.py."""
-    tiny = ["--settings=tiny/float32", "--settings=tiny/bfloat16"]
-    return [*named(rounds=given.rounds), *tiny * given.quick]
-
-
-def fine_tuning(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of fine_tuning.py."""
-    flags = named(rounds=given.rounds, data_dir=given.mrpc, vocab_file=given.vocab_file)
-    return [*flags, "--shapes=mini", *["--examples=320"] * given.quick]
-
-
-def tokenization_speed(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of tokenization_speed.py."""
-    megabytes = 2 * given.rounds if given.quick else None
-    return named(text=given.texts, vocab=given.vocab_file, megabytes=megabytes)
-
-
-def pretraining_data(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of pretraining_data.py."""
-    flags = named(rounds=given.rounds, text=given.texts, vocab_file=given.vocab_file)
-    return [*flags, *["--megabytes=1"] * given.quick]
-
-
-def serving(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of serving.py."""
-    flags = named(rounds=given.rounds, text=given.sentences, vocab=given.vocab_file)
-    return [*flags, *["--seconds=0.5", "--connections=1,16", "--bad=100"] * given.quick]
-
-
-def memory(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of memory.py."""
-    return ["--lengths=128"] * given.quick
-
-
-def squad_features_speed(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of squad_features_speed.py."""
-    return named(rounds=given.rounds, file=given.squad, vocab=given.vocab_file)
-
-
-def feature_speed(given: argparse.Namespace) -> list[str]:
-    """Returns the flags of feature_speed.py."""
-    flags = named(rounds=given.rounds, text=given.texts, vocab_file=given.vocab_file)
-    return [*flags, *["--hidden_size=256", "--num_layers=4"] * given.quick]
-
-
-BENCHMARKS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
-    each.__name__: each
-    for each in (
-        peak,
-        prediction,
-        pretraining_step,
-        fine_tuning,
-        tokenization_speed,
-        pretraining_data,
-        squad_features_speed,
-        feature_speed,
-        serving,
-        memory,
-    )
+# By benchmark: its flags by the flag here that gives their value, and its flags with --quick.
+BENCHMARKS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "peak": ({"rounds": "rounds"}, ()),
+    "prediction": (
+        {"rounds": "rounds", "texts": "sentences", "vocab_file": "vocab_file"},
+        ("--sizes=small", "--seconds=0.3"),
+    ),
+    "pretraining_step": (
+        {"rounds": "rounds"},
+        ("--settings=tiny/float32", "--settings=tiny/bfloat16"),
+    ),
+    "fine_tuning": (
+        {"rounds": "rounds", "data_dir": "mrpc", "vocab_file": "vocab_file", "shapes": "shapes"},
+        ("--examples=320",),
+    ),
+    "tokenization_speed": (
+        {"text": "texts", "vocab": "vocab_file", "megabytes": "megabytes"},
+        (),
+    ),
+    "pretraining_data": (
+        {"rounds": "rounds", "text": "texts", "vocab_file": "vocab_file"},
+        ("--megabytes=1",),
+    ),
+    "squad_features_speed": ({"rounds": "rounds", "file": "squad", "vocab": "vocab_file"}, ()),
+    "feature_speed": (
+        {"rounds": "rounds", "text": "texts", "vocab_file": "vocab_file"},
+        ("--hidden_size=256", "--num_layers=4"),
+    ),
+    "serving": (
+        {"rounds": "rounds", "text": "sentences", "vocab": "vocab_file"},
+        ("--seconds=0.5", "--connections=1,16", "--bad=100"),
+    ),
+    "memory": ({}, ("--lengths=128",)),
 }
+
+
+def flags_of(name: str, given: argparse.Namespace) -> list[str]:
+    """Returns the flags of a benchmark that have a value."""
+    named, quick = BENCHMARKS[name]
+    # A round of `tokenization_speed` takes two megabytes.
+    megabytes = 2 * given.rounds if given.quick else None
+    values = {**vars(given), "shapes": "mini", "megabytes": megabytes}
+    flags = [f"--{flag}={values[key]}" for flag, key in named.items() if values[key] is not None]
+    return [*flags, *quick * given.quick]
 
 
 def write(text: str) -> None:
@@ -113,7 +79,7 @@ def write(text: str) -> None:
 
 def run(name: str, given: argparse.Namespace) -> bool:
     """Runs a benchmark into the page; returns whether it succeeded."""
-    flags = BENCHMARKS[name](given)
+    flags = flags_of(name, given)
     write(f"\n## {name}\n\n`python {shlex.join(['benchmarks/' + name + '.py', *flags])}`\n\n")
     command = [sys.executable, str(FOLDER / f"{name}.py"), *flags]
     lines = []
