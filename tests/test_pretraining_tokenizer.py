@@ -11,10 +11,10 @@ import extend_vocab
 import modeling
 import run_pretraining
 from bert.files.records import read_description
-from bert.pretraining import extension
 from bert.pretraining.heads import pretraining_model
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
+from bert.weights.variables import WORD_TABLE
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIAL, "schön", "schon", "für", "fur", "alle", "wort", "##e", "sch", "##ö", "##n"]
@@ -117,7 +117,7 @@ def test_new_words_are_cut_as_the_model_cuts_and_take_no_row_of_an_added_token(b
     assert extend_vocab.run(settings) == {"brot": len(WORDS) + 1, "köln": len(WORDS) + 2}
     expected = {"schön": 5, "für": 7, "<e1>": len(WORDS), "brot": len(WORDS) + 1}
     assert pieces(tmp_path / "extended") == expected
-    name = extension.EMBEDDINGS
+    name = WORD_TABLE
     before, after = (
         checkpoint.Stored.open(str(folder)).read([name])[name]
         for folder in (base, tmp_path / "extended")

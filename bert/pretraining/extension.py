@@ -23,10 +23,10 @@ from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE
 from bert.weights.saving import is_slot
 from bert.weights.tokenizers import splitting_options
+from bert.weights.variables import WORD_TABLE
 
-EMBEDDINGS = "bert/embeddings/word_embeddings"
 # A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
-TABLES = (EMBEDDINGS, "cls/predictions/output_bias")
+TABLES = (WORD_TABLE, "cls/predictions/output_bias")
 NUM_LOGGED = 20
 
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -218,11 +218,11 @@ def check_embeddings(folder: ModelFolder, config: modeling.BertConfig) -> None:
     """Checks that the weights have an embedding for each entry of the vocabulary."""
     stored = folder.stored
     expected = [config.vocab_size, config.hidden_size]
-    found = stored.shapes.get(EMBEDDINGS, ())
+    found = stored.shapes.get(WORD_TABLE, ())
     if list(found) != expected:
         raise MessageError(
             "%s must hold `%s` of the shape %s that %s gives. %r has %s.",
-            *(Option("init_checkpoint"), EMBEDDINGS, expected, Option("bert_config_file")),
+            *(Option("init_checkpoint"), WORD_TABLE, expected, Option("bert_config_file")),
             *(stored.prefix, found or "none"),
         )
 

@@ -35,6 +35,7 @@ from bert.pretraining.options import (
 )
 from bert.pretraining.records import NOUN, RecordDescription, read_descriptions
 from bert.training.batches import Batches
+from bert.training.options import check_batch_size
 from bert.training.records import Feature, Records
 from bert.weights import tokenizers
 from bert.weights.folder import ModelFolder
@@ -242,13 +243,8 @@ def check_batch_sizes(
     for name, size in sizes.items():
         if size is not None and size % num_replicas:
             raise OptionError(name, f"be a multiple of the {num_replicas} devices", size)
-    if train_batch_size is not None and train_batch_size // num_replicas % num_micro_batches:
-        accumulation = Option("gradient_accumulation_steps")
-        raise OptionError(
-            "train_batch_size",
-            Message("be a multiple of %s on each device", accumulation),
-            Message("%d and %d", train_batch_size, num_micro_batches),
-        )
+    if train_batch_size is not None:
+        check_batch_size(train_batch_size, num_micro_batches, num_replicas)
 
 
 def features_of(files: RecordFiles, config: BertConfig) -> dict[str, Feature]:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from bert.files.display import read_duration
+from bert.files.paths import PATTERNS
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
 from bert.weights import provenance
 
@@ -92,7 +93,6 @@ STEPS: Mapping[str, int] = {"num_train_steps": 100000, "num_warmup_steps": 10000
 # Of a time budget, and its seconds at least.
 WARMUP_PROPORTION = 0.1
 SHORTEST_BUDGET = 1e-4
-PATTERNS = "comma-separated paths or patterns"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

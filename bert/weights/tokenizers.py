@@ -213,10 +213,8 @@ def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
     Returns:
       Some of `strip_accents`, `tokenize_chinese_chars` and `added_tokens`, a list of what
-      `AddedToken.from_dict` takes, each with its `id` if a file has it.
-
-    Raises:
-      ValueError: where a value is of the wrong type.
+      `AddedToken.from_dict` takes, each with its `id` if a file has it; `check_options` has still
+      to check them.
     """
     config = files[TOKENIZER_CONFIG_FILE]
     normalizer = files[TOKENIZER_FILE].get("normalizer") or {}
@@ -226,9 +224,8 @@ def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, 
         ("tokenize_chinese_chars", "handle_chinese_chars"),
     ):
         value = config.get(name, normalizer.get(other))
-        if value is not None and not isinstance(value, bool):
-            raise ValueError(f"`{name}` of a tokenizer must be true or false. Received {value!r}.")
-        if value is not None and (name, value) != ("tokenize_chinese_chars", True):
+        is_usual = name == "tokenize_chinese_chars" and value is True
+        if value is not None and not is_usual:
             options[name] = value
     if added := _added_tokens(files):
         options["added_tokens"] = added
