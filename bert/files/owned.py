@@ -94,15 +94,11 @@ def _list_of(folder: str) -> Iterator[list[str]]:
         before = list(names)
         yield names
         if names != before:
-            _write_names(folder, names)
-
-
-def _write_names(folder: str, names: Collection[str]) -> None:
-    text = json.dumps(sorted(names), indent=0, ensure_ascii=False)
-    path = os.path.join(folder, LIST_FILE)
-    if os.path.islink(path):
-        durable.remove(path)
-    write_text(path, text + "\n")
+            path = os.path.join(folder, LIST_FILE)
+            if os.path.islink(path):
+                durable.remove(path)
+            text = json.dumps(sorted(names), indent=0, ensure_ascii=False)
+            write_text(path, text + "\n")
 
 
 def remove(folder: str, names: Collection[str]) -> None:
