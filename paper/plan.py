@@ -237,6 +237,11 @@ class _Maker:
         parts = [glue[name] for name in names if name in glue] or list(glue.values())[:1]
         return [glue_task(part, score) for part in parts]
 
+    def _ablation_tasks(self) -> list[Task]:
+        """Returns the tasks of GLUE that tables 5 and 6 have; the sample's is both."""
+        tasks = [*self._glue_tasks("MRPC", score="accuracy"), *self._glue_tasks("SST-2")]
+        return list({task.name: task for task in tasks}.values())
+
     def _glue(self) -> Table:
         tasks = self._glue_tasks(*published.GLUE_ORDER)
         largest = self.recipe.sizes[-1]
@@ -272,13 +277,7 @@ class _Maker:
         )
 
     def _objectives(self) -> Table:
-        squad = squad_task(self.sources.squad)
-        tasks = [
-            *self._glue_tasks("MRPC", score="accuracy"),
-            *self._glue_tasks("SST-2"),
-            squad,
-        ]
-        tasks = list({task.name: task for task in tasks}.values())
+        tasks = [*self._ablation_tasks(), squad_task(self.sources.squad)]
         left = self._model(LEFT)
         on_top = dataclasses.replace(left, name=f"{LEFT}/bilstm", flags=("--add_bilstm",))
         rows = {
@@ -292,7 +291,7 @@ class _Maker:
             "What the two tasks of pre-training are worth",
             "The same text, steps and shape, and another objective. The last row is the model of "
             "the row above it, fine-tuned with a BiLSTM on top.",
-            tuple(Column(_title(task), _paper_title(task)) for task in tasks),
+            tuple(map(_column, tasks)),
             tuple(
                 Row(
                     title,
@@ -309,8 +308,7 @@ class _Maker:
         )
 
     def _sizes(self) -> Table:
-        tasks = [*self._glue_tasks("MRPC", score="accuracy"), *self._glue_tasks("SST-2")]
-        tasks = list({task.name: task for task in tasks}.values())
+        tasks = self._ablation_tasks()
         rows = []
         names = [BASE if each == self.recipe.base else each.name for each in self.recipe.sizes]
         for size, name, (paper, values) in zip(
@@ -327,7 +325,7 @@ class _Maker:
             "tokens in text left out, and two tasks.",
             (
                 Column("perplexity", "perplexity", is_better_high=False),
-                *(Column(_title(task), _paper_title(task)) for task in tasks),
+                *map(_column, tasks),
             ),
             tuple(rows),
             "The paper's sizes are others, from small to large like ours.",
@@ -461,5 +459,5 @@ def _title(task: Task) -> str:
     return f"{task.title} {_SCORES[task.score]}"
 
 
-def _paper_title(task: Task) -> str:
-    return _title(task)
+def _column(task: Task) -> Column:
+    return Column(_title(task), _title(task))
