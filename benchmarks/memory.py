@@ -10,17 +10,13 @@ so what else the machine does changes nothing.
 """
 
 import dataclasses
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from absl import app, flags
+from turns import Worker
 
-FOLDER = Path(__file__).resolve().parent
 LENGTHS = ("64", "128", "256", "320", "384", "512")
 # Tokens of the two batches that are measured. Where little is kept of each, only a large batch
 # takes more than the optimizer does in its turn.
@@ -40,14 +36,8 @@ class Setting:
 
 def measure(setting: Setting) -> int:
     """Returns the peak in bytes of a process that trains so."""
-    result = subprocess.run(
-        [sys.executable, str(FOLDER / "memory_worker.py"), json.dumps(dataclasses.asdict(setting))],
-        env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return int(result.stdout.splitlines()[-1])
+    with Worker(sys.executable, "memory_worker.py", dataclasses.asdict(setting)) as process:
+        return process.ask("peak")
 
 
 def fit(length: int, precision: str, *, again: bool) -> tuple[float, float]:

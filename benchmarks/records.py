@@ -12,20 +12,15 @@ The system has the files in memory: what is measured is work, not a disk.
 """
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
-
-from bert.files.process import import_tensorflow
-
-ROOT = Path(__file__).resolve().parents[1]
+import worker
+from turns import ROOT, Worker
 
 RECORD_BYTES = 50
 BATCH_SIZE = 256
@@ -58,20 +53,15 @@ def make(folder: str, records: int, files: int) -> list[str]:
     return paths
 
 
-def memory(name: str) -> int:
-    """Returns the bytes of memory that this process holds, "VmRSS", or held at most, "VmHWM"."""
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
-
-
 def measure(paths: list[str], shuffle_block: int) -> dict[str, float]:
     """Returns what one start took, by column."""
-    import_tensorflow()
     from bert.files import fingerprints  # noqa: PLC0415
+    from bert.files.process import import_tensorflow  # noqa: PLC0415
     from bert.training.batches import Batches, BlockReader  # noqa: PLC0415
     from bert.training.records import Records  # noqa: PLC0415
 
-    before = memory("VmRSS")
+    import_tensorflow()
+    before = worker.memory("VmRSS")
     clock = [time.perf_counter()]
 
     def lap() -> float:
@@ -86,8 +76,8 @@ def measure(paths: list[str], shuffle_block: int) -> dict[str, float]:
     batches.numbers(0)
     figures["order"] = lap()
     figures["start"] = clock[-1] - clock[0]
-    figures["held"] = (memory("VmRSS") - before) / len(records)
-    figures["peak"] = (memory("VmHWM") - before) / len(records)
+    figures["held"] = (worker.memory("VmRSS") - before) / len(records)
+    figures["peak"] = (worker.memory("VmHWM") - before) / len(records)
     read = BlockReader(records.read, len(records), shuffle_block) if shuffle_block else records.read
     lap()
     steps = []
@@ -106,32 +96,24 @@ def start(paths: list[str], kind: str) -> dict[str, float]:
     for path in hidden:
         os.rename(path, f"{path}.hidden")
     try:
-        done = subprocess.run(
-            [sys.executable, __file__, f"--one={shuffle_block}"],
-            input="\n".join(paths),
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
+        with Worker(sys.executable, "records.py", {}) as process:
+            return process.ask("start", paths=paths, shuffle_block=shuffle_block)
     finally:
         for path in hidden:
             os.rename(f"{path}.hidden", path)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
-    """Prints the table, or the figures of one start."""
+    """Prints the table; or, started by `turns.Worker`, answers with the figures of one start."""
+    if sys.argv[1:] == ["{}"]:
+        worker.serve({"start": measure})
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--files", type=int, default=500)
     parser.add_argument("--folder")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--one", type=int, help="For the processes that this one starts.")
     arguments = parser.parse_args()
-    if arguments.one is not None:
-        print(json.dumps(measure(sys.stdin.read().splitlines(), arguments.one)))
-        return
     sys.path.insert(0, str(ROOT))
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or temporary

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 
@@ -30,3 +31,9 @@ def seconds(step: Callable[[], Any]) -> float:
     started = time.perf_counter()
     step()
     return time.perf_counter() - started
+
+
+def memory(name: str) -> int:
+    """Returns the bytes of memory that this process holds, "VmRSS", or held at most, "VmHWM"."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
