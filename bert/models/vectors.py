@@ -231,11 +231,9 @@ class TextEncoder:
         (layer,) = extractor.layers
         lines = self.read(texts, max_seq_length)
         vectors = np.zeros((len(lines), width(layer, self.config)), np.float32)
-        number = 0
-        for chunk in self._extract(extractor, lines, max_seq_length, between):
-            for _, (values,) in chunk:
-                vectors[number] = values[0]
-                number += 1
+        chunks = self._extract(extractor, lines, max_seq_length, between)
+        for number, (_, (values,)) in enumerate(itertools.chain.from_iterable(chunks)):
+            vectors[number] = values[0]
         return unit_length(vectors) if normalize else vectors
 
     def encode_words(
