@@ -39,15 +39,12 @@ class TeacherModel(Protocol):
     @property
     def task(self) -> Any:
         """The task of the model."""
-        ...
 
     def compute(self, examples: Sequence[Any]) -> tuple[Inputs, Outputs]:
         """Returns the inputs of examples, and the model's outputs."""
-        ...
 
     def decide(self, examples: Sequence[Any]) -> tuple[Inputs, np.ndarray]:
         """Returns the inputs of examples, and the decoded outputs."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

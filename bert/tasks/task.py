@@ -158,28 +158,22 @@ class Data(Protocol):
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of an input's values, such as `text_a` and `text_b`."""
-        ...
 
     @property
     def tokenizer(self) -> tokenization.FullTokenizer:
         """The tokenizer of the model."""
-        ...
 
     def read(self, splits: Collection[str]) -> Mapping[Part, Sequence[Any]]:
         """Returns the validated examples of these splits, by part."""
-        ...
 
     def parse(self, rows: Sequence[Row]) -> Sequence[Any]:
         """Returns the examples of rows of `fields`, without labels."""
-        ...
 
     def make_inputs(self, part: Part, examples: Sequence[Any]) -> Inputs:
         """Returns the arrays of examples."""
-        ...
 
     def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
         """Returns the inputs with batches for the model of `make_model`."""
-        ...
 
 
 class Head(Protocol):
@@ -188,29 +182,23 @@ class Head(Protocol):
     @property
     def metric(self) -> str:
         """The score that selects the best weights, the higher the better."""
-        ...
 
     @property
     def counts_examples(self) -> bool:
         """Whether the metric is the fraction of examples with the right answer."""
-        ...
 
     @property
     def baseline_answer(self) -> str:
         """The answers of the baseline, such as "always giving the same answer"."""
-        ...
 
     def make_model(self, precision: str) -> keras.Model:
         """Returns the trained model; `precision` is the name of a dtype policy."""
-        ...
 
     def whole_model(self, model: keras.Model) -> keras.Model:
         """Returns the model from tokens, which may differ from the trained `model`."""
-        ...
 
     def objective(self, inputs: Inputs) -> Objective:
         """Returns the objective of a training run on these inputs."""
-        ...
 
 
 class Answers(Protocol):
@@ -219,7 +207,6 @@ class Answers(Protocol):
     @property
     def answer_names(self) -> tuple[str, ...]:
         """The keys of an answer."""
-        ...
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> Any:
         """Returns the predictions, in the task's own form.
@@ -229,7 +216,6 @@ class Answers(Protocol):
           outputs: The outputs for all rows, in any order; outputs per token may be truncated to
             the longest row of their batch.
         """
-        ...
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
         """Returns the probabilities of some rows without padding; for regression the numbers.
@@ -238,15 +224,12 @@ class Answers(Protocol):
           arrays: The arrays of `Inputs` for these rows.
           outputs: The outputs of the model; outputs per token may be truncated to the longest row.
         """
-        ...
 
     def answers(self, inputs: Inputs, predictions: Any) -> list[dict[str, Any]]:
         """Returns the answer for each example, for JSON."""
-        ...
 
     def score(self, inputs: Inputs, predictions: Any) -> dict[str, Any]:
         """Returns the scores, with `baseline` and `baseline_metric`; {} without labels."""
-        ...
 
     def write(
         self, folder: str, step: int, inputs: Inputs, predictions: Any, scores: Mapping[str, Any]
@@ -260,7 +243,6 @@ class Answers(Protocol):
           predictions: The result of `decode`.
           scores: The result of `score`.
         """
-        ...
 
 
 class Export(Protocol):
@@ -269,15 +251,12 @@ class Export(Protocol):
     @property
     def kind(self) -> str:
         """The name of the kind of task in `task.json`."""
-        ...
 
     def stored(self) -> dict[str, Any]:
         """Returns the contents of `task.json`, which prediction needs beside the model."""
-        ...
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
         """Returns the keys of `stored` that no later run in the folder may change."""
-        ...
 
     def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
         """Writes a SavedModel that takes text.
@@ -287,7 +266,6 @@ class Export(Protocol):
           model: The model from tokens, as `whole_model` or `at_precision` returns it.
           wordpiece: Whose operations cut words into pieces, one of `WORDPIECES`.
         """
-        ...
 
 
 class Task(Data, Head, Answers, Export, Protocol):

@@ -22,7 +22,6 @@ class Table(Protocol):
     @property
     def to_dict(self) -> Callable[..., Any]:
         """With "records", returns the rows as dictionaries."""
-        ...
 
 
 # A path, or in a program the rows themselves; the flag takes a path.
