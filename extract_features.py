@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
-from bert.commands.extract_features import WITHOUT_EFFECT, Settings, check, prepare
+from bert.commands.extract_features import WITHOUT_EFFECT, Settings, prepare
 from bert.commands.flags import changed_flags
 from bert.commands.lines import show_lines
 from bert.files.outputs import try_outputs
@@ -54,7 +54,7 @@ def run(settings: Settings) -> None:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
+    start(common_flags.read_settings(Settings), run, prepare)
 
 
 # What people import from the original's extract_features.py.

@@ -148,6 +148,18 @@ def check_vocabulary(checks: Callable[..., Any], settings: Any, source: Any, con
     return open_vocabulary(checks, take(ModelSource, settings), settings, source, config)
 
 
+def open_folder(settings: Any, step: Any) -> tuple[Any, Any]:
+    """Returns the folder of a model with its vocabulary, and its configuration; `step` as above."""
+    if step is not call:
+        folder, config = check_model(step, settings)
+        check_vocabulary(step, settings, folder, config)
+        return folder, config
+    from bert.weights.folder import ModelFolder  # noqa: PLC0415
+
+    folder = ModelFolder.of(take(ModelSource, settings), settings)
+    return folder, folder.config
+
+
 def start(
     settings: SettingsType,
     run: Callable[[SettingsType], Any],

@@ -4,7 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert.commands import flags
-from bert.commands.checks import Checks, OutputSettings, call, check_model, check_vocabulary
+from bert.commands.checks import OutputSettings, call, open_folder
 from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
@@ -12,7 +12,6 @@ from bert.log import logger
 from bert.options import option, take
 from bert.parts import FAILED
 from bert.scale.options import BeamOptions, Extraction, PartOptions
-from bert.weights.options import ModelSource
 
 if TYPE_CHECKING:
     import modeling
@@ -31,40 +30,21 @@ class Settings(Extraction, OutputSettings, PartOptions, BeamOptions):
     use_tpu: bool = option(False, flags.WITHOUT_EFFECT, group="data")
 
 
-def prepare(settings: Settings) -> tuple[Settings, "ModelFolder", "Texts"]:
+def prepare(settings: Settings, step: Any = call) -> tuple[Settings, "ModelFolder", "Texts"]:
     """Opens the model and the texts, and checks that they, the options and the output fit.
+
+    Args:
+      settings: The flags.
+      step: `call` to run the script, `Checks` to show each step.
 
     Returns:
       The settings, completed with what the folder of the model says, the model, and the texts.
     """
     import_tensorflow()
-    from bert.weights.folder import ModelFolder
-
-    folder = ModelFolder.of(take(ModelSource, settings), settings)
-    settings, texts = _fit(settings, folder, folder.config, call)
-    return settings, folder, texts
-
-
-def check(settings: Settings, checks: Checks) -> None:
-    """Shows the model, the texts and the output, and whether they fit."""
-    import_tensorflow()
-    folder, config = check_model(checks, settings)
-    check_vocabulary(checks, settings, folder, config)
-    _fit(settings, folder, config, checks)
-
-
-def _fit(settings: Settings, folder: Any, config: Any, step: Any) -> tuple[Settings, "Texts"]:
-    """Checks that options, model, texts and output fit; returns the complete settings, and texts.
-
-    Args:
-      settings: The flags.
-      folder: The model.
-      config: Its configuration.
-      step: `call` to run the script, `Checks` to show each step.
-    """
     from bert.scale.batches import check_machines
     from bert.scale.features import find_texts_of
 
+    folder, config = open_folder(settings, step)
     found = step("layers", _complete, settings, folder, config, shows=Extraction.written_layers)
     settings = settings if found is FAILED else found
     fits = "of the shape that the configuration asks for"
@@ -74,7 +54,7 @@ def _fit(settings: Settings, folder: Any, config: Any, step: Any) -> tuple[Setti
     texts = step("text", find_texts_of, settings, shows=lambda found: describe_files(found.files))
     output = repr(settings.output_file)
     step("output file", _check_output, settings, texts, folder, shows=lambda _: output)
-    return settings, texts
+    return settings, folder, texts
 
 
 def _complete(settings: Settings, folder: "ModelFolder", config: "modeling.BertConfig") -> Settings:

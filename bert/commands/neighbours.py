@@ -5,15 +5,16 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, check_model, check_vocabulary
+from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, call, open_folder
 from bert.files.display import visible
 from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
 from bert.files.word_vectors import WordVectors
 from bert.models.options import Search
-from bert.options import option, take
-from bert.weights.options import ConfigSource, ModelSource, VocabularySource
+from bert.options import option
+from bert.parts import FAILED
+from bert.weights.options import ConfigSource, VocabularySource
 
 if TYPE_CHECKING:
     from bert.models.neighbours import Neighbour
@@ -35,41 +36,39 @@ class Settings(Search, ConfigSource, VocabularySource, OutputSettings):
     )
 
 
-def prepare(settings: Settings) -> tuple[Settings, list[str], "ModelFolder | None"]:
+def prepare(
+    settings: Settings, step: Any = call
+) -> tuple[Settings, list[str], "ModelFolder | None"]:
     """Finds the texts and the model, and checks that they and the output fit.
+
+    Args:
+      settings: The flags.
+      step: `call` to run the script, `Checks` to show each step.
 
     Returns:
       The settings, completed with what the folder of the model says; the files to search; and the
       folder of the model, None for word vectors.
     """
     import_tensorflow()
-    from bert.weights.folder import ModelFolder
-
-    files = settings.find_files()
+    files = step("text", settings.find_files, shows=_describe)
     folder = None
     if not settings.word_vectors:
-        folder = ModelFolder.of(take(ModelSource, settings), settings)
-    if folder:
-        settings = _check_all(settings, folder, files)
-    _check_output(settings, files, folder)
+        folder, _ = open_folder(settings, step)
+        fits = "fit the configuration"
+        found = step("weights", _check_all, settings, folder, files, shows=lambda _: fits)
+        settings = settings if found is FAILED else found
+    output = settings.output_file
+    step("output file", _check_output, settings, files, folder, shows=lambda _: output)
     return settings, files, folder
 
 
 def check(settings: Settings, checks: Checks) -> None:
     """Shows the texts, the model and the output, and whether they fit."""
-    import_tensorflow()
-    from bert.models.neighbours import read_vectors
-
-    files = checks("text", settings.find_files, shows=_describe)
-    output = settings.output_file
+    prepare(settings, checks)
     if settings.word_vectors:
-        checks("output file", _check_output, settings, files, None, shows=lambda _: output)
+        from bert.models.neighbours import read_vectors
+
         checks("word vectors", read_vectors, settings, shows=_describe_vectors)
-        return
-    folder, config = check_model(checks, settings)
-    check_vocabulary(checks, settings, folder, config)
-    checks("weights", _check_all, settings, folder, files, shows=lambda _: "fit the configuration")
-    checks("output file", _check_output, settings, files, folder, shows=lambda _: output)
 
 
 def _check_all(settings: Settings, folder: "ModelFolder", files: Sequence[str]) -> Settings:
