@@ -179,7 +179,7 @@ def test_a_vector_does_not_depend_on_the_texts_beside_it(pretrained):
 
 
 def test_words_are_the_means_of_their_pieces(pretrained):
-    encoder = pretrained._encoder
+    encoder = pretrained
     assert group_words(["[CLS]", "un", "##able", "to", "[SEP]", "##s", "[SEP]"]) == [
         ("unable", [1, 2]),
         ("to", [3]),

@@ -36,26 +36,68 @@ _BLOCK_VALUES = 1 << 22
 
 
 class Encoding(Model):
-    """A model with an encoder."""
+    """A model with an encoder, which computes vectors of texts and of the words in them.
+
+    A text is a string, or a pair of strings, or its tokens, as `read` returns them.
+    """
 
     batch_size: int
-    max_seq_length: int | None
+    max_seq_length: int | None = None
     text_vectors: TextVectors | None = None
 
     @functools.cached_property
-    def _encoder(self) -> "TextEncoder":
+    def _bert(self) -> modeling.BertModel:
         bert = find_encoder(self.model)
         if bert is None:
             raise ValueError(NO_ENCODER)
-        return TextEncoder(bert, self.tokenizer, self.batch_size)
+        return bert
+
+    @functools.cached_property
+    def _extractors(self) -> dict[tuple[int | str, str], Extractor]:
+        return {}
 
     @property
     def encoder(self) -> modeling.BertModel:
-        return self._encoder.bert
+        return self._bert
 
-    def read(self, texts: Sequence[Text]) -> list[Line]:
+    def extractor(self, layer: int | str, pooling: str) -> Extractor:
+        """Returns the extractor of a layer, the same object for the same layer.
+
+        Args:
+          layer: A number, from 0 or from the end with -1, or a name of `COMBINATIONS`.
+          pooling: One of `POOLINGS`, or "none".
+
+        Raises:
+          ValueError: where the model has no such layer.
+        """
+        (layer,) = parse_layers(str(layer), self._bert.config, flag="layer")
+        if (layer, pooling) not in self._extractors:
+            self._extractors[layer, pooling] = Extractor(self._bert, [layer], pooling)
+        return self._extractors[layer, pooling]
+
+    def read(self, texts: Sequence[Text | Line], max_seq_length: int | None = None) -> list[Line]:
         """Returns the tokens of texts, which `encode` and `inputs` take in place of the texts."""
-        return self._encoder.read(texts, self._length(None))
+        limit, length = self._bert.config.max_position_embeddings, self._length(max_seq_length)
+        if not 3 <= length <= limit:
+            must = f"be at least 3 and at most {limit}, the `max_position_embeddings` of the model"
+            raise OptionError("max_seq_length", must, length)
+        lines = [
+            text
+            if isinstance(text, Line)
+            else read_line(as_pair(text, number), self.tokenizer, length)
+            for number, text in enumerate(check_list(texts))
+        ]
+        if any(line.segment_ids[-1] for line in lines):
+            require_segments(self._bert.config, "a pair of texts")
+        return lines
+
+    def inputs(
+        self, texts: Sequence[Text | Line], max_seq_length: int | None = None
+    ) -> dict[str, np.ndarray]:
+        lines = self.read(texts, max_seq_length)
+        ids = [line.input_ids for line in lines]
+        segment_ids = [line.segment_ids for line in lines]
+        return pad_sequences(ids, segment_ids, self._length(max_seq_length))
 
     def encode(
         self,
@@ -70,24 +112,89 @@ class Encoding(Model):
         given: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
         if self.text_vectors:
             given |= self.text_vectors.fill(given)
-        return self._encoder.encode(
-            texts,
-            layer,
-            given["pooling"] or "mean",
-            normalize=bool(given["normalize"]),
-            max_seq_length=self._length(max_seq_length),
-            between=between,
+        pooling = given["pooling"] or "mean"
+        if pooling not in POOLINGS:
+            raise OptionError("pooling", "be mean, max or cls", pooling)
+        extractor = self.extractor(layer, pooling)
+        lines = self.read(texts, max_seq_length)
+        (layer,) = extractor.layers
+        vectors = np.zeros((len(lines), width(layer, self._bert.config)), np.float32)
+        found = self._extract(extractor, lines, max_seq_length, between)
+        for number, (_, (values,)) in enumerate(found):
+            vectors[number] = values[0]
+        return unit_length(vectors) if given["normalize"] else vectors
+
+    def encode_words(
+        self, texts: Sequence[Text], layer: int | str = "last", max_seq_length: int | None = None
+    ) -> Iterator[tuple[list[str], np.ndarray]]:
+        """Yields the words of each text, and a vector for each word, float32 [words, W].
+
+        The vector of a word is the mean of the vectors of its pieces in this text. Arguments are as
+        for `encode`.
+        """
+        lines, extractor = self.read(texts, max_seq_length), self.extractor(layer, "none")
+        for line, (values,) in self._extract(extractor, lines, max_seq_length):
+            words = group_words(line.tokens)
+            means = [values[positions].mean(axis=0) for _, positions in words]
+            found = np.stack(means) if means else np.zeros((0, values.shape[-1]), np.float32)
+            yield [word for word, _ in words], found
+
+    def _extract(
+        self,
+        extractor: Extractor,
+        lines: Sequence[Line],
+        max_seq_length: int | None,
+        between: Between = lambda: None,
+    ) -> Iterator[Any]:
+        length = self._length(max_seq_length)
+        return itertools.chain.from_iterable(
+            extract(
+                extractor, lines, batch_size=self.batch_size, max_seq_length=length, between=between
+            )
         )
 
-    def inputs(
-        self, texts: Sequence[Text | Line], max_seq_length: int | None = None
-    ) -> dict[str, np.ndarray]:
-        return self._encoder.inputs(texts, self._length(max_seq_length))
-
-    def _length(self, given: int | None) -> int | None:
+    def _length(self, given: int | None) -> int:
+        """Returns the maximum tokens of a text: the first length that is given, or the model's."""
         vectors = self.text_vectors
         lengths = (given, self.max_seq_length, vectors.max_seq_length if vectors else None)
-        return next((length for length in lengths if length is not None), None)
+        most = self._bert.config.max_position_embeddings
+        return next((length for length in lengths if length is not None), most)
+
+
+class TextEncoder(Encoding):
+    """An encoder alone.
+
+    Args:
+      bert: The encoder, with its weights.
+      tokenizer: The tokenizer of the model.
+      batch_size: Sequences to compute at a time.
+    """
+
+    kind = "encoder"
+    methods = ("encode", "inputs")
+
+    def __init__(
+        self, bert: modeling.BertModel, tokenizer: tokenization.FullTokenizer, batch_size: int = 32
+    ) -> None:
+        self._bert = bert
+        self.labels = []
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+
+    @classmethod
+    def load(cls, folder: ModelFolder, batch_size: int = 32) -> "TextEncoder":
+        """Returns the encoder in the folder of a model, pre-trained or fine-tuned.
+
+        Raises:
+          ValueError: where files are missing, or do not fit each other.
+        """
+        folder.stored.check_fit(folder.config)
+        with blank_variables() as blank:
+            bert = modeling.BertModel(folder.config)
+            encoder = cls(bert, folder.load_tokenizer(), batch_size)
+            model = encoder.extractor("last", "mean").model
+        blank.fill(but=folder.stored.assign(model.weights))
+        return encoder
 
 
 def extract(
@@ -131,138 +238,6 @@ def chunk_starts(extractor: Extractor, lengths: Iterable[int]) -> list[int]:
     """
     chunks = split_by_size(lengths, _size(extractor), CHUNK_VALUES)
     return [0, *itertools.accumulate(map(len, chunks))]
-
-
-class TextEncoder:
-    """An encoder that computes vectors of texts and of the words in them.
-
-    A text is a string, or a pair of strings, or its tokens, as `read` returns them.
-
-    Args:
-      bert: The encoder, with its weights.
-      tokenizer: The tokenizer of the model.
-      batch_size: Sequences to compute at a time.
-    """
-
-    def __init__(
-        self, bert: modeling.BertModel, tokenizer: tokenization.FullTokenizer, batch_size: int = 32
-    ) -> None:
-        self.bert = bert
-        self.config = bert.config
-        self.tokenizer = tokenizer
-        self.batch_size = batch_size
-        self._extractors: dict[tuple[int | str, str], Extractor] = {}
-
-    @classmethod
-    def load(cls, folder: ModelFolder, batch_size: int = 32) -> "TextEncoder":
-        """Returns the encoder in the folder of a model, pre-trained or fine-tuned.
-
-        Raises:
-          ValueError: where files are missing, or do not fit each other.
-        """
-        folder.stored.check_fit(folder.config)
-        with blank_variables() as blank:
-            bert = modeling.BertModel(folder.config)
-            encoder = cls(bert, folder.load_tokenizer(), batch_size)
-            model = encoder.extractor("last", "mean").model
-        blank.fill(but=folder.stored.assign(model.weights))
-        return encoder
-
-    def extractor(self, layer: int | str, pooling: str) -> Extractor:
-        """Returns the extractor of a layer, the same object for the same layer.
-
-        Args:
-          layer: A number, from 0 or from the end with -1, or a name of `COMBINATIONS`.
-          pooling: One of `POOLINGS`, or "none".
-
-        Raises:
-          ValueError: where the model has no such layer.
-        """
-        (layer,) = parse_layers(str(layer), self.config, flag="layer")
-        if (layer, pooling) not in self._extractors:
-            self._extractors[layer, pooling] = Extractor(self.bert, [layer], pooling)
-        return self._extractors[layer, pooling]
-
-    def read(self, texts: Sequence[Text | Line], max_seq_length: int | None = None) -> list[Line]:
-        """Returns texts, truncated to `max_seq_length` or to all that the model takes."""
-        limit = self.config.max_position_embeddings
-        if max_seq_length is not None and not 3 <= max_seq_length <= limit:
-            must = f"be at least 3 and at most {limit}, the `max_position_embeddings` of the model"
-            raise OptionError("max_seq_length", must, max_seq_length)
-        lines = [
-            text
-            if isinstance(text, Line)
-            else read_line(as_pair(text, number), self.tokenizer, max_seq_length or limit)
-            for number, text in enumerate(check_list(texts))
-        ]
-        if any(line.segment_ids[-1] for line in lines):
-            require_segments(self.config, "a pair of texts")
-        return lines
-
-    def inputs(
-        self, texts: Sequence[Text | Line], max_seq_length: int | None = None
-    ) -> dict[str, np.ndarray]:
-        """Returns texts as arrays, int32 [N, S], as wide as the longest text needs."""
-        lines = self.read(texts, max_seq_length)
-        ids = [line.input_ids for line in lines]
-        segment_ids = [line.segment_ids for line in lines]
-        return pad_sequences(
-            ids, segment_ids, max_seq_length or self.config.max_position_embeddings
-        )
-
-    def encode(
-        self,
-        texts: Sequence[Text | Line],
-        layer: int | str = "last",
-        pooling: str = "mean",
-        *,
-        normalize: bool = False,
-        max_seq_length: int | None = None,
-        between: Between = lambda: None,
-    ) -> np.ndarray:
-        """Returns a vector for each text, float32 [N, W], in their order.
-
-        Texts of similar lengths go through the model together, whatever their order. Arguments are
-        those of `Model.encode`, with the defaults of an encoder without a folder.
-        """
-        if pooling not in POOLINGS:
-            raise OptionError("pooling", "be mean, max or cls", pooling)
-        extractor = self.extractor(layer, pooling)
-        (layer,) = extractor.layers
-        lines = self.read(texts, max_seq_length)
-        vectors = np.zeros((len(lines), width(layer, self.config)), np.float32)
-        chunks = self._extract(extractor, lines, max_seq_length, between)
-        for number, (_, (values,)) in enumerate(itertools.chain.from_iterable(chunks)):
-            vectors[number] = values[0]
-        return unit_length(vectors) if normalize else vectors
-
-    def encode_words(
-        self, texts: Sequence[Text], layer: int | str = "last", max_seq_length: int | None = None
-    ) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Yields the words of each text, and a vector for each word, float32 [words, W].
-
-        The vector of a word is the mean of the vectors of its pieces in this text. Arguments are as
-        for `encode`.
-        """
-        lines = self.read(texts, max_seq_length)
-        for chunk in self._extract(self.extractor(layer, "none"), lines, max_seq_length):
-            for line, (values,) in chunk:
-                words = group_words(line.tokens)
-                means = [values[positions].mean(axis=0) for _, positions in words]
-                found = np.stack(means) if means else np.zeros((0, values.shape[-1]), np.float32)
-                yield [word for word, _ in words], found
-
-    def _extract(
-        self,
-        extractor: Extractor,
-        lines: Sequence[Line],
-        max_seq_length: int | None,
-        between: Between = lambda: None,
-    ) -> Iterator[Any]:
-        longest = max_seq_length or self.config.max_position_embeddings
-        return extract(
-            extractor, lines, batch_size=self.batch_size, max_seq_length=longest, between=between
-        )
 
 
 def find_encoder(model: keras.Model) -> modeling.BertModel | None:
