@@ -52,24 +52,6 @@ if TYPE_CHECKING:
 FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
 
-@dataclasses.dataclass(frozen=True)
-class PlannedInputs:
-    """The inputs of a part of the data, or of its first examples.
-
-    Attributes:
-      inputs: The inputs.
-      num_examples: The number of examples of the part.
-    """
-
-    inputs: Inputs
-    num_examples: int
-
-    @property
-    def share(self) -> float:
-        """The fraction of the examples that the inputs contain."""
-        return len(self.inputs.examples) / self.num_examples
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningPlan(Plan):
     """The verified plan of a fine-tuning run.
@@ -78,18 +60,13 @@ class FineTuningPlan(Plan):
       recipe: The recipe, with the precision.
       source: The folder of the model to start from.
       task: The task.
-      data: The inputs of each part of the data.
+      inputs: The inputs of each part of the data.
     """
 
     recipe: FineTuning
     source: ModelFolder
     task: Task
-    data: Sequence[PlannedInputs]
-
-    @property
-    def inputs(self) -> list[Inputs]:
-        """The inputs of each part of the data."""
-        return [planned.inputs for planned in self.data]
+    inputs: Sequence[Inputs]
 
     @property
     def obstacle(self) -> str:
@@ -260,7 +237,7 @@ def plan(
             *(init, data, task, flags),
             shows=_describe_trainings,
         )
-        rows = 1 if data is FAILED else count_rows(data[0].inputs)
+        rows = 1 if data is FAILED else count_rows(data[0])
         shape = getattr(getattr(task, "teacher", None), "step_config", None)
         num_saved = 1 + 2 * steps.evaluates(patience)
         has_memory = plans.add_needs(
@@ -274,7 +251,7 @@ def plan(
         values = identity.shared_after_reading(
             config, source.vocabulary, trainings[0], find_weights
         )
-        for inputs in (planned.inputs for planned in data):
+        for inputs in data:
             name = f"the {inputs.part.split} set{inputs.part.suffix}"
             values[name] = _describe(inputs.arrays)
         strategies.check_same(strategy, values)
@@ -288,7 +265,7 @@ def plan(
             has_memory=has_memory,
             source=source,
             task=task,
-            data=data,
+            inputs=data,
             training=training,
         )
         for run, training in zip(runs, trainings, strict=True)
@@ -343,11 +320,11 @@ def _make_all_inputs(
     if limit is None and splits:
         examples = parts("examples", read, task, splits, shows=_count)
 
-    def make(task: Task, split: str, examples: Any) -> list[PlannedInputs]:
+    def make(task: Task, split: str, examples: Any) -> list[Inputs]:
         found = read(task, [split]) if examples is None else examples
         with strategy.scope() if strategy is not FAILED else contextlib.nullcontext():
             return [
-                PlannedInputs(task.make_inputs(part, values[:limit]), len(values))
+                dataclasses.replace(task.make_inputs(part, values[:limit]), total=len(values))
                 for part, values in found.items()
                 if part.split == split
             ]
@@ -355,7 +332,7 @@ def _make_all_inputs(
     data = [
         parts(f"{split} set", make, task, split, examples, shows=_describe_made) for split in splits
     ]
-    return FAILED if FAILED in data else [planned for found in data for planned in found]
+    return FAILED if FAILED in data else [inputs for found in data for inputs in found]
 
 
 def _first(task: Any, part: Part, examples: Sequence[Any], most: int | None) -> Sequence[Any]:
@@ -377,13 +354,12 @@ def _count(examples: Mapping[Part, Sequence[Any]]) -> str:
     )
 
 
-def _describe_made(data: Sequence[PlannedInputs]) -> str:
+def _describe_made(data: Sequence[Inputs]) -> str:
     texts = []
-    for planned in data:
-        suffix = planned.inputs.part.suffix.replace("_", " ")
-        text = f"{planned.num_examples:,} examples{suffix}"
-        count = len(planned.inputs.examples)
-        texts.append(text if planned.share == 1 else f"{text}, of which {count:,} are looked at")
+    for inputs in data:
+        text = f"{inputs.total:,} examples{inputs.part.suffix.replace('_', ' ')}"
+        looked_at = f", of which {len(inputs.examples):,} are looked at" * (inputs.share < 1)
+        texts.append(text + looked_at)
     return "; ".join(texts)
 
 
@@ -432,7 +408,7 @@ def _plan_trainings(
     others: Mapping[str, Any],
     paths: Mapping[str, str | None],
     init: Stored | None,
-    data: Sequence[PlannedInputs],
+    data: Sequence[Inputs],
 ) -> list[Training]:
     """Returns the training run of each recipe, checked against the one in its folder.
 
@@ -446,15 +422,14 @@ def _plan_trainings(
     """
     from bert.runs.training import count_steps, warn_of_patience  # noqa: PLC0415
 
-    [train] = (planned for planned in data if planned.inputs.part == Part("train"))
-    num_examples = int((train.inputs.num_examples or train.inputs.num_rows) / train.share)
+    train = find_inputs(data, "train")
+    num_examples = int((train.num_examples or train.num_rows) / train.share)
     described: dict[str, Any] = {}
-    inputs = [planned.inputs for planned in data]
     # A data set that is read in part is not compared.
-    if all(planned.share == 1 for planned in data):
+    if all(inputs.share == 1 for inputs in data):
         # The choice of the best weights depends on the dev set.
         for split in ("train", "dev") if patience else ("train",):
-            described[f"the {split} set"] = _describe(find_inputs(inputs, split).arrays)
+            described[f"the {split} set"] = _describe(find_inputs(data, split).arrays)
         described |= others
     trainings = []
     for schedule, output, shaping in runs:

@@ -99,6 +99,8 @@ class Inputs:
         need not be the number of examples.
       batches: The batches of the arrays, once `Task.open_inputs` has made them.
       num_examples: The number of examples of an epoch; None for the number of records.
+      total: The number of examples of the part, of which `examples` may be the first; None for
+        these alone.
     """
 
     part: Part
@@ -106,6 +108,12 @@ class Inputs:
     arrays: Arrays
     batches: Batches | None = None
     num_examples: int | None = None
+    total: int | None = None
+
+    @property
+    def share(self) -> float:
+        """The fraction of the part's examples that the inputs have."""
+        return 1.0 if self.total is None else len(self.examples) / self.total
 
     @property
     def num_rows(self) -> int:
