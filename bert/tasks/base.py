@@ -10,8 +10,10 @@ import modeling
 import tokenization
 from bert.export.formats import CORE
 from bert.network.heads import Losses, Weights
+from bert.options import MessageError, Option
 from bert.tasks.distillation import Teacher, without_layers
-from bert.tasks.task import stored_bilstm, stored_field
+from bert.tasks.options import Encoder, Lengths
+from bert.tasks.task import TaskContext, check_lstm_export, stored_field
 from bert.training.loop import Objective
 from bert.training.records import Feature, encoder_features
 
@@ -42,6 +44,34 @@ class EncoderTask:
     kind: ClassVar[str]
 
     @classmethod
+    def for_run(
+        cls, context: TaskContext, lengths: Lengths, encoder: Encoder, *own: Any, **others: Any
+    ) -> "Self":
+        """Returns the task of a run, with a BiLSTM by the options or as the model was trained.
+
+        Args:
+          context: The model, and what the run does.
+          lengths: The length of sequences.
+          encoder: The options of the BiLSTM.
+          *own: The first fields of the subclass.
+          **others: Its other fields.
+
+        Raises:
+          ValueError: where the hidden size is odd, or an export cannot hold the LSTMs.
+        """
+        config, add_bilstm = context.config, encoder.add_bilstm or _has_bilstm(context.stored)
+        if add_bilstm or config.is_bilstm:
+            # tf2onnx cannot convert the loop over the tokens.
+            check_lstm_export(context.export_formats, ["saved_model"])
+        if add_bilstm and config.hidden_size % 2:
+            raise MessageError(
+                "%s needs an even `hidden_size`, half of it for each direction. Received %s.",
+                *(Option("add_bilstm"), config.hidden_size),
+            )
+        model = (config, context.tokenizer, lengths.max_seq_length)
+        return cls(*model, *own, add_bilstm=add_bilstm, **others)
+
+    @classmethod
     def restore(
         cls,
         stored: Mapping[str, Any],
@@ -50,8 +80,8 @@ class EncoderTask:
         **own: Any,
     ) -> "Self":
         """Returns the task of a `task.json`; `own` are the fields of the subclass."""
-        length, add_bilstm = stored_field(stored, "max_seq_length", int), stored_bilstm(stored)
-        return cls(config, tokenizer, length, add_bilstm=add_bilstm, **own)
+        length = stored_field(stored, "max_seq_length", int)
+        return cls(config, tokenizer, length, add_bilstm=_has_bilstm(stored), **own)
 
     def store(self, task: Mapping[str, Any] | None = None, **own: Any) -> dict[str, Any]:
         """Returns the fields of `task.json`: common ones, and those of the subclass among them."""
@@ -102,3 +132,7 @@ class EncoderTask:
     def export_text(self, folder: str, model: keras.Model, tokenizer: "GraphTokenizer") -> None:
         """Writes a SavedModel that takes text, which the tokenizer splits in the graph."""
         raise NotImplementedError
+
+
+def _has_bilstm(stored: Mapping[str, Any]) -> bool:
+    return bool(stored_field({"add_bilstm": False, **stored}, "add_bilstm", bool))

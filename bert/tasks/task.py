@@ -14,7 +14,7 @@ import modeling
 import tokenization
 from bert.export.formats import CORE
 from bert.log import logger
-from bert.options import MessageError, Option, OptionError
+from bert.options import OptionError
 from bert.tasks.options import DataFiles
 from bert.tasks.split import DevSplit, find_labelled, find_split
 from bert.training.batches import Batches
@@ -437,33 +437,6 @@ def write_scores(
     results = {f"{kind}_{name}": scores[name] for name in (*names, "loss")}
     save_results(folder, step, {**results, "loss": scores["loss"]}, file_name, table)
     save_scores(folder, step, scores, file_name)
-
-
-def stored_bilstm(stored: Mapping[str, Any]) -> bool:
-    """Returns whether the model of a `task.json` has a BiLSTM."""
-    return bool(stored_field({"add_bilstm": False, **stored}, "add_bilstm", bool))
-
-
-def find_bilstm(context: TaskContext, *, add_bilstm: bool) -> bool:
-    """Returns whether the model has a BiLSTM: by the options, or as the model was trained.
-
-    Args:
-      context: The model, and the formats in which it is exported.
-      add_bilstm: Whether the options add one.
-
-    Raises:
-      ValueError: where the hidden size is odd, or an export cannot hold the LSTMs.
-    """
-    add_bilstm = add_bilstm or stored_bilstm(context.stored)
-    if add_bilstm or context.config.is_bilstm:
-        # tf2onnx cannot convert the loop over the tokens.
-        check_lstm_export(context.export_formats, ["saved_model"])
-    if add_bilstm and context.config.hidden_size % 2:
-        raise MessageError(
-            "%s needs an even `hidden_size`, half of it for each direction. Received %s.",
-            *(Option("add_bilstm"), context.config.hidden_size),
-        )
-    return add_bilstm
 
 
 def check_lstm_export(formats: Sequence[str], allowed: Collection[str]) -> None:

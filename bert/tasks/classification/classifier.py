@@ -65,7 +65,6 @@ from bert.tasks.task import (
     Row,
     TaskContext,
     collect,
-    find_bilstm,
     find_scored,
     stored_field,
     write_scores,
@@ -405,16 +404,13 @@ def open_classification(
         long_texts = stored_long_texts(context.stored)
     if data_set.task.is_pair:
         require_segments(context.config, "a pair of texts")
-    return Classification(
-        context.config,
-        context.tokenizer,
-        lengths.max_seq_length,
+    return Classification.for_run(
+        *(context, lengths, encoder),
         data_set.task,
         data_set,
         data.class_weights,
         data_set.columns,
         dev_split,
-        add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
         temperature=1.0 if context.is_training else stored_temperature(context.stored),
         calibrates=data.calibrate,
         long_texts=long_texts,

@@ -36,7 +36,6 @@ from bert.tasks.task import (
     Part,
     Row,
     TaskContext,
-    find_bilstm,
     stored_field,
 )
 from bert.training.batches import Batches
@@ -157,16 +156,13 @@ class QuestionAnswering(EncoderTask):
         """
         require_segments(context.config, "a question and its paragraph")
         files = {"train": data.train_file, "dev": data.predict_file}
-        return cls(
-            context.config,
-            context.tokenizer,
-            lengths.max_seq_length,
+        return cls.for_run(
+            *(context, lengths, encoder),
             data.doc_stride,
             data.max_query_length,
             take(DecodingOptions, decoding),
             {split: path for split, path in files.items() if path},
             scored_options,
-            add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
         )
 
     @classmethod

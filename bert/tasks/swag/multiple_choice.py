@@ -28,7 +28,6 @@ from bert.tasks.task import (
     Row,
     TaskContext,
     collect,
-    find_bilstm,
     find_scored,
     write_scores,
 )
@@ -199,11 +198,5 @@ def open_swag(
       ValueError: where options and model do not fit together.
     """
     require_segments(context.config, "a text and its ending")
-    return MultipleChoice(
-        context.config,
-        context.tokenizer,
-        lengths.max_seq_length,
-        data,
-        context.find_split(data),
-        add_bilstm=find_bilstm(context, add_bilstm=encoder.add_bilstm),
-    )
+    split = context.find_split(data)
+    return MultipleChoice.for_run(context, lengths, encoder, data, split)

@@ -14,7 +14,7 @@ from bert.tasks.tagging.options import DEFAULTS, FeatureOptions, TaggingData, Ta
 from bert.tasks.tagging.sentences import TaggedFiles
 from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.tagging.tags import PLAIN, TagSet
-from bert.tasks.task import TaskContext, check_lstm_export, find_bilstm, stored_field
+from bert.tasks.task import TaskContext, check_lstm_export, stored_field
 
 Options = TypeVar("Options", TagOptions, FeatureOptions)
 
@@ -88,10 +88,8 @@ def open_tagging(
         scheme = "bmes" if is_bmes else tags.scheme
         trained = [sentence.tags or () for sentence in sentences["train"]]
         tag_set = TagSet.from_tags(trained, scheme, tags.unit)
+    given = (context, lengths, encoder)
     common: dict[str, Any] = {
-        "config": context.config,
-        "tokenizer": context.tokenizer,
-        "max_seq_length": lengths.max_seq_length,
         "tag_set": tag_set,
         "document_context": bool(tags.document_context),
         "files": files,
@@ -100,10 +98,10 @@ def open_tagging(
         "add_crf": _find_crf(context, tags.crf),
     }
     if not features.feature_based:
-        bilstm = find_bilstm(context, add_bilstm=encoder.add_bilstm)
-        return Tagging(**common, add_bilstm=bilstm)
+        return Tagging.for_run(*given, **common)
     assert features.feature_layers and features.lstm_size
-    return FeatureTagging(
+    return FeatureTagging.for_run(
+        *given,
         **common,
         layers=features.feature_layers,
         lstm_size=features.lstm_size,
@@ -181,8 +179,7 @@ def _check_features(
             Option("do_export"),
         )
     # ONNX supports the tagger's own LSTMs, which are Keras's, but not those of an encoder.
-    formats = ["saved_model"] if config.is_bilstm else ["saved_model", "onnx"]
-    check_lstm_export(context.export_formats, formats)
+    check_lstm_export(context.export_formats, ["saved_model", "onnx"])
 
 
 def _check_schemes(data: TaggingData, tags: TagOptions) -> None:
