@@ -162,8 +162,8 @@ def test_the_first_examples_are_used_and_all_that_the_teacher_labels(world):
             output_dir=str(folder / "first"),
             **changes,
         )
-        (train,) = plan(run_classifier.make_recipe(settings)).data
-        return train.inputs.arrays
+        (train,) = plan(run_classifier.make_recipe(settings)).inputs
+        return train.arrays
 
     everything, few = train_arrays(), train_arrays(max_train_samples=3)
     assert [len(arrays["input_ids"]) for arrays in (everything, few)] == [130, 5]
