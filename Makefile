@@ -73,7 +73,8 @@ test: $(installed)
 	@$(MAKE) --no-print-directory test-beam
 
 test-exhaustive: $(installed)
-	python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m exhaustive
+	python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m 'exhaustive or hypothesis' \
+	  --hypothesis-profile=exhaustive
 
 $(interop_installed): requirements-interop.txt constraints.txt .ci/make_peer_venv | $(installed)
 	@.ci/make_peer_venv .venv-interop requirements-interop.txt "Nothing is compared with transformers."

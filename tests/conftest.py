@@ -41,8 +41,9 @@ def optimize_graphs(is_optimized: bool) -> None:
 HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
 optimize_graphs(HAS_BEAM)
 
-# No test depends on how fast the machine is.
-hypothesis.settings.register_profile("project", deadline=None)
+# No test depends on how fast the machine is. `make test-exhaustive` tries more examples.
+hypothesis.settings.register_profile("project", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("exhaustive", deadline=None, max_examples=300)
 hypothesis.settings.load_profile("project")
 
 ROOT = Path(__file__).parents[1]
