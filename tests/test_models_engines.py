@@ -1,6 +1,7 @@
 """Engines: other runtimes that answer for a model, and the cache of what is converted for them."""
 
 import importlib.util
+import logging
 import multiprocessing
 import os
 import shutil
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 from conftest import GOLDEN
 from helpers import classifier_runs
+from helpers.overlaps import second_of_two
 from helpers.served_models import fetch, save_model
 
 import bert
 import run_classifier
 import serve
+from bert.export import portable
 from bert.files import cache
 from bert.models import engines
 from bert.weights.checkpoint import Stored, save_tensors
@@ -279,6 +282,14 @@ def test_the_oldest_entries_are_removed_and_no_file_of_others(cache_folder, monk
     assert kept == ["d"]
     assert all(path.read_text() == "mine" for path in others)
     assert (cache_folder / ("0" * 64)).is_symlink() and tmp_path.exists()
+
+
+def test_two_threads_that_convert_leave_the_levels_of_loggers(monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    before = logging.getLogger().level
+    with second_of_two(portable.hushed):
+        assert logging.getLogger().level == logging.ERROR
+    assert logging.getLogger().level == before
 
 
 def test_an_entry_that_another_process_removes_meanwhile_is_no_error(

@@ -21,7 +21,7 @@ from bert.export.formats import MODEL_FILES, check_installed
 from bert.files.durable import make_folders, replace_files
 from bert.files.machine import usable_cores
 from bert.files.paths import read_file
-from bert.files.process import hidden_stderr
+from bert.files.process import Shared, hidden_stderr
 
 Tensor = Any
 Arrays = Mapping[str, np.ndarray]
@@ -134,16 +134,24 @@ def hushed() -> Iterator[None]:
     TF_CPP_MIN_LOG_LEVEL=0 in the environment brings it back, as in `import_tensorflow`.
     """
     # MLIR writes to the file descriptor.
-    with hidden_stderr() as is_hidden:
-        loggers = [logging.getLogger(name) for name in _LOGGERS if is_hidden]
-        levels = [logger.level for logger in loggers]
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+    with hidden_stderr() as is_hidden, _quiet_loggers() if is_hidden else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def _raise_levels() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+_quiet_loggers = Shared(_raise_levels)
 
 
 # tf2onnx knows none above it; ONNX Runtime fuses what it has no operation for.

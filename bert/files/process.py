@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -239,9 +239,34 @@ def _without_sklearn() -> Iterator[None]:
             del sys.modules["sklearn"]
 
 
-# How many blocks hide standard error, in all threads, and its descriptor meanwhile.
-_hiding = threading.Lock()
-_num_hiding, _stderr = 0, -1
+class Shared:
+    """A context of the process: the first thread enters it, and the last one leaves it.
+
+    Otherwise a thread would take what another one has set for what was there before.
+
+    Args:
+      make: Returns the context.
+    """
+
+    def __init__(self, make: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._num_inside = 0
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._num_inside:
+                self._context = self._make()
+                self._context.__enter__()
+            self._num_inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_inside -= 1
+                if not self._num_inside:
+                    self._context.__exit__(None, None, None)
 
 
 @contextlib.contextmanager
@@ -253,36 +278,26 @@ def hidden_stderr() -> Iterator[bool]:
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "0":
         yield False
         return
-    is_open = _hide_stderr()
-    try:
+    with _redirected_stderr():
         yield True
+
+
+@contextlib.contextmanager
+def _redirect_stderr() -> Iterator[None]:
+    try:
+        stderr = os.dup(2)
+    except OSError:
+        # A program may have closed it, as daemons do.
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
     finally:
-        if is_open:
-            _show_stderr()
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
-def _hide_stderr() -> bool:
-    """Redirects standard error, unless another block has; returns False where it is closed."""
-    global _num_hiding, _stderr  # noqa: PLW0603
-    with _hiding:
-        if not _num_hiding:
-            try:
-                _stderr = os.dup(2)
-            except OSError:
-                # A program may have closed it, as daemons do.
-                return False
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, 2)
-            os.close(nowhere)
-        _num_hiding += 1
-    return True
-
-
-def _show_stderr() -> None:
-    """Restores standard error, unless another block still hides it."""
-    global _num_hiding  # noqa: PLW0603
-    with _hiding:
-        _num_hiding -= 1
-        if not _num_hiding:
-            os.dup2(_stderr, 2)
-            os.close(_stderr)
+_redirected_stderr = Shared(_redirect_stderr)
