@@ -236,8 +236,8 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         gradient = tf.convert_to_tensor(gradient)
         if self._learning_rate_scales[index] != 1.0:
             learning_rate *= self._learning_rate_scales[index]
-        compiled = tf.inside_function() and "CPU" in variable.device
-        update = _compiled_update if compiled else _update
+        is_compiled = tf.inside_function() and "CPU" in variable.device
+        update = self.choose_update(index, is_compiled=is_compiled)
         moments = (self.first_moments[index], self.second_moments[index])
         update(
             variable,
@@ -248,6 +248,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             (float(self.beta_1), float(self.beta_2), float(self.epsilon)),
             float(self.weight_decay_rate) if self._decayed[index] else 0.0,
         )
+
+    def choose_update(self, index: int, *, is_compiled: bool) -> Callable[..., None]:
+        """Returns the function that updates a variable; a subclass may have another for some."""
+        return _compiled_update if is_compiled else _update
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -343,6 +347,7 @@ def bert_optimizer(
     num_train_steps: int,
     num_warmup_steps: int | None,
     step: Callable[[], Tensor] | None = None,
+    kind: type[AdamWeightDecayOptimizer] = AdamWeightDecayOptimizer,
 ) -> AdamWeightDecayOptimizer:
     """Returns the optimizer of the original, with its schedule and its constants.
 
@@ -351,9 +356,10 @@ def bert_optimizer(
       num_train_steps: Step at which the rate reaches 0.
       num_warmup_steps: Length of warm-up in steps.
       step: Returns the step of the schedule; None for the steps that the optimizer has taken.
+      kind: The class of the optimizer.
     """
     schedule = WarmupLinearDecay(init_lr, num_train_steps, num_warmup_steps)
-    return AdamWeightDecayOptimizer(
+    return kind(
         learning_rate=schedule if step is None else lambda: schedule(step()),
         weight_decay_rate=0.01,
         exclude_from_weight_decay=EXCLUDED_FROM_WEIGHT_DECAY,

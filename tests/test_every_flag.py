@@ -867,6 +867,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "shuffle_block": Case(2, weights),
         "do_eval": Case(True, result),
         "objective": Case("masked_lm", weights),
+        "optimizer": Case("muon", weights),
         **teacher_cases(pretrained),
         "eval_batch_size": Case(5, work, do_eval=True),
         "num_train_steps": Case(4, checkpoints),

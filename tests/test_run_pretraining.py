@@ -239,12 +239,14 @@ def test_indexed_records_are_whole_and_of_the_same_vocabulary(
 
 
 @eagerly(False)
-def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(pretraining_run, tmp_path, log):
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(
+    pretraining_run, tmp_path, log, optimizer
+):
     def fresh(name, **changes):
         keras.utils.set_random_seed(5)
-        run_pretraining.run(
-            pretraining_run(output_dir=str(tmp_path / name), save_checkpoints_steps=3, **changes)
-        )
+        rest = {"save_checkpoints_steps": 3, "optimizer": optimizer, **changes}
+        run_pretraining.run(pretraining_run(output_dir=str(tmp_path / name), **rest))
 
     fresh("whole", num_train_steps=8)
     # The learning rate depends on the number of steps, so the run is cut by the disk alone.

@@ -43,11 +43,22 @@ def test_the_same_differs_in_nothing(tmp_path):
         ("--init_checkpoint", INIT, None, None),
         # A teacher is read in each step that is left.
         ("--teacher", INIT, None, "--teacher is bert_model.ckpt there and absent now"),
+        ("--optimizer", "muon", "adam", "--optimizer is 'muon' there and 'adam' now"),
     ],
 )
 def test_differences_are_listed_by_name(tmp_path, name, before, now, line):
     begin(tmp_path, {name: before})
     assert provenance.differences(str(tmp_path), {name: now}) == ([line] if line else [])
+
+
+def test_runs_of_earlier_versions_had_no_teacher_and_the_optimizer_of_the_original(tmp_path):
+    begin(tmp_path, {"--seed": 1})
+    assert provenance.differences(str(tmp_path), {"--teacher": None, "--optimizer": "adam"}) == []
+    differences = provenance.differences(str(tmp_path), {"--teacher": INIT, "--optimizer": "muon"})
+    assert differences == [
+        "--teacher is absent there and bert_model.ckpt now",
+        "--optimizer is 'adam' there and 'muon' now",
+    ]
 
 
 def test_initial_weights_need_not_be_given_again(tmp_path):

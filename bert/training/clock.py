@@ -71,7 +71,10 @@ class TrainingClock:
         return self.share >= 1.0
 
     def optimizer(
-        self, learning_rate: float, warmup_proportion: float
+        self,
+        learning_rate: float,
+        warmup_proportion: float,
+        kind: type[optimization.AdamWeightDecayOptimizer],
     ) -> optimization.AdamWeightDecayOptimizer:
         """Returns an optimizer whose schedule follows the time spent instead of the steps."""
         return optimization.bert_optimizer(
@@ -79,6 +82,7 @@ class TrainingClock:
             round(self.budget * _UNIT),
             round(self.budget * _UNIT * warmup_proportion),
             step=lambda: self._spent,
+            kind=kind,
         )
 
     def start(self) -> None:

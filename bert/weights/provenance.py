@@ -19,7 +19,9 @@ RUN_FILE = "run.json"
 # The key of the fingerprint by which an input is compared; its other keys are for messages.
 _DIGEST = "sha256"
 # The keys of the weights that a run began with, and of those of its teacher.
-_INIT, _TEACHER = "--" + "init_checkpoint", "--" + "teacher"
+_INIT = "--" + "init_checkpoint"
+# What runs of earlier versions had, which do not say so.
+_UNSAID = {"--" + "teacher": None, "--" + "optimizer": "adam"}
 
 
 def read(folder: str) -> dict[str, Any]:
@@ -107,12 +109,12 @@ def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
         # The weights that a run began with need not be named again.
         if name == _INIT and value is None:
             continue
-        # Runs of earlier versions had no teacher, and do not say so.
-        if name not in stored and not (stored and name == _TEACHER):
+        if name not in stored and not (stored and name in _UNSAID):
             continue
-        if _compared(stored.get(name)) == _compared(value):
+        was = stored.get(name, _UNSAID.get(name))
+        if _compared(was) == _compared(value):
             continue
-        before, now = _described(stored.get(name)), _described(value)
+        before, now = _described(was), _described(value)
         if before == now:
             now = "something else of that name"
         lines.append(f"{name} is {before} there and {now} now")

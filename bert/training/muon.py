@@ -1,0 +1,82 @@
+"""Muon: the weights of dense layers move along the orthogonal matrix nearest to their momentum.
+
+Jordan and others, Muon: An optimizer for hidden layers in neural networks (2024). Updates have the
+size of Liu and others, Muon is Scalable for LLM Training (2025), section 2.2, so that learning
+rates and the weight decay of Adam fit.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from optimization import AdamWeightDecayOptimizer
+
+Tensor = Any
+
+MOMENTUM = 0.95
+# About the root mean square of Adam's updates.
+UPDATE_SIZE = 0.2
+# Factors of x, x^3 and x^5, and how often: singular values between 0.001 and 1 come close to 1.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+NUM_ITERATIONS = 5
+_KERNEL = re.compile(r"/kernel$")
+
+
+class MuonOptimizer(AdamWeightDecayOptimizer):
+    """Muon for the kernels of dense layers; Adam for embeddings, outputs, biases and LayerNorm.
+
+    The arguments are those of `AdamWeightDecayOptimizer`. Checkpoints have the same variables: the
+    momentum is `adam_m`, and `adam_v` of a kernel stays zero.
+    """
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        super().build(variables)
+        self._is_kernel = [bool(_KERNEL.search(variable.path)) for variable in variables]
+
+    def choose_update(self, index: int, *, is_compiled: bool) -> Callable[..., None]:
+        if self._is_kernel[index]:
+            return _update
+        return super().choose_update(index, is_compiled=is_compiled)
+
+
+def _update(
+    variable: tf.Variable,
+    moments: tuple[tf.Variable, tf.Variable],
+    gradient: Tensor,
+    learning_rate: Tensor,
+    scale: Tensor,
+    constants: tuple[float, float, float],
+    weight_decay_rate: float,
+) -> None:
+    del constants  # Those of Adam.
+    gradient = gradient * scale
+    momentum = MOMENTUM * moments[0] + gradient
+    change = orthogonalize(gradient + MOMENTUM * momentum)
+    change *= UPDATE_SIZE * max(variable.shape) ** 0.5
+    moments[0].assign(momentum, read_value=False)
+    variable.assign_sub(learning_rate * (change + weight_decay_rate * variable), read_value=False)
+
+
+def orthogonalize(matrix: Tensor) -> Tensor:
+    """Returns a matrix with the same singular vectors, whose singular values are 0.7 to 1.2.
+
+    Newton-Schulz iterations; singular values below a thousandth of the norm stay smaller. They are
+    made on the square matrix of inner products, which is less work than on a long one.
+
+    Args:
+      matrix: float32 [rows, columns].
+    """
+    matrix /= tf.norm(matrix) + 1e-7
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    square = tf.matmul(matrix, matrix, transpose_a=is_tall, transpose_b=not is_tall)
+    identity = tf.eye(min(matrix.shape))
+    factor = identity
+    first, third, fifth = COEFFICIENTS
+    for _ in range(NUM_ITERATIONS):
+        change = first * identity + third * square + fifth * tf.matmul(square, square)
+        factor = tf.matmul(change, factor)
+        square = tf.matmul(tf.matmul(change, square), change)
+    return tf.matmul(matrix, factor) if is_tall else tf.matmul(factor, matrix)
