@@ -12,6 +12,7 @@ from helpers.forks import fork_python
 from helpers.observers import Call
 from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
 
+import optimization
 import run_pretraining
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.options import STEPS
@@ -82,7 +83,7 @@ def deadline():
 def begin(config, day, budget=BUDGET, warmup=WARMUP, kind=Trainer):
     model = pretraining_heads.pretraining_model(config)
     clock = TrainingClock(budget, day.now)
-    optimizer = clock.optimizer(RATE, warmup)
+    optimizer = clock.optimizer(RATE, warmup, optimization.AdamWeightDecayOptimizer)
     trainer = kind(model, optimizer, run_pretraining.OBJECTIVE, seed=3)
     trainer.clock = clock
     return trainer
