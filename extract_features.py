@@ -28,6 +28,9 @@ from bert.options import take
 from bert.scale.batches import changing_options
 from bert.scale.options import BeamOptions, Extraction
 
+# As the other scripts call it: the run begins with all that is checked.
+check = prepare
+
 
 def define_flags() -> None:
     """Defines the flags (original: extract_features.py)."""
@@ -54,7 +57,7 @@ def run(settings: Settings) -> None:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, prepare)
+    start(common_flags.read_settings(Settings), run, check)
 
 
 # What people import from the original's extract_features.py.

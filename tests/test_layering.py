@@ -62,7 +62,7 @@ BUDGETS = {
     "create_vocab": 61,
     "create_word_vectors": 78,
     "extend_vocab": 47,
-    "extract_features": 83,
+    "extract_features": 86,
     "fill_mask": 87,
     "inspect_text": 75,
     "join_shards": 98,

@@ -491,7 +491,7 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
         ({"do_train": True, "freeze_layers": 9}, "`freeze_layers` must be at most"),
         (
             {"do_train": True, "train_batch_size": 5, "gradient_accumulation_steps": 2},
-            "must be a multiple of the 1",
+            "must be a multiple of `gradient_accumulation_steps`",
         ),
         ({"do_train": True, "text_a_column": "txt"}, r"txt.*text.*label"),
         ({"do_train": True, "labels": "red,blue"}, r"train\.tsv:\d+.*green|black"),

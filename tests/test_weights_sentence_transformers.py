@@ -213,7 +213,7 @@ def test_a_model_with_another_module_is_refused_until_a_pooling_is_given(model_d
         output_file=str(model_dir.parent / "other.npy"),
         init_checkpoint=str(model_dir),
     )
-    extract_features.prepare(settings, checks)
+    extract_features.check(settings, checks)
     assert [each.name for each in checks.lines if each.mark == WRONG] == ["layers"]
 
 

@@ -174,10 +174,10 @@ def check_precision(precision: str, num_replicas: int) -> None:
 def check_batch_size(batch_size: int, num_micro_batches: int, num_replicas: int) -> None:
     """Checks that a batch to train on can be split into equal parts."""
     if batch_size % (num_replicas * num_micro_batches):
-        accumulation = Option("gradient_accumulation_steps")
+        devices = f"the {num_replicas} devices times " if num_replicas > 1 else ""
         raise OptionError(
             "train_batch_size",
-            Message("be a multiple of the %d devices times %s", num_replicas, accumulation),
+            Message("be a multiple of %s%s", devices, Option("gradient_accumulation_steps")),
             Message("%d and %d", batch_size, num_micro_batches),
         )
 
