@@ -87,7 +87,6 @@ def find_untrained(folder: str, names: Iterable[str]) -> set[str]:
     return {name for name in names if name.startswith(PAIR_HEAD)}
 
 
-ADAM, MUON = "adam", "muon"
 # The original's defaults.
 LENGTHS: Mapping[str, int] = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 STEPS: Mapping[str, int] = {"num_train_steps": 100000, "num_warmup_steps": 10000}
@@ -153,11 +152,11 @@ class PretrainingSchedule:
         shapes_training=True,
     )
     optimizer: str = option(
-        ADAM,
+        "adam",
         "adam: Adam, like the original. muon: Muon for the weights of dense layers, Adam for all "
         "others; it learns more from the same text, and its steps take longer, the less so the "
         "larger the batch.",
-        choices=(ADAM, MUON),
+        choices=("adam", "muon"),
         shapes_training=True,
     )
     train_batch_size: int = option(

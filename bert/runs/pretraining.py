@@ -19,9 +19,7 @@ from bert.parts import FAILED, Parts
 from bert.pretraining import inputs, outcome
 from bert.pretraining.objectives import OBJECTIVES, MaskedBatches
 from bert.pretraining.options import (
-    ADAM,
     GOALS,
-    MUON,
     PretrainingSchedule,
     RecordFiles,
     count_predictions,
@@ -42,7 +40,7 @@ from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate
 from bert.training.loop import Objective, Observer
-from bert.training.muon import MuonOptimizer
+from bert.training.muon import OPTIMIZERS
 from bert.training.options import Compute, Output, check_length
 from bert.training.progress import save_results, save_scores
 from bert.training.trackers import Trackers
@@ -53,8 +51,6 @@ from bert.weights.folder import ModelFolder
 from bert.weights.model_files import make_files, projector_files
 from bert.weights.opening import open_model
 from modeling import BertConfig
-
-_OPTIMIZERS = {ADAM: optimization.AdamWeightDecayOptimizer, MUON: MuonOptimizer}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,14 +95,12 @@ class PreTrainingPlan(Plan):
         recipe, schedule = self.recipe, self.recipe.schedule
         assert self.training is not None
         clock = TrainingClock(schedule.seconds) if schedule.seconds else None
-        kind = _OPTIMIZERS[schedule.optimizer]
+        rate, kind = schedule.learning_rate, OPTIMIZERS[schedule.optimizer]
         if clock:
-            warmup = schedule.warmup_proportion or 0.0
-            optimizer = clock.optimizer(schedule.learning_rate, warmup, kind)
+            optimizer = clock.optimizer(rate, schedule.warmup_proportion or 0.0, kind)
         else:
             optimizer = optimization.bert_optimizer(
-                *(schedule.learning_rate, schedule.num_train_steps, schedule.num_warmup_steps),
-                kind=kind,
+                rate, schedule.num_train_steps, schedule.num_warmup_steps, kind=kind
             )
         trainer = Trainer.of(recipe.compute, model, optimizer, self.objective(), seed=recipe.seed)
         trainer.clock = clock

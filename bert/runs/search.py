@@ -89,7 +89,8 @@ def plan(
     left = [trial for trial in recipe.trials if not has_ended(trial.recipe.output.output_dir)]
     num_ended = len(recipe.trials) - len(left)
     text = f"{len(recipe.trials)} in all, {num_ended} of them ended; then the best is used"
-    parts("runs", _check_runs, recipe, shows=lambda _: text)
+    seeds = [trial.recipe.seed for trial in recipe.trials]
+    parts("runs", _check_runs, seeds, recipe.num_runs, output, shows=lambda _: text)
     if shared.steps.do_train:
         # The plan of each run checks its own folder alone.
         parts("paths", check_apart, output.output_dir, shared.read_paths(), shows=lambda _: "")
@@ -115,14 +116,13 @@ def plan(
     )
 
 
-def _check_runs(search: Search) -> None:
+def _check_runs(seeds: Sequence[int], num_runs: int, output: Output) -> None:
     """Checks that each run has a seed, and warns where the best model is not copied."""
-    over = max(trial.recipe.seed for trial in search.trials) - LARGEST_SEED
+    over = max(seeds) - LARGEST_SEED
     if over > 0:
-        seed = search.shared.seed
-        must = Message("be at most %d with %s", seed - over, Option("num_runs", search.num_runs))
-        raise OptionError("seed", must, seed, "Each run has the next seed.")
-    may_keep_best(search.shared.output)
+        must = Message("be at most %d with %s", min(seeds) - over, Option("num_runs", num_runs))
+        raise OptionError("seed", must, min(seeds), "Each run has the next seed.")
+    may_keep_best(output)
 
 
 def has_ended(folder: str) -> bool:

@@ -42,6 +42,10 @@ class MuonOptimizer(AdamWeightDecayOptimizer):
         return super().choose_update(index, is_compiled=is_compiled)
 
 
+# By the value of the option.
+OPTIMIZERS = {"adam": AdamWeightDecayOptimizer, "muon": MuonOptimizer}
+
+
 def _update(
     variable: tf.Variable,
     moments: tuple[tf.Variable, tf.Variable],
