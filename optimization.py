@@ -21,6 +21,8 @@ Tensor = Any
 CLIP_NORM = 1.0  # original: optimization.py, create_optimizer
 EXCLUDED_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 SLOTS = ("adam_m", "adam_v")
+# As `adam_changes`.
+Changes = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 _GRAPHS = "bert.original.graph"
 
@@ -236,8 +238,10 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
         gradient = tf.convert_to_tensor(gradient)
         if self._learning_rate_scales[index] != 1.0:
             learning_rate *= self._learning_rate_scales[index]
-        is_compiled = tf.inside_function() and "CPU" in variable.device
-        update = self.choose_update(index, is_compiled=is_compiled)
+        changes = self.choose_changes(index)
+        # XLA's products of matrices, which others may have, are slow on CPUs.
+        compiled = tf.inside_function() and "CPU" in variable.device and changes is adam_changes
+        update = _compiled_update if compiled else _update
         moments = (self.first_moments[index], self.second_moments[index])
         update(
             variable,
@@ -245,13 +249,14 @@ class AdamWeightDecayOptimizer(keras.optimizers.Optimizer):
             gradient,
             tf.cast(learning_rate, gradient.dtype),
             tf.cast(1.0 if scale is None else scale, gradient.dtype),
+            changes,
             (float(self.beta_1), float(self.beta_2), float(self.epsilon)),
             float(self.weight_decay_rate) if self._decayed[index] else 0.0,
         )
 
-    def choose_update(self, index: int, *, is_compiled: bool) -> Callable[..., None]:
-        """Returns the function that updates a variable; a subclass may have another for some."""
-        return _compiled_update if is_compiled else _update
+    def choose_changes(self, index: int) -> Changes:
+        """Returns how a variable changes; a subclass may have another rule for some variables."""
+        return adam_changes
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -286,11 +291,11 @@ def _update(
     gradient: Tensor,
     learning_rate: Tensor,
     scale: Tensor,
-    constants: tuple[float, float, float],
-    weight_decay_rate: float,
+    changes: Changes,
+    *constants: Any,
 ) -> None:
     values = (_read(variable), _read(moments[0]), _read(moments[1]))
-    m, v, change = adam_changes(values, gradient * scale, constants, weight_decay_rate)
+    m, v, change = changes(values, gradient * scale, *constants)
     moments[0].assign(m, read_value=False)
     moments[1].assign(v, read_value=False)
     variable.assign_sub(learning_rate * change, read_value=False)

@@ -122,9 +122,12 @@ class Order:
         group="output",
     )
 
-    @property
-    def keys(self) -> list[str]:
-        """The parts that `only` names, in the paper's order; a `ValueError` where one is none."""
+    def find_keys(self) -> list[str]:
+        """Returns the parts that `only` names, in the paper's order.
+
+        Raises:
+          ValueError: where one is none.
+        """
         names = [name.strip() for name in self.only.split(",")] if self.only else list(KEYS)
         if wrong := [name for name in names if name not in KEYS]:
             raise ValueError(
@@ -138,8 +141,8 @@ class Order:
         return [path for path in (self.ledger or "").split(",") if path]
 
     def checked(self) -> "Order":
-        """Returns the order, whose parts must be known."""
-        assert self.keys
+        """Returns the order, after a check that its parts are known."""
+        self.find_keys()
         return self
 
 
@@ -217,7 +220,7 @@ def prepare(order: Order, start: Start = start_process) -> Prepared:
     Raises:
       ValueError: where a flag, a folder of data or a ledger is not as it must be.
     """
-    keys = order.keys
+    keys = order.find_keys()
     ledger = Ledger(os.path.join(order.output_dir, LEDGER_FILE), order.ledgers)
     plan, machine = _make_plan(order, ledger, measure_machine(order.precision))
     clock = Clock(machine, ledger.times(machine.name))
@@ -301,7 +304,7 @@ def tell_plan(order: Order, prepared: Prepared) -> None:
         "seeds.",
         tell_total(prepared),
         len(prepared.wanted),
-        ", ".join(order.keys),
+        ", ".join(order.find_keys()),
         recipe.base.title,
         *recipe.steps,
         recipe.tokens,
@@ -319,9 +322,9 @@ def _scored(prepared: Prepared) -> set[str]:
 
 
 def _results(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> texts.Results:
-    plan, entries = prepared.plan, prepared.ledger.entries
+    plan, entries, keys = prepared.plan, prepared.ledger.entries, order.find_keys()
     found = {name: entries[key] for name, key in plan.digests.items() if key in entries}
-    tables = [table for table in plan.tables if table.key in order.keys]
+    tables = [table for table in plan.tables if table.key in keys]
     return texts.Results.of(plan, tables, found, failures, order.budget)
 
 

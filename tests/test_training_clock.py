@@ -17,6 +17,7 @@ import run_pretraining
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.options import STEPS
 from bert.training.clock import TrainingClock
+from bert.training.muon import MuonOptimizer
 from bert.training.observers import train_and_save
 from bert.training.progress import ProgressLog
 from bert.training.trainer import Trainer, initialize
@@ -78,6 +79,10 @@ def deadline():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+def test_the_schedule_by_time_is_for_any_optimizer():
+    assert type(TrainingClock(BUDGET).optimizer(RATE, WARMUP, MuonOptimizer)) is MuonOptimizer
 
 
 def begin(config, day, budget=BUDGET, warmup=WARMUP, kind=Trainer):

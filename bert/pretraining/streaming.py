@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -178,10 +178,16 @@ class SpilledBounds(Sequence[int]):
     def __len__(self) -> int:
         return self._stop + 1 - self._first
 
-    def __getitem__(self, part: Any) -> Any:
-        # `Draws.finish` takes one slice.
-        start, stop, _ = part.indices(len(self))
-        return self._spill.bounds(self._first + start, self._first + stop - 1)
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            start, stop, _ = index.indices(len(self))
+            return self._spill.bounds(self._first + start, self._first + stop - 1)
+        index = range(len(self))[index]
+        return self[index : index + 1][0]
 
 
 class SeedFiles:

@@ -6,13 +6,13 @@ rates and the weight decay of Adam fit.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from optimization import AdamWeightDecayOptimizer
+from optimization import AdamWeightDecayOptimizer, Changes
 
 Tensor = Any
 
@@ -36,32 +36,26 @@ class MuonOptimizer(AdamWeightDecayOptimizer):
         super().build(variables)
         self._is_kernel = [bool(_KERNEL.search(variable.path)) for variable in variables]
 
-    def choose_update(self, index: int, *, is_compiled: bool) -> Callable[..., None]:
-        if self._is_kernel[index]:
-            return _update
-        return super().choose_update(index, is_compiled=is_compiled)
+    def choose_changes(self, index: int) -> Changes:
+        return _changes if self._is_kernel[index] else super().choose_changes(index)
 
 
 # By the value of the option.
 OPTIMIZERS = {"adam": AdamWeightDecayOptimizer, "muon": MuonOptimizer}
 
 
-def _update(
-    variable: tf.Variable,
-    moments: tuple[tf.Variable, tf.Variable],
+def _changes(
+    values: tuple[Tensor, Tensor, Tensor],
     gradient: Tensor,
-    learning_rate: Tensor,
-    scale: Tensor,
     constants: tuple[float, float, float],
     weight_decay_rate: float,
-) -> None:
-    del constants  # Those of Adam.
-    gradient = gradient * scale
-    momentum = MOMENTUM * moments[0] + gradient
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `optimization.adam_changes`, whose constants and second moment play no part."""
+    weight, momentum, unused = values
+    momentum = MOMENTUM * momentum + gradient
     change = orthogonalize(gradient + MOMENTUM * momentum)
-    change *= UPDATE_SIZE * max(variable.shape) ** 0.5
-    moments[0].assign(momentum, read_value=False)
-    variable.assign_sub(learning_rate * (change + weight_decay_rate * variable), read_value=False)
+    change *= UPDATE_SIZE * max(weight.shape) ** 0.5
+    return momentum, unused, change + weight_decay_rate * weight
 
 
 def orthogonalize(matrix: Tensor) -> Tensor:
