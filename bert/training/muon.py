@@ -61,20 +61,29 @@ def _changes(
 def orthogonalize(matrix: Tensor) -> Tensor:
     """Returns a matrix with the same singular vectors, whose singular values are 0.7 to 1.2.
 
-    Newton-Schulz iterations; singular values below a thousandth of the norm stay smaller. They are
-    made on the square matrix of inner products, which is less work than on a long one.
+    Newton-Schulz iterations; singular values below a thousandth of the norm stay smaller. Those of
+    a long matrix are made on the square matrix of its inner products, which is less work.
 
     Args:
       matrix: float32 [rows, columns].
     """
     matrix /= tf.norm(matrix) + 1e-7
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    square = tf.matmul(matrix, matrix, transpose_a=is_tall, transpose_b=not is_tall)
-    identity = tf.eye(min(matrix.shape))
-    factor = identity
-    first, third, fifth = COEFFICIENTS
-    for _ in range(NUM_ITERATIONS):
-        change = first * identity + third * square + fifth * tf.matmul(square, square)
-        factor = tf.matmul(change, factor)
+    rows, columns = matrix.shape
+    if rows == columns:
+        for _ in range(NUM_ITERATIONS):
+            matrix = tf.matmul(_polynomial(tf.matmul(matrix, matrix, transpose_b=True)), matrix)
+        return matrix
+    square = tf.matmul(matrix, matrix, transpose_a=rows > columns, transpose_b=rows < columns)
+    factor = change = _polynomial(square)
+    for _ in range(NUM_ITERATIONS - 1):
         square = tf.matmul(tf.matmul(change, square), change)
-    return tf.matmul(matrix, factor) if is_tall else tf.matmul(factor, matrix)
+        change = _polynomial(square)
+        factor = tf.matmul(change, factor)
+    return tf.matmul(matrix, factor) if rows > columns else tf.matmul(factor, matrix)
+
+
+def _polynomial(square: Tensor) -> Tensor:
+    """Returns what an iteration multiplies a matrix by, of the products of the matrix's rows."""
+    first, third, fifth = COEFFICIENTS
+    identity = tf.eye(square.shape[0])
+    return first * identity + third * square + fifth * tf.matmul(square, square)
