@@ -4,6 +4,7 @@ from conftest import change
 
 import tokenization
 from bert.models import pretrained as pretrained_models
+from bert.models.model import Score
 from bert.models.pretrained import MaskedModel
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
@@ -130,3 +131,18 @@ def test_a_pair_is_scored_by_the_next_sentence_head(model):
     model.predicts_next = False
     with pytest.raises(ValueError, match="must have the next-sentence head of pre-training"):
         model.next_sentence(pairs)
+
+
+def test_values_that_overflow_are_refused(model):
+    model.model.weights[0].assign(np.asarray(model.model.weights[0]) + np.inf)
+    for answer, text in (
+        (model.fill, "the [MASK]"),
+        (model.score, "the cat"),
+        (model.next_sentence, "the ||| cat"),
+    ):
+        with pytest.raises(ValueError, match=r"must be finite.* give another precision"):
+            answer([model.read(text)])
+
+
+def test_a_text_that_is_hardly_possible_has_a_finite_perplexity():
+    assert 1e300 < Score(-2000.0, 2).perplexity < np.inf

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
+import modeling
+import tokenization
 from bert.models import vectors as text_vectors
-from bert.models.vectors import Index, unit_length
+from bert.models.vectors import Index, TextEncoder, unit_length
 
 
 @pytest.mark.parametrize("block_values", [1, 40, 1 << 22])
@@ -33,3 +35,14 @@ def test_fewer_vectors_than_requested_are_found_and_zeros_are_near_nothing():
     )
     assert numbers.tolist() == [[1, 0]]
     np.testing.assert_allclose(scores, [[1, 0]], rtol=0, atol=1e-6)
+
+
+def test_vectors_that_overflow_are_refused(still_config):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat"]
+    tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(words)})
+    bert = modeling.BertModel(still_config)
+    encoder = TextEncoder(bert, tokenizer)
+    assert np.isfinite(encoder.encode("cat")).all()
+    bert.weights[0].assign(np.asarray(bert.weights[0]) + np.inf)
+    with pytest.raises(ValueError, match="must be finite"):
+        encoder.encode("cat")

@@ -275,8 +275,8 @@ class Workers:
             yield from _in_order(submit, items, self._limit)
         except BrokenProcessPool as error:
             raise OSError(
-                "One of the processes ended before its work was done. Where the system stopped it "
-                "for want of memory, use fewer."
+                "A process ended before its work was done. Where the system stopped it for want of "
+                "memory, run fewer processes at a time, or free memory."
             ) from error
 
 

@@ -57,8 +57,23 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """The perplexity per token."""
-        return math.exp(-self.pseudo_log_likelihood / self.num_tokens)
+        """The perplexity per token, bounded to a finite number."""
+        return math.exp(min(-self.pseudo_log_likelihood / self.num_tokens, 700))
+
+
+def check_finite(values: np.ndarray) -> np.ndarray:
+    """Returns the values that a model has computed.
+
+    Raises:
+      ValueError: where one is infinite or not a number.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "The outputs of the model must be finite. Received infinity or NaN. If it computes in "
+            "float16, large values overflow: give another precision. Otherwise its weights are "
+            "broken."
+        )
+    return values
 
 
 def as_list(inputs: Inputs) -> Sequence[Any]:

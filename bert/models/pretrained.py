@@ -16,7 +16,7 @@ import tensorflow as tf
 import modeling
 import tokenization
 from bert.files.texts import split_pair
-from bert.models.model import Between, Guess, Score
+from bert.models.model import Between, Guess, Score, check_finite
 from bert.models.model import Text as GivenText
 from bert.models.vectors import Encoding, as_pair, check_list
 from bert.network.blank import blank_variables
@@ -171,7 +171,7 @@ class MaskedModel:
         guesses: list[list[list[Guess]]] = [[] for _ in texts]
         for numbers, batch in self._batches([(text, text.masks()) for text in texts], between):
             found = self._find_best(batch, min(top_k, self.config.vocab_size))
-            probabilities, ids = (values.numpy().tolist() for values in found)
+            probabilities, ids = (check_finite(values.numpy()).tolist() for values in found)
             for row, number in enumerate(numbers):
                 guesses[number] = [
                     self._guesses(probabilities[row][mask], ids[row][mask])
@@ -219,7 +219,7 @@ class MaskedModel:
             labels = np.take_along_axis(batch["input_ids"], positions, axis=1)
             masked = batch["input_ids"].copy()
             np.put_along_axis(masked, positions, self.tokenizer.vocab[MASK], axis=1)
-            rated = self._rate({**batch, "input_ids": masked}, labels).numpy()
+            rated = check_finite(self._rate({**batch, "input_ids": masked}, labels).numpy())
             np.add.at(sums, [owners[number] for number in numbers], rated[:, 0])
         return [
             Score(float(total), len(text.words())) for total, text in zip(sums, texts, strict=True)
@@ -231,7 +231,7 @@ class MaskedModel:
             self.check_pair(text)
         found = np.zeros(len(texts))
         for numbers, batch in self._batches([(text, [0]) for text in texts]):
-            found[numbers] = self._compare(batch).numpy()
+            found[numbers] = check_finite(self._compare(batch).numpy())
         return found.tolist()
 
     def check_masked(self, text: Text) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import modeling
 import tokenization
 from bert.files.paths import split_by_size
-from bert.models.model import Between, Model, Text
+from bert.models.model import Between, Model, Text, check_finite
 from bert.network.blank import blank_variables
 from bert.network.lengths import pad_sequences
 from bert.options import OptionError
@@ -121,7 +121,7 @@ class Encoding(Model):
         vectors = np.zeros((len(lines), width(layer, self._bert.config)), np.float32)
         found = self._extract(extractor, lines, max_seq_length, between)
         for number, (_, (values,)) in enumerate(found):
-            vectors[number] = values[0]
+            vectors[number] = check_finite(values[0])
         return unit_length(vectors) if given["normalize"] else vectors
 
     def encode_words(
