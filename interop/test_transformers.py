@@ -296,7 +296,7 @@ def random_calls(count):
 
 
 def test_calls_of_tokenizers_have_the_same_values(tmp_path):
-    """Ids, masks and segments, of texts and pairs, cut and padded in every way."""
+    """Ids, masks and segments, of texts and pairs, cut and padded in every way; and texts again."""
     (tmp_path / "vocab.txt").write_bytes((ROOT / "sample/vocab.txt").read_bytes())
     values = tokenizers.tokenizer_config(True, 64)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
@@ -320,6 +320,11 @@ def test_calls_of_tokenizers_have_the_same_values(tmp_path):
             "input_ids": ours["input_ids"].tolist(),
             "attention_mask": ours["input_mask"].tolist(),
             "token_type_ids": ours["segment_ids"].tolist(),
+            "decoded": [
+                tokenizer.decode(row, skip_special_tokens=skip)
+                for row in ours["input_ids"]
+                for skip in (False, True)
+            ],
         } == theirs, (texts, pairs, call)
 
 

@@ -60,7 +60,7 @@ def tokenize(
 
 
 def call(folder: str, calls: list[dict[str, Any]], outputs: str) -> None:
-    """Writes what a tokenizer returns for each call; null where it refuses the arguments."""
+    """Writes what a tokenizer returns for each call, and the texts of its ids; null for errors."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     answers: list[Any] = []
     for arguments in calls:
@@ -75,6 +75,11 @@ def call(folder: str, calls: list[dict[str, Any]], outputs: str) -> None:
             answers.append(None)
         else:
             answers.append({name: values.tolist() for name, values in found.items()})
+            answers[-1]["decoded"] = [
+                tokenizer.decode(row, skip_special_tokens=skip)
+                for row in found["input_ids"]
+                for skip in (False, True)
+            ]
     Path(outputs).write_text(json.dumps(answers), encoding="utf-8")
 
 

@@ -36,6 +36,25 @@ def test_texts_become_the_inputs_of_a_model(tokenizer):
     }
 
 
+def test_ids_become_text_again():
+    words = [*WORDS, "'", ".", ",", "...", "##."]
+    tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(words)})
+
+    def decode(text, **arguments):
+        return tokenizer.decode([words.index(word) for word in text.split()], **arguments)
+
+    row = "[CLS] a x ##z ##z , b ' c . [MASK] ... d ##. [SEP] [PAD]"
+    assert decode(row) == "[CLS] a xzz, b ' c. [MASK]... d. [SEP] [PAD]"
+    assert decode(row, skip_special_tokens=True) == "a xzz, b ' c.... d."
+    assert [decode("##z a"), decode(". a"), decode("")] == ["##z a", ". a", ""]
+    assert tokenizer.decode(np.int32(words.index("a"))) == "a"
+    assert tokenizer.decode(tf.constant([5, 6])) == "a b"
+    with pytest.raises(ValueError, match=r"one row\. Received \(2, 1\)"):
+        tokenizer.decode([[5], [6]])
+    with pytest.raises(ValueError, match=r"Received -1"):
+        tokenizer.decode([-1])
+
+
 @pytest.mark.parametrize(
     ("truncation", "max_length", "expected"),
     [

@@ -1,4 +1,4 @@
-"""The call of a tokenizer on texts as in transformers, which returns the inputs of a model."""
+"""From texts to the inputs of a model, and back, by the calls that transformers has."""
 
 import functools
 from collections.abc import Sequence
@@ -12,6 +12,8 @@ Tokenizer = Any
 # Texts are searched for the special tokens, which are no words then.
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _PADDINGS = (True, False, "longest", "max_length", "do_not_pad")
+# Pieces that follow the text before them without a space.
+_CLOSING = (".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re")
 _TRUNCATIONS = (True, False, "longest_first", "only_first", "only_second", "do_not_truncate")
 
 
@@ -98,6 +100,35 @@ class TextInputs:
 
             return {name: tf.constant(array) for name, array in arrays.items()}
         return arrays
+
+    def decode(self: Tokenizer, ids: Any, *, skip_special_tokens: bool = False) -> str:
+        """Returns the text of a row of ids: words with spaces between them, and none before `.?!,`.
+
+        The text is that of `BertTokenizerFast` in transformers, whose spaces around other
+        punctuation are not those of the text that was tokenized.
+
+        Args:
+          ids: One id, or ids [S], as integers, an array or a tensor.
+          skip_special_tokens: Whether to leave out [CLS], [SEP], [PAD], [MASK] and [UNK].
+
+        Raises:
+          ValueError: where there are several rows, or an id that the vocabulary lacks.
+        """
+        import numpy as np  # noqa: PLC0415
+
+        row = np.asarray(ids)
+        if row.ndim > 1:
+            raise ValueError(f"`ids` must be one row. Received {row.shape}; decode each row.")
+        text = ""
+        for index in map(int, row.reshape(-1)):
+            token = self.inv_vocab.get(index)
+            if token is None:
+                raise ValueError(f"`ids` must be in the vocabulary. Received {index}.")
+            if skip_special_tokens and token in _SPECIAL:
+                continue
+            is_next = not text or token.startswith(("##", *_CLOSING))
+            text += ("" if is_next else " ") + (token.removeprefix("##") if text else token)
+        return text
 
 
 def _read_rows(
