@@ -22,7 +22,8 @@ UPDATE_SIZE = 0.2
 # Factors of x, x^3 and x^5, and how often: singular values between 0.001 and 1 come close to 1.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 NUM_ITERATIONS = 5
-_KERNEL = re.compile(r"/kernel$")
+# Of an LSTM, a kernel holds the matrices of four gates.
+_KERNEL = re.compile(r"/(query|key|value|dense)/kernel$")
 
 
 class MuonOptimizer(AdamWeightDecayOptimizer):
@@ -69,21 +70,30 @@ def orthogonalize(matrix: Tensor) -> Tensor:
     """
     matrix /= tf.norm(matrix) + 1e-7
     rows, columns = matrix.shape
-    if rows == columns:
+    is_tall = rows > columns
+    # The factor of a long matrix by itself would not be precise enough in the TF32 of GPUs.
+    if rows == columns or tf.config.list_physical_devices("GPU"):
         for _ in range(NUM_ITERATIONS):
-            matrix = tf.matmul(_polynomial(tf.matmul(matrix, matrix, transpose_b=True)), matrix)
+            factor = _polynomial(_inner_products(matrix))
+            matrix = tf.matmul(matrix, factor) if is_tall else tf.matmul(factor, matrix)
         return matrix
-    square = tf.matmul(matrix, matrix, transpose_a=rows > columns, transpose_b=rows < columns)
+    square = _inner_products(matrix)
     factor = change = _polynomial(square)
     for _ in range(NUM_ITERATIONS - 1):
         square = tf.matmul(tf.matmul(change, square), change)
         change = _polynomial(square)
         factor = tf.matmul(change, factor)
-    return tf.matmul(matrix, factor) if rows > columns else tf.matmul(factor, matrix)
+    return tf.matmul(matrix, factor) if is_tall else tf.matmul(factor, matrix)
+
+
+def _inner_products(matrix: Tensor) -> Tensor:
+    """Returns the products of the rows with each other; of the columns where they are fewer."""
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    return tf.matmul(matrix, matrix, transpose_a=is_tall, transpose_b=not is_tall)
 
 
 def _polynomial(square: Tensor) -> Tensor:
-    """Returns what an iteration multiplies a matrix by, of the products of the matrix's rows."""
+    """Returns what an iteration multiplies a matrix by, of its inner products."""
     first, third, fifth = COEFFICIENTS
     identity = tf.eye(square.shape[0])
     return first * identity + third * square + fifth * tf.matmul(square, square)
