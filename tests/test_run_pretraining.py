@@ -267,6 +267,14 @@ def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(
     )
 
 
+def test_a_run_is_not_resumed_by_another_optimizer(pretraining_run):
+    """Adam would divide Muon's momentum by its second moment, which is zero."""
+    run_pretraining.run(pretraining_run(optimizer="muon"))
+    changes = {"num_train_steps": 9, "resume_with_changes": True}
+    with pytest.raises(ValueError, match="`optimizer` must be muon, as in the run in"):
+        run_pretraining.run(pretraining_run(optimizer="adam", **changes))
+
+
 def test_the_initial_checkpoint_is_opened_once(pretraining_run, tmp_path, tiny_config, opened):
     model = modeling.BertModel(tiny_config)
     model.build(None)

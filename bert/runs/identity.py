@@ -291,6 +291,11 @@ def plan_training(
                 *(_FOLDER, Option("overwrite_output_dir"), Option("resume_with_changes")),
             ),
         )
+    begun, optimizer = read_option(folder, "optimizer") or "adam", made_of.get("--optimizer")
+    if optimizer not in (None, begun):
+        must = Message("be %s, as in the run in %s: its moments mislead another one", begun, folder)
+        remedy = Message("Start another %s from it with %s.", _FOLDER, Option("init_checkpoint"))
+        raise OptionError("optimizer", must, optimizer, remedy)
     if differences:
         logger.warning("Resuming with changes: %s.", "; ".join(differences))
     return Training(num_train_steps, made_of, init)
