@@ -250,7 +250,7 @@ def create_initializer(initializer_range: float = 0.02) -> keras.initializers.In
 
 def drop(inputs: Tensor, numbers: Tensor, *, rate: float) -> Tensor:
     """Returns the inputs, dropped where the int16 numbers of the same shape are largest."""
-    kept = numbers < round((1 - rate) * 2**16) - 2**15
+    kept = numbers < min(round((1 - rate) * 2**16) - 2**15, 2**15 - 1)  # an int16
     return inputs * (ops.cast(kept, inputs.dtype) * (1.0 / (1.0 - rate)))
 
 

@@ -803,7 +803,7 @@ def test_dropout_masks_of_seeds_and_layers_are_independent():
             assert (one == other).mean() == pytest.approx(0.5, abs=0.02)
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("rate", [1e-6, 0.1, 0.5])
 def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate):
     values = dropped(modeling.Dropout(rate, name="one"), [0, 0])
     assert (values == 0).mean() == pytest.approx(rate, abs=0.015)
