@@ -267,6 +267,16 @@ def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(
     )
 
 
+def test_a_vocabulary_for_the_report_is_read_before_training(pretraining_run, tmp_path):
+    """Records without an index have none of their own."""
+    run_pretraining.run(pretraining_run(num_train_steps=1))
+    (tmp_path / "output/vocab.txt").write_bytes(b"\xff\n")
+    changes = {"init_checkpoint": str(tmp_path / "output"), "output_dir": str(tmp_path / "new")}
+    with pytest.raises(ValueError, match="`vocab_file` must be UTF-8"):
+        run_pretraining.run(pretraining_run(do_eval=True, **changes))
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_run_is_not_resumed_by_another_optimizer(pretraining_run):
     """Adam would divide Muon's momentum by its second moment, which is zero."""
     run_pretraining.run(pretraining_run(optimizer="muon"))

@@ -41,6 +41,7 @@ from bert.weights import tokenizers
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import VOCAB_FILE
 from modeling import BertConfig
+from tokenization import load_vocab
 
 # How `bert.files.outputs.name_shards` numbers files.
 _SHARD = re.compile(r"(.+)-(\d+)-of-(\d+)", re.DOTALL)
@@ -209,6 +210,9 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
             made.path,
             Option("vocab_file"),
         )
+        if path := folder.find("vocab_file"):
+            # The report reads it after training.
+            load_vocab(path)
         return
     folder.check_given(made.vocab, NOUN, made.path)
     if folder.stored_casing not in (None, made.do_lower_case):

@@ -411,11 +411,11 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             if writes:
                 own = ModelFolder(folder)
                 vocab_file = own.find("vocab_file") or plan.source.find("vocab_file")
-                guesses = outcome.guess_first_records(objective, limits, vocab_file, model, batches)
-                sections = make_sections(*guesses)
                 save_results(folder, step, results)
                 perplexity = outcome.perplexity_of(objective, results)
                 save_scores(folder, step, {**results, "perplexity": perplexity})
+                guesses = outcome.guess_first_records(objective, limits, vocab_file, model, batches)
+                sections = make_sections(*guesses)
                 baselines = _explain(
                     schedule, limits.max_eval_steps, results, batches, is_trained=bool(training)
                 )
