@@ -9,6 +9,7 @@ from conftest import GOLDEN, change, golden_batch, golden_model, make_examples, 
 import modeling
 import optimization
 import run_pretraining
+from bert.original import model_fn
 from bert.pretraining import heads as pretraining_heads
 
 v1 = tf.compat.v1
@@ -271,3 +272,17 @@ def test_golden_model_is_the_one_of_model_fn(config):
     for one, other in zip(model_fn_of(config).model.weights, expected.weights, strict=True):
         assert one.path == other.path
         np.testing.assert_array_equal(one, other)
+
+
+def test_few_examples_wait_in_memory_to_be_shuffled(monkeypatch):
+    monkeypatch.setattr(model_fn, "_MOST_SHUFFLED", 10)
+    taken = []
+
+    def generate():
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec((), tf.int32))
+    batch = next(iter(model_fn.batches(dataset, 1000, 5, True, False)))
+    assert len(taken) < 100 and sorted(batch.numpy()) != list(range(5))
