@@ -21,7 +21,6 @@ from bert.pretraining.objectives import OBJECTIVES, MaskedBatches
 from bert.pretraining.options import (
     GOALS,
     PretrainingSchedule,
-    RecordFiles,
     count_predictions,
     find_learned,
 )
@@ -234,7 +233,7 @@ def plan(
         training = parts(
             "steps",
             _plan_training,
-            *(output, schedule, data, recipe.shaping_options(), init, description, teacher),
+            *(recipe, init, description, teacher),
             shows=Training.describe,
         )
         has_memory = plans.add_needs(
@@ -303,15 +302,13 @@ def _check_folder(
 
 
 def _plan_training(
-    output: Output,
-    schedule: PretrainingSchedule,
-    data: RecordFiles,
-    shaping: Mapping[str, Any],
+    recipe: PreTraining,
     init: Stored | None,
     description: RecordDescription,
     teacher: Teacher | None,
 ) -> Training:
     """Returns the training run, checked against the one in the folder."""
+    schedule, data = recipe.schedule, recipe.data
     if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
         logger.warning(
             "The learning rate never reaches %s: %s are not fewer than %s. About a tenth is usual.",
@@ -334,11 +331,15 @@ def _plan_training(
     described["time_budget"] = schedule.seconds and duration_text(schedule.seconds)
     described["warmup_proportion"] = schedule.warmup_proportion
     return plan_training(
-        output,
+        recipe.output,
         schedule.num_train_steps,
         init,
-        identity.of_training(shaping, init, described),
-        {"input_file": data.input_file, "teacher": teacher.path if teacher else None},
+        identity.of_training(recipe.shaping_options(), init, described),
+        {
+            "init_checkpoint": recipe.model.init_checkpoint,
+            "input_file": data.input_file,
+            "teacher": teacher.path if teacher else None,
+        },
     )
 
 

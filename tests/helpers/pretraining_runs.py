@@ -171,6 +171,13 @@ WRONG = {
         trained(lambda f: [path.unlink() for path in (f / "output").glob("*.index")]),
         "`output_dir` must hold the same training.*has no checkpoint to resume from",
     ),
+    "output that holds the initial checkpoint": (
+        lambda f: {
+            **trained(lambda _: None, overwrite_output_dir=True)(f),
+            "init_checkpoint": str(f / "output/model.ckpt-4"),
+        },
+        "`init_checkpoint` must not be of the run in `output_dir`.*model.ckpt-4",
+    ),
     "output is a file": (write("output", b""), "output"),
     "output within a file": (
         lambda folder: {"output_dir": str(folder / "bert_config.json" / "output")},
