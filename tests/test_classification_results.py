@@ -1,3 +1,5 @@
+import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -266,6 +268,42 @@ def test_a_calibrated_run_gives_the_same_labels_and_other_probabilities_everywhe
         run_classifier.run(make(calibrate=True, **steps))
     again = json.loads((tmp_path / "out/task.json").read_text())["temperature"]
     assert again == pytest.approx(temperature, rel=1e-2)
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("deletes_checkpoints", [False, True])
+def test_a_calibration_changes_the_temperature_alone_and_outlasts_the_training_command(
+    tmp_path, deletes_checkpoints
+):
+    write_task(tmp_path, lambda color: color, count=64)
+    write_tsv(tmp_path / "dev.tsv", make_rows(2 * MIN_CALIBRATION, 1, lambda color: color))
+    make, out = settings_in(tmp_path), tmp_path / "out"
+    data = {f"{split}_file": str(tmp_path / f"{split}.tsv") for split in ("train", "dev", "test")}
+    make = functools.partial(make, data_dir=None)
+    # The dev set that is split off is described in `task.json`.
+    own = {"train_file": data.pop("train_file"), "test_file": data["test_file"]}
+    training = make(do_train=True, do_eval=True, do_predict=True, num_train_epochs=1.0, **own)
+    run_classifier.run(training)
+    trained = json.loads((out / "task.json").read_text())
+    with pytest.raises(ValueError, match=r"`max_seq_length` is 12 there and 16"):
+        run_classifier.run(make(do_eval=True, calibrate=True, max_seq_length=16, **data))
+    run_classifier.run(make(do_eval=True, calibrate=True, **data))
+    calibrated = json.loads((out / "task.json").read_text())
+    assert calibrated == {**trained, "temperature": calibrated["temperature"]}
+    run_classifier.run(make(do_predict=True, **data))
+    answers = (out / "predictions.tsv").read_bytes()
+    if deletes_checkpoints:
+        for path in (out / "checkpoint", *out.glob("model.ckpt-*")):
+            path.unlink()
+    run_classifier.run(training)
+    assert json.loads((out / "task.json").read_text()) == calibrated
+    assert (out / "predictions.tsv").read_bytes() == answers
+    if not deletes_checkpoints:
+        # Other weights have another temperature.
+        run_classifier.run(
+            dataclasses.replace(training, num_train_epochs=2.0, resume_with_changes=True)
+        )
+        assert json.loads((out / "task.json").read_text()) == trained
 
 
 def test_the_model_of_the_best_of_several_runs_has_its_temperature(tmp_path):

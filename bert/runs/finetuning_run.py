@@ -52,6 +52,9 @@ _RESUME = Message(
 _HIGH_RATE, _LOW_RATE = 1e-4, 2e-6
 _HIGH_RATE_OF_SMALL, _SMALL = 1e-2, 256
 
+# The only field of `task.json` that changes after training.
+_TEMPERATURE = "temperature"
+
 # The examples that are logged, and those that are with --verbosity=1.
 _NUM_SHOWN, _MOST_SHOWN = 2, 20
 # The tokens and tags that are shown of an example.
@@ -216,7 +219,10 @@ def run(
     is_chief = strategies.is_chief(plan.strategy)
     # Read before anything is deleted, since the output folder may be the source.
     model_files = (source.config, source.vocabulary)
-    save = functools.partial(_save, folder, model_files)
+    save = functools.partial(_save, folder, model_files, is_training=training is not None)
+    # Read before the task is saved without its temperature.
+    resumes = training and not training.starts_over
+    calibrated = ModelFolder(folder).task if resumes else {}
     title, refusal = _title(task.kind, recipe.data), None
     make_folder(folder)
     with (
@@ -243,22 +249,12 @@ def run(
                 show_examples(task, first_inputs)
             devices.log_set_up(model, recipe.compute, recipe.changed_options())
             predictions = _Predictions(task, model)
-            if training and not training.has_ended:
-                train = find_inputs(inputs, "train")
-                batches, objective = train.batches, task.objective(train)
-                assert batches is not None
-                evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
-                with strategies.together(plan.strategy):
-                    begun = plan.begin_training(model, objective, batches)
-                begun.open_trackers(trackers, recipe.options())
-                step = begun.train_schedule(
-                    *(recipe.schedule, batches),
-                    identity.describe(recipe.options(), plan.strategy),
-                    *(evaluation, observers),
-                )
-            else:
-                step = plan.load(model)
-            predictions = _calibrated(predictions, inputs, step, save if is_chief else None)
+            step, has_changed = _train_or_load(plan, predictions, inputs, trackers, observers)
+            predictions = _calibrated(
+                *(predictions, inputs, step),
+                {} if has_changed else calibrated,
+                save if is_chief else None,
+            )
             task = predictions.task
             scores, sections = _score(
                 predictions,
@@ -305,6 +301,43 @@ def run(
     return Result(scores, step, plans.list_files(folder)), refusal
 
 
+def _train_or_load(
+    plan: FineTuningPlan,
+    predictions: "_Predictions",
+    inputs: Sequence[Inputs],
+    trackers: Trackers,
+    observers: Sequence[loop.Observer],
+) -> tuple[int, bool]:
+    """Trains the model, or sets its weights where nothing is to be trained.
+
+    Args:
+      plan: The plan.
+      predictions: The predictions of the model.
+      inputs: The inputs of all parts.
+      trackers: The trackers, which are opened where the model is trained.
+      observers: As `bert.runs.run.run`.
+
+    Returns:
+      The step of the weights, and whether they are others than those in the folder.
+    """
+    recipe, task, model = plan.recipe, predictions.task, predictions.model
+    if plan.training is None or plan.training.has_ended:
+        return plan.load(model), False
+    train = find_inputs(inputs, "train")
+    batches, objective = train.batches, task.objective(train)
+    assert batches is not None
+    evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
+    with strategies.together(plan.strategy):
+        begun = plan.begin_training(model, objective, batches)
+    begun.open_trackers(trackers, recipe.options())
+    step = begun.train_schedule(
+        *(recipe.schedule, batches),
+        identity.describe(recipe.options(), plan.strategy),
+        *(evaluation, observers),
+    )
+    return step, begun.trainer.step > begun.first_step
+
+
 def _baselines(task: Task, scores: Mapping[str, Any]) -> dict[str, float]:
     """Returns the baseline of the main score by its name, none where it is 0."""
     return {task.metric: scores["baseline"]} if scores.get("baseline") else {}
@@ -314,6 +347,7 @@ def _calibrated(
     predictions: "_Predictions",
     inputs: Sequence[Inputs],
     step: int,
+    earlier: Mapping[str, Any],
     save: Callable[[Task], None] | None,
 ) -> "_Predictions":
     """Returns predictions with the temperature that fits the dev set, if the run is to fit one.
@@ -322,26 +356,35 @@ def _calibrated(
       predictions: The predictions of the model.
       inputs: The inputs of all parts.
       step: The step of the weights.
+      earlier: The `task.json` of the same weights, whose temperature a run that fits none keeps.
       save: Saves the task with the temperature; None for workers that are not the chief.
     """
     task: Any = predictions.task
-    if not getattr(task, "calibrates", False):
-        return predictions
-    # Few runs calibrate, and of classifiers alone.
-    from bert.tasks.classification.results import calibrate  # noqa: PLC0415
+    if getattr(task, "calibrates", False):
+        # Few runs calibrate, and of classifiers alone.
+        from bert.tasks.classification.results import calibrate  # noqa: PLC0415
 
-    dev = find_inputs(inputs, "dev")
-    known = task.task, dev.examples, task.label_ids(dev)
-    temperature = calibrate(*known, predictions(dev, step)[0], task.temperature)
+        dev = find_inputs(inputs, "dev")
+        known = task.task, dev.examples, task.label_ids(dev)
+        temperature = calibrate(*known, predictions(dev, step)[0], task.temperature)
+    elif _TEMPERATURE in earlier:
+        temperature = earlier[_TEMPERATURE]
+    else:
+        return predictions
     task = dataclasses.replace(task, temperature=temperature)
     if save:
         save(task)
     return _Predictions(task, predictions.model)
 
 
-def _save(folder: str, model_files: tuple[BertConfig, bytes], task: Task) -> None:
-    """Writes the files of a model but its weights into a folder."""
-    ModelFolder(folder).save(*model_files, stored_task(task))
+def _save(
+    folder: str, model_files: tuple[BertConfig, bytes], task: Task, *, is_training: bool
+) -> None:
+    """Writes the files of a model but its weights; of a trained one, changes the temperature."""
+    stored = stored_task(task)
+    if there := {} if is_training else ModelFolder(folder).task:
+        stored = {**there, _TEMPERATURE: stored.get(_TEMPERATURE, 1.0)}
+    ModelFolder(folder).save(*model_files, stored)
 
 
 def _title(kind: str, data: Any) -> str:

@@ -219,8 +219,10 @@ class Classification(EncoderTask):
         }
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
-        # A trained model may serve other lengths, but training cannot resume with another.
-        return ("kind", "task", "do_lower_case", *["max_seq_length"] * is_training)
+        # A trained model may serve other lengths, but training cannot resume with another, and a
+        # temperature is that of the length.
+        needs_length = is_training or self.calibrates
+        return ("kind", "task", "do_lower_case", *["max_seq_length"] * needs_length)
 
     def read(self, splits: Collection[str]) -> dict[Part, Sequence[InputExample]]:
         assert self.data_set is not None
