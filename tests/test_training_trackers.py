@@ -1,12 +1,14 @@
+import dataclasses
 import json
 import sys
 
 import pytest
 import tensorflow as tf
 from helpers.observers import Call
-from helpers.script_worlds import classifier_world
+from helpers.script_worlds import classifier_world, pretraining_world
 
 import run_classifier
+import run_pretraining
 from bert.files.process import Stop
 from bert.options import OptionError
 from bert.runs.plan import plan
@@ -32,6 +34,8 @@ class _Run:
     def finish(self, exit_code):
         _add(exit_code=exit_code)
 def init(id, resume, name, config):
+    if "LOGGED_OUT" in os.environ:
+        raise RuntimeError("api_key not configured")
     run = _Run(id or os.urandom(4).hex())
     _add(opened=run.id, given=id, config=config)
     return run
@@ -157,6 +161,36 @@ def test_a_tracker_that_is_not_installed_ends_the_run_before_anything(
     with pytest.raises(OptionError, match=f"report_to.*{name}"):
         train(report_to=name)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tracker_that_cannot_be_opened_deletes_nothing(tmp_path, train, sent, monkeypatch):
+    def files():
+        return {p: p.read_bytes() for p in sorted((tmp_path / "out").rglob("*")) if p.is_file()}
+
+    train(report_to="wandb")
+    before = files()
+    monkeypatch.setenv("LOGGED_OUT", "1")
+    for report_to in ("wandb", "tensorboard,wandb"):
+        with pytest.raises(OptionError, match=r"`report_to`.*wandb.*api_key not configured"):
+            train(report_to=report_to, overwrite_output_dir=True)
+    assert files() == before
+    # The names of trackers are those of the run that is overwritten.
+    train(overwrite_output_dir=True)
+    assert not (tmp_path / "out" / "trackers.json").exists()
+
+
+def test_pretraining_deletes_nothing_either(tmp_path, sent, monkeypatch):
+    settings = run_pretraining.Settings(**pretraining_world(tmp_path))
+    run_pretraining.run(settings)
+    before = sorted((tmp_path / "out").iterdir())
+    monkeypatch.setenv("LOGGED_OUT", "1")
+    again = dataclasses.replace(settings, report_to="wandb", overwrite_output_dir=True)
+    with pytest.raises(OptionError, match=r"`report_to`.*wandb.*api_key not configured"):
+        run_pretraining.run(again)
+    assert sorted((tmp_path / "out").iterdir()) == before
+    monkeypatch.delenv("LOGGED_OUT")
+    run_pretraining.run(again)
+    assert [*json.loads((tmp_path / "out" / "trackers.json").read_text())] == ["wandb"]
 
 
 def test_tensorboard_gets_hyperparameters_and_final_scores(tmp_path, train):

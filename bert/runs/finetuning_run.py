@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert.files import owned
 from bert.files.outputs import make_folder
 from bert.files.paths import file_system
 from bert.files.stored_models import step_of
@@ -237,8 +236,11 @@ def run(
             # All workers make the variables together.
             with strategies.together(plan.strategy):
                 model = task.make_model(recipe.compute.precision)
-            if training and output.overwrite_output_dir and is_chief:
-                owned.clear(folder, but=MODEL_FILES)
+            if training and not training.has_ended and is_chief:
+                # A run that only predicts loads no loop.
+                from bert.runs.training import prepare_folder  # noqa: PLC0415
+
+                prepare_folder(output, trackers, recipe.options(), MODEL_FILES)
             inputs = [
                 task.open_inputs(each, plan.example_file(each.part, record_folder, is_chief))
                 for each in plan.inputs
@@ -314,7 +316,7 @@ def _train_or_load(
       plan: The plan.
       predictions: The predictions of the model.
       inputs: The inputs of all parts.
-      trackers: The trackers, which are opened where the model is trained.
+      trackers: The open trackers.
       observers: As `bert.runs.run.run`.
 
     Returns:
@@ -329,7 +331,7 @@ def _train_or_load(
     evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
     with strategies.together(plan.strategy):
         begun = plan.begin_training(model, objective, batches)
-    begun.open_trackers(trackers, recipe.options())
+    begun.trackers = trackers
     step = begun.train_schedule(
         *(recipe.schedule, batches),
         identity.describe(recipe.options(), plan.strategy),

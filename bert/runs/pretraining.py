@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 import optimization
-from bert.files import fingerprints, owned
+from bert.files import fingerprints
 from bert.files.display import clock as time_of
 from bert.files.display import duration_text
 from bert.files.outputs import make_folder
@@ -32,7 +32,7 @@ from bert.runs import identity, plans, teachers
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
 from bert.runs.plans import Plan, Result
 from bert.runs.recipes import PreTraining, PreTrainingSteps
-from bert.runs.training import TrainingRun, count_tried_examples
+from bert.runs.training import TrainingRun, count_tried_examples, prepare_folder
 from bert.tasks.distillation import Teacher
 from bert.training import devices, strategies
 from bert.training.batches import Batches
@@ -231,9 +231,7 @@ def plan(
     training, has_memory = None, True
     if steps.do_train:
         training = parts(
-            "steps",
-            _plan_training,
-            *(recipe, init, description, teacher),
+            *("steps", _plan_training, recipe, init, description, teacher),
             shows=Training.describe,
         )
         has_memory = plans.add_needs(
@@ -386,12 +384,14 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             model = plan.make_model()
         devices.log_set_up(model, recipe.compute, changed)
         if training is not None and plan.train_batches is not None:
-            if recipe.output.overwrite_output_dir and writes:
-                # The configuration and the vocabulary may be files that this run has read.
-                owned.clear(folder, but=make_files(plan.config, description.vocabulary))
+            if writes:
+                prepare_folder(
+                    *(recipe.output, trackers, recipe.options()),
+                    make_files(plan.config, description.vocabulary),
+                )
             with strategies.together(plan.strategy):
                 started = plan.start(model)
-            started.open_trackers(trackers, recipe.options())
+            started.trackers = trackers
             if writes:
                 options = {**plan.source.tokenizer_options, **description.cutting}
                 _save_model_files(ModelFolder(folder), plan.config, description, options)

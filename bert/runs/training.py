@@ -5,13 +5,14 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 import optimization
+from bert.files import owned
 from bert.files.display import clock as time_of
 from bert.files.process import deferred_stop
 from bert.files.stored_models import WEIGHTS
@@ -27,7 +28,7 @@ from bert.training.loop import Objective, Observer
 from bert.training.observers import train_and_save, user_observers
 from bert.training.options import Compute, Output, read_trackers
 from bert.training.progress import ProgressLog, TrainLog, steps_between_points
-from bert.training.trackers import Trackers
+from bert.training.trackers import TRACKED, Trackers
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.variables import count_parameters
@@ -51,7 +52,7 @@ class TrainingRun:
 
     Attributes:
       checkpoints: The checkpoints in the folder.
-      trackers: The trackers, which get the results and the scores; none by default.
+      trackers: The open trackers, which get the results and the scores; none by default.
       first_step: The step that training starts after.
     """
 
@@ -67,17 +68,6 @@ class TrainingRun:
             None if plan.starts_over else self.checkpoints,
             plan.init,
         )
-
-    def open_trackers(self, trackers: Trackers, options: Mapping[str, Any]) -> None:
-        """Opens the trackers of the run, which get its options but the folder, on the chief.
-
-        Raises:
-          OptionError: where a tracker cannot be opened.
-        """
-        self.trackers = trackers
-        if strategies.is_chief(self.trainer.strategy):
-            kinds = read_trackers(self.output.report_to)
-            trackers.open(kinds, self.output.output_dir, without_folders(options))
 
     def time_steps(self, batch_size: int, batches: Batches, all_steps: float = 0.0) -> str:
         """Takes a few steps, and saves nothing; returns how long training may take.
@@ -208,6 +198,27 @@ class TrainingRun:
         """Records that training has ended, once all its results are written."""
         if strategies.is_chief(self.trainer.strategy):
             provenance.end(self.output.output_dir)
+
+
+def prepare_folder(
+    output: Output, trackers: Trackers, options: Mapping[str, Any], model_files: Collection[str]
+) -> None:
+    """Opens the trackers of a training run, and deletes what it overwrites.
+
+    Args:
+      output: The output folder, and whether its files are deleted.
+      trackers: The trackers, which get the options but the folder.
+      options: The options of the run.
+      model_files: The names of the files in the folder that the run may have read.
+
+    Raises:
+      OptionError: where a tracker cannot be opened; nothing is deleted then.
+    """
+    folder, overwrites = output.output_dir, output.overwrite_output_dir
+    kinds = read_trackers(output.report_to)
+    trackers.open(kinds, folder, without_folders(options), begins_anew=overwrites)
+    if overwrites:
+        owned.clear(folder, but=[*model_files, TRACKED])
 
 
 def count_tried_examples(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert.files.durable import write_text
-from bert.files.owned import claim
+from bert.files.owned import claim, remove
 from bert.files.paths import is_file, parse_json, read_file
 from bert.log import logger
 from bert.options import OptionError
@@ -99,14 +99,24 @@ class Trackers(contextlib.AbstractContextManager["Trackers"]):
     def __init__(self) -> None:
         self._trackers: dict[str, _Tracker] = {}
 
-    def open(self, kinds: Sequence[str], folder: str, config: Mapping[str, Any]) -> None:
-        """Opens trackers, as `read_trackers` returns them, of the run in a folder.
+    def open(
+        self, kinds: Sequence[str], folder: str, config: Mapping[str, Any], *, begins_anew: bool
+    ) -> None:
+        """Opens trackers of the run in a folder, and records their names there.
+
+        Args:
+          kinds: The trackers, as `read_trackers` returns them.
+          folder: The output folder.
+          config: The options that the trackers get.
+          begins_anew: Whether the names in the folder are those of an earlier run.
 
         Raises:
-          OptionError: where a tracker cannot be opened.
+          OptionError: where a tracker cannot be opened; nothing has been written then.
         """
         path = os.path.join(folder, TRACKED)
-        names: dict[str, Any] = parse_json(read_file(path)) if is_file(path) else {}
+        names: dict[str, Any] = {}
+        if not begins_anew and is_file(path):
+            names = parse_json(read_file(path))
         for kind in kinds:
             try:
                 self._trackers[kind] = _KINDS[kind](folder, config, names.get(kind))
@@ -116,7 +126,10 @@ class Trackers(contextlib.AbstractContextManager["Trackers"]):
                 raise OptionError("report_to", "name trackers at hand", kind, remedy) from error
             if name := self._trackers[kind].name:
                 names[kind] = name
-                write_text(claim(folder, TRACKED), json.dumps(names, indent=2) + "\n")
+        if names:
+            write_text(claim(folder, TRACKED), json.dumps(names, indent=2) + "\n")
+        elif begins_anew:
+            remove(folder, [TRACKED])
 
     def log(self, part: str, step: int, values: Mapping[str, Any]) -> None:
         """Sends the numbers among the values of a part, `train`, `eval` or `final`."""
