@@ -102,6 +102,18 @@ def test_a_plan_has_the_learning_rate_of_the_command(tmp_path, is_feature_based)
     assert plan(recipe).recipe.schedule.learning_rate == default
 
 
+@pytest.mark.parametrize(
+    "grid",
+    [{"learning_rate": (1e-3, 2e-3)}, {"num_train_epochs": (1.0, 2.0), "train_batch_size": [4, 8]}],
+)
+def test_several_values_in_a_recipe_are_the_search_of_the_command(make_recipe, grid):
+    recipe = make_recipe()
+    given = dataclasses.replace(recipe, schedule=dataclasses.replace(recipe.schedule, **grid))
+    assert plan(given).recipe.trials == plan(make_recipe(**grid)).recipe.trials
+    one = dataclasses.replace(recipe.schedule, learning_rate=(recipe.schedule.learning_rate,))
+    assert plan(dataclasses.replace(recipe, schedule=one)).recipe == plan(recipe).recipe
+
+
 class Frame:
     """Rows as a DataFrame of pandas returns them."""
 

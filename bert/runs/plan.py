@@ -21,7 +21,7 @@ def plan(
     """Returns the verified plan of a run; writes nothing.
 
     Args:
-      recipe: The description of the run.
+      recipe: The description of the run; several values of an option make it a search.
       limit: The most examples of each data set to read; None for all. A plan with a limit shows
         what a run would do, and cannot be run.
       strategy: The devices, where they are opened already.
@@ -34,6 +34,9 @@ def plan(
     for group in shared.groups():
         check_bounds(group)
     read_trackers(shared.output.report_to)
+    if isinstance(recipe, FineTuning):
+        # Options of several values make a search.
+        recipe = recipe.expand()
     import_tensorflow()
     # A run loads what its own kind needs.
     if isinstance(recipe, PreTraining):
