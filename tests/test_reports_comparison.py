@@ -96,6 +96,23 @@ def test_several_labels_are_marked_one_by_one(tmp_path):
     }
 
 
+def test_several_labels_are_right_in_any_order_and_none_is_an_answer(tmp_path):
+    runs = {"a": ("bad", "bad,good", "good"), "b": ("bad,good", "good,bad", "")}
+    for name, said in runs.items():
+        path = tmp_path / write_run(tmp_path / name, task={"task_type": "multi_label"})
+        lines = ["id\ttext_a\tpredicted_labels\tprobability_bad\tprobability_good\tgold"]
+        for number, (answer, gold) in enumerate(
+            zip(said, ("good,bad", "good,bad", ""), strict=True)
+        ):
+            lines.append(f"dev-{number}\ttext\t{answer}\t0.5\t0.5\t{gold}")
+        (path / "dev_predictions.tsv").write_text("\n".join(lines) + "\n")
+    page = make_page([str(tmp_path / name) for name in runs])
+    *_, counts = rows_of(page)
+    assert counts == [[str(tmp_path / "b"), 2, 0, "0.5"]]
+    shown = {each.number: (each.is_right, each.said[-1]) for each in page.sections[-1].examples}
+    assert shown == {0: (True, "bad,good"), 2: (True, "")}
+
+
 def test_the_test_is_exact(tmp_path):
     wrong = write_run(tmp_path / "a", [each for gold in GOLD for each in LABELS if each != gold])
     *_, [[_, gained, lost, p]] = rows_of(make_page([wrong, write_run(tmp_path / "b")]))

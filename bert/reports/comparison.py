@@ -61,9 +61,13 @@ def make_page(folders: Sequence[str]) -> page.Page:
         page.Table("Options that differ", ["option", *names], options, "" if options else "None."),
         page.Table("Scores", ["score", *names], scores, note),
     ]
+    is_several = runs[0].task.get("task_type") == "multi_label"
     for part in runs[0].answers:
         if all(part in run.answers for run in runs):
-            sections += _compare_answers(part, names, [run.answers[part] for run in runs])
+            answers = [run.answers[part] for run in runs]
+            if is_several:
+                answers = [[*map(_sort_labels, rows)] for rows in answers]
+            sections += _compare_answers(part, names, answers, has_none=is_several)
     return page.Page("Comparison of runs", sections, subtitle=", ".join(names))
 
 
@@ -161,12 +165,30 @@ def _tabulate(values: Sequence[Mapping[str, str]]) -> list[list[page.Cell]]:
     return [[name, *(each.get(name, "") for each in values)] for name in names]
 
 
+def _sort_labels(row: Row) -> Row:
+    """Returns a row with its several labels in one order: that of a file is not the model's."""
+    return {
+        name: ",".join(sorted(value.split(",")))
+        if name == _GOLD or name.startswith(_SAID)
+        else value
+        for name, value in row.items()
+    }
+
+
 def _compare_answers(
-    part: str, names: Sequence[str], answers: Sequence[Sequence[Row]]
+    part: str, names: Sequence[str], answers: Sequence[Sequence[Row]], *, has_none: bool
 ) -> list[page.Section]:
-    """Returns how many answers became right and wrong since the first run, and which."""
+    """Returns how many answers became right and wrong since the first run, and which.
+
+    Args:
+      part: The part of the data.
+      names: The names of the runs.
+      answers: The rows of each run.
+      has_none: Whether no label at all is an answer, too.
+    """
     # The test sets of GLUE have no labels.
-    numbers = [number for number, row in enumerate(answers[0]) if row.get(_GOLD)]
+    unknown = (None,) if has_none else (None, "")
+    numbers = [n for n, row in enumerate(answers[0]) if row.get(_GOLD) not in unknown]
     right = [{n: _said(rows[n]) == rows[n][_GOLD] for n in numbers} for rows in answers]
     counts: list[list[page.Cell]] = []
     for name, others in zip(names[1:], right[1:], strict=True):
@@ -178,7 +200,7 @@ def _compare_answers(
     examples = [_make_example(n, names, [rows[n] for rows in answers]) for n in changed]
     note = "p: the exact test of McNemar. Of several seeds, the answers are those of the best."
     title = f"{len(changed)} of {len(numbers)} examples of the {part} set changed sides"
-    labels = list({answers[0][n][_GOLD]: None for n in numbers})
+    labels = list({gold: None for n in numbers if (gold := answers[0][n][_GOLD])})
     listed = page.worst_first(part, "These examples", examples, order="change", labels=labels)
     columns = [f"beside {names[0]}", "became right", "became wrong", "p"]
     return [page.Table(title, columns, counts, note), listed] if numbers else []
