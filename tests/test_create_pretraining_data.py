@@ -790,6 +790,19 @@ def test_records_are_replaced_by_the_same_command_and_by_no_other(settings, tmp_
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("how", [{}, {"streaming": True}])
+def test_shards_without_a_record_are_replaced_as_others_are(settings, tmp_path, how):
+    (tmp_path / "text.txt").write_text("The cat sat.\nThe dog ran.\n\nThe sea.\nThe man.\n")
+    made = settings(num_shards=8, dupe_factor=1, **how)
+    data.run(made)
+    before = contents(tmp_path)
+    assert b"" in before.values()
+    data.run(made)
+    assert contents(tmp_path) == before
+    with pytest.raises(ValueError, match=r"of the same text and flags.*`random_seed` is 12345"):
+        data.run(dataclasses.replace(made, random_seed=1))
+
+
 def before_names(how, folder):
     """Returns an output, of one file more or less, that holds records of `how`."""
     return f"{folder}/out.tfrecord-00000-of-00002" if how else f"{folder}/out.tfrecord,{folder}/b"
