@@ -2,6 +2,7 @@ import dataclasses
 import json
 import logging
 import re
+from pathlib import Path
 
 import pytest
 from conftest import run_python
@@ -145,6 +146,17 @@ def test_rows_of_a_program_train_as_a_file_does(make_recipe, tmp_path):
     other = dataclasses.replace(data, train_file=rows("train")[1:])
     with pytest.raises(ValueError, match="the train set is"):
         plan(dataclasses.replace(recipe, data=other))
+
+
+def test_a_path_is_what_its_text_is(make_recipe, tmp_path):
+    recipe = make_recipe()
+
+    def planned(kind):
+        files = {f"{name}_file": kind(tmp_path / f"{name}.tsv") for name in ("train", "dev")}
+        data = dataclasses.replace(recipe.data, data_dir=None, **files)
+        return plan(dataclasses.replace(recipe, data=data))
+
+    assert planned(Path).recipe == planned(str).recipe
 
 
 @pytest.mark.parametrize("rows", [7, ["a"], [{"text": object()}]])

@@ -216,12 +216,14 @@ class ClassificationData(LongTexts, DataFiles):
     )
 
     def with_files(self) -> "ClassificationData":
-        """Returns the options with the paths of files in memory for rows that a program gives."""
+        """Returns the options with paths alone: of files in memory for a program's rows."""
         given = {name: getattr(self, name) for name in ("train_file", "dev_file", "test_file")}
         paths: dict[str, Any] = {
-            name: save_rows(value, name)
+            name: os.fspath(value)
+            if isinstance(value, str | os.PathLike)
+            else save_rows(value, name)
             for name, value in given.items()
-            if value is not None and not isinstance(value, str | os.PathLike)
+            if value is not None
         }
         return dataclasses.replace(self, **paths)
 
