@@ -3,9 +3,11 @@ import csv
 import dataclasses
 import datetime
 import io
+import itertools
 import json
 import os
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from helpers.prediction_runs import WORDS, model_dir
 
 import predict
 from bert.commands.predict import read_arguments
+from bert.files import display
 from bert.files.row_writer import ResumableFile
 from bert.scale.predictions import AnswerFile
 from bert.weights import checkpoint
@@ -595,6 +598,22 @@ def stop_at_once_behind(settings, count, monkeypatch):
         patched.setattr(ResumableFile, "write", stop)
         with pytest.raises(KeyboardInterrupt):
             predict.run(settings)
+
+
+@pytest.mark.parametrize(
+    ("count", "shard", "left"),
+    [(64, "1/1", ["0:02:00", "0:01:00"]), (70, None, ["0:02:04", "0:01:01"])],
+)
+def test_the_time_to_go_is_of_what_is_left(settings, monkeypatch, log, count, shard, left):
+    made = settings(as_json(["red red"] * 160), shard=shard)
+    stop_at_once_behind(made, count, monkeypatch)
+    # Each chunk of 32 inputs takes a minute, as it reads the clock three times.
+    seconds = itertools.count(0, 20)
+    clock = types.SimpleNamespace(monotonic=lambda: float(next(seconds)))
+    monkeypatch.setattr(display, "time", clock)
+    predict.run(made)
+    shown = [each for each in log.messages if each.startswith("Answering")]
+    assert shown == [f"Answering: {60 + 20 * n} %  ETA {each}" for n, each in enumerate(left)]
 
 
 def test_answers_of_another_column_are_not_gone_on_with(tables, tmp_path, monkeypatch):

@@ -246,9 +246,14 @@ class AnswerFile:
             tally.num_answers, num_rewritten = output.count, output.num_rewritten
         else:
             output.write(header)
+        # What an earlier run has answered took none of this run's time.
+        kept = tally.num_answers - num_rewritten
         total = 1 if span is None else len(span)
-        progress = Progress("Answering", total) if self.given.input_file != "-" else None
+        progress = Progress("Answering", total, kept) if self.given.input_file != "-" else None
         while chunk := list(itertools.islice(rows, size)):
+            if progress and kept and span is None:
+                progress.restart(chunk[0].done)
+                kept = 0
             # The chunk in which an earlier run ended is computed again, for the same rounding.
             for answer in itertools.islice(answers(chunk), num_rewritten, None):
                 self._put(output, answer, tally)
