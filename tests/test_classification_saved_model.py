@@ -7,6 +7,7 @@ import tensorflow as tf
 from conftest import GOLDEN, exhaustive
 from helpers.saved_models import as_lists, call_elsewhere
 
+import bert
 import modeling
 import tokenization
 from bert.export import saved_model
@@ -31,13 +32,21 @@ SECOND = ["", "", "It was late.", "the", "A cat?", "the cat and the dog of the h
 
 
 def export(
-    folder, model, tokenizer, task_type="classification", *, labels=(), is_pair=False, length=None
+    folder,
+    model,
+    tokenizer,
+    task_type="classification",
+    *,
+    labels=(),
+    is_pair=False,
+    length=MAX_SEQ_LENGTH,
+    **options,
 ):
     metric = METRICS[task_type][0]
     task = ClassificationTask(
         name="x", task_type=task_type, labels=tuple(labels), is_pair=is_pair, metric=metric
     )
-    export_classifier(str(folder), model, GraphTokenizer(tokenizer), task, length or MAX_SEQ_LENGTH)
+    export_classifier(str(folder), model, GraphTokenizer(tokenizer), task, length, **options)
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +163,7 @@ def test_signatures_are_named_and_typed(pair_export):
         "serving_default": dict.fromkeys(["text_a", "text_b"], tf.TensorSpec([None], tf.string)),
         "features": dict.fromkeys(saved_model.FEATURES, features),
         "labels": {},
+        "task_type": {},
     }
     answers = {
         "logits": tf.TensorSpec([None, 3], tf.float32),
@@ -164,6 +174,7 @@ def test_signatures_are_named_and_typed(pair_export):
         "serving_default": answers,
         "features": answers,
         "labels": {"labels": tf.TensorSpec([3], tf.string)},
+        "task_type": {"task_type": tf.TensorSpec([1], tf.string)},
     }
 
     def unnamed(specs):
@@ -211,6 +222,22 @@ def test_probabilities_show_whether_a_task_is_multi_label(logits, task_type):
     outputs = {"logits": logits, **_decode(logits, labels, task_type)}
     arrays = {name: value.numpy() for name, value in outputs.items()}
     assert _is_multi_label(arrays) == (task_type == "multi_label")
+
+
+@pytest.mark.parametrize("task_type", ["classification", "multi_label"])
+def test_a_calibrated_export_is_opened_as_what_it_is(tmp_path, tokenizer, task_type):
+    model = make_classifier(2)
+    model.weights[-2].assign(np.zeros((8, 2)))
+    model.weights[-1].assign([-2.0, 2.0])
+    folder = tmp_path / "saved_model"
+    export(folder, model, tokenizer, task_type, labels=["bad", "good"], temperature=2.0)
+    (answer,) = bert.load(folder).predict(["a cat"])
+    found = answer.pop("probabilities")
+    chances = [
+        1 / (1 + np.exp(-x)) for x in ((-2, 2) if task_type == "classification" else (-1, 1))
+    ]
+    assert found == pytest.approx(dict(zip(["bad", "good"], chances, strict=True)), abs=1e-5)
+    assert answer == ({"label": "good"} if task_type == "classification" else {"labels": ["good"]})
 
 
 @pytest.mark.parametrize("dtype", ["float32", *exhaustive("mixed_bfloat16")])

@@ -94,7 +94,11 @@ class ExportedModel(Model):
         )
         example = {name: ["a", "b"] if name in LISTS else "a" for name in self.fields}
         outputs = self._run([example])
-        self.is_multi_label = self.kind == "classification" and _is_multi_label(outputs)
+        # Older exports have no signature for the type of task.
+        task_type = self._constants("task_type")
+        self.is_multi_label = self.kind == "classification" and (
+            task_type == ["multi_label"] if task_type else _is_multi_label(outputs)
+        )
         self.answer_names = tuple(self._decode(self, outputs, [example])[0])
 
     def _constants(self, name: str) -> list[str]:
@@ -217,7 +221,10 @@ def _answers_with_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:
 
 
 def _is_multi_label(outputs: Mapping[str, np.ndarray]) -> bool:
-    """Returns whether the outputs are probabilities of labels that do not exclude each other."""
+    """Returns whether outputs are probabilities of labels that do not exclude each other.
+
+    No temperature is known: that of a calibrated model may be too large to tell.
+    """
     if "probabilities" not in outputs:
         return False
     logits = outputs["logits"].astype(np.float64)  # [B, C]

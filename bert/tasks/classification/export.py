@@ -34,8 +34,8 @@ def export_classifier(
     `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], of texts or of windows. Both give
     `logits`, float32 [B, C], and for regression `score`, float32 [B]; for the other tasks
     `probabilities`, float32 [B, C], and `label`, string [B], where several are joined with commas.
-    `labels` takes nothing and gives `labels`, string [C], in the order of the probabilities;
-    regression has none.
+    `labels` takes nothing and gives `labels`, string [C], in the order of the probabilities, and
+    `task_type`, string [1]; regression has neither.
 
     Args:
       folder: The folder to write; a SavedModel there is replaced.
@@ -78,6 +78,11 @@ def export_classifier(
     }
     if task.task_type != "regression":
         signatures["labels"] = saved_model.labels_function(exported.labels)
+        signatures["task_type"] = tf.function(
+            lambda: {"task_type": tf.constant([task.task_type])},
+            input_signature=[],
+            autograph=False,
+        )
     saved_model.save(folder, exported, signatures)
 
 
