@@ -221,6 +221,15 @@ def test_a_missing_place_is_minus_one_for_kserve():
     assert [each["data"] for each in question.format(answers)["outputs"]] == [["", "a"], [-1, 0]]
 
 
+@pytest.mark.parametrize("rows", [1, 10**18])
+def test_rows_without_texts_are_no_tensor(rows):
+    signature = Signature(("context", "endings"), lambda rows, check: [], ("label",))
+    offered = Served("m", 1, "multiple_choice", {DEFAULT: signature}, {"context": "a"})
+    empty = {"name": "endings", "shape": [rows, 0], "datatype": "BYTES", "data": []}
+    with pytest.raises(ValueError, match=r"the `shape` \[rows, texts\]"):
+        apis.parse_infer({"inputs": [empty]}, offered)
+
+
 def test_kserve_selects_outputs_and_signatures(single):
     inputs = tensors([{"text_a": text} for text in TEXTS])
     path = "/v2/models/mine/versions/3/infer"
@@ -244,6 +253,7 @@ def test_kserve_selects_outputs_and_signatures(single):
         ({"shape": [1, 3]}, "`shape`"),
         ({"shape": "3"}, "`shape`"),
         ({"shape": [10**30]}, "`shape`"),
+        ({"shape": [10**18, 0], "data": []}, "`shape`"),
         ({"data": [["a", "b"], ["c"]]}, "`shape`|must have text"),
         ({"data": [1, 2, 3]}, "must have text as 'text_a'"),
         ({"data": None}, "texts as `data`, not binary"),
@@ -264,6 +274,7 @@ def test_a_tensor_of_another_form_is_refused(single, change, message):
         ({"inputs": ["a"]}, "`inputs` must be a list of objects"),
         ({"inputs": []}, "at least one"),
         ({"inputs": [], "outputs": [{"name": "logits"}]}, "`outputs` must be of label"),
+        ({"inputs": [], "outputs": [{"name": "label"}] * 2}, "`outputs` must each be named once"),
         ({"inputs": [], "parameters": {"signature_name": "x"}}, "`signature_name` must be one of"),
         ({"instances": ["a"]}, "the key 'inputs'"),
         ({"id": math.inf, "inputs": tensors([{"text_a": "a"}])}, "`id` must be finite"),

@@ -149,6 +149,8 @@ def parse_infer(request: Any, served: Served) -> Question:
     if unknown := [each for each in wanted if each not in signature.outputs]:
         must = f"`outputs` must be of {', '.join(signature.outputs)}"
         raise ValueError(f"{must}. Received {shown(unknown[0])}.")
+    if len(set(wanted)) < len(wanted):
+        raise ValueError(f"`outputs` must each be named once. Received {shown(wanted)}.")
 
     def respond(answers: Answers) -> dict[str, Any]:
         return {
@@ -172,7 +174,7 @@ def _read_tensor(tensor: Mapping[str, Any], signature: Signature) -> list[Any]:
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         values = np.array(tensor["data"], object).reshape(shape) if "data" in tensor else None
         if tensor.get("datatype") == "BYTES" and values is not None:
-            if is_list and values.ndim == 2:
+            if is_list and values.ndim == 2 and values.size >= len(values):
                 # Rows of fewer endings are padded.
                 sizes = [max(np.flatnonzero(row != ""), default=-1) + 1 for row in values]
                 return [[*row[:size]] for row, size in zip(values, sizes, strict=True)]
