@@ -116,6 +116,25 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
         ask(input_file=archive, query="a house")
 
 
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_a_sentence_is_itself_among_ready_vectors_of_any_length(ask, tmp_path, is_scaled):
+    archive = str(tmp_path / "v.npz")
+    extract_features.run(
+        extract_features.Settings(
+            init_checkpoint=str(GOLDEN / "bert_model.ckpt"),
+            input_file=str(tmp_path / "text.txt"),
+            output_file=archive,
+            max_seq_length=16,
+            pooling="mean",
+            layers="-1",
+            normalize=is_scaled,
+        )
+    )
+    (answer,) = ask(input_file=archive, query=TEXTS[0], center=True)
+    assert names(answer)[0] == TEXTS[0]
+    assert answer["neighbours"][0]["cosine"] == pytest.approx(1, abs=1e-4)
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 4])
 def test_neighbours_do_not_depend_on_how_many_texts_are_read_at_a_time(
     ask, tmp_path, monkeypatch, chunk

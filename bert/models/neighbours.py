@@ -30,6 +30,8 @@ from modeling import BertConfig
 
 # Texts to encode at a time.
 _CHUNK = 1 << 12
+# How far the square of a length of 1 may be off, with numbers of 16 bits.
+_UNIT = 0.01
 # Words to show on either side of a word.
 _WORDS_SHOWN = 6
 # Pieces that are encoded together for a table of vectors, each between [CLS] and [SEP].
@@ -243,9 +245,15 @@ def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center
     ids = arrays["ids"].tolist() if "ids" in arrays else [None] * len(texts)
     layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
 
+    # Differences to a mean depend on lengths, which the archive alone shows.
+    squares = np.einsum("nw,nw->n", vectors, vectors, dtype=np.float32)
+    is_scaled = bool(np.allclose(squares, 1, atol=_UNIT))
+
     def encode(text: str) -> np.ndarray:
         query = [_text_of(split_pair(text))]
-        return encoder.encode(query, layer, pooling, max_seq_length=max_seq_length)
+        return encoder.encode(
+            query, layer, pooling, normalize=is_scaled, max_seq_length=max_seq_length
+        )
 
     if (width := encode("").shape[1]) != vectors.shape[1]:
         raise ValueError(
