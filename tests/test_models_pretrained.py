@@ -46,6 +46,19 @@ def test_a_mask_in_the_text_is_one_token(model):
     assert text.words() == [1, 2, 3, 5, 6, 7]
 
 
+def test_a_separator_in_the_text_is_a_word_of_it(model):
+    added = [tokenization.AddedToken("[SEP]", normalized=False, special=True)]
+    vocab = model.tokenizer.vocab
+    model.tokenizer = tokenization.FullTokenizer.from_vocab(vocab, added_tokens=added)
+    words = {"[SEP]": [1], "the [SEP] cat": [1, 2, 3], "the [SEP] ||| cat [SEP]": [1, 2, 4, 5]}
+    texts = [model.read(text) for text in words]
+    assert [text.words() for text in texts] == [*words.values()]
+    assert model.read(("", "cat")).words() == [2]
+    scores = model.score(texts)
+    assert [score.num_tokens for score in scores] == [1, 3, 4]
+    assert all(score.perplexity > 1 for score in scores)
+
+
 def test_guesses_are_the_likeliest_tokens_in_order(model):
     texts = [model.read("the [MASK] sat on the [MASK] ."), model.read("[MASK] ||| cat")]
     for text, guesses in zip(texts, model.fill(texts, top_k=4), strict=True):

@@ -63,8 +63,10 @@ class Text:
         return self.segment_ids[-1] > 0
 
     def words(self) -> list[int]:
-        """Returns the positions of tokens other than [CLS] and [SEP]."""
-        ends = {0, self.tokens.index("[SEP]"), len(self.tokens) - 1}
+        """Returns the positions of tokens other than [CLS] and [SEP] around the texts."""
+        # The text itself may have [SEP], as an added token.
+        last = len(self.tokens) - 1
+        ends = {0, self.segment_ids.index(1) - 1 if self.is_pair() else last, last}
         return [position for position in range(len(self.tokens)) if position not in ends]
 
 
