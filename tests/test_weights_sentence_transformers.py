@@ -245,6 +245,28 @@ def test_a_converted_model_makes_the_same_vectors(model_dir, tmp_path):
     np.testing.assert_array_equal(encode(tmp_path / "converted"), encode(model_dir))
 
 
+@pytest.mark.parametrize("kind", ["Dense", "Dropout"])
+def test_modules_that_are_not_copied_are_refused_before_anything_is_written(
+    model_dir, tmp_path, kind
+):
+    write_modules(model_dir, "cls", ("Transformer", "Pooling", kind, "Normalize"))
+    settings = convert_checkpoint.Settings(
+        input=str(model_dir),
+        output=str(tmp_path / "converted"),
+        format="sentence_transformers",
+        do_lower_case=True,
+    )
+    with pytest.raises(ValueError, match=rf"`input` must have no modules .*\['{kind}'\]"):
+        convert_checkpoint.run(settings)
+    assert not (tmp_path / "converted").exists()
+
+
+def test_a_pooling_without_its_file_is_named(model_dir):
+    write_modules(model_dir, kinds=("Transformer", "Pooling", "Normalize"))
+    with pytest.raises(ValueError, match=r"must have the file .*1_Pooling/config\.json"):
+        bert.load(model_dir, do_lower_case=True)
+
+
 @pytest.mark.parametrize("mode", ["cls", "mean", ["max"]])
 def test_newer_files_name_the_pooling(model_dir, mode):
     write_modules(model_dir, {"pooling_mode": mode}, ("Transformer", "Pooling", "Dropout"))

@@ -374,6 +374,9 @@ def _make_files(
     casing, options = folder.do_lower_case, _tokenizer_options(folder)
     files = make_files(folder.config, vocabulary, task or None, casing, options)
     if output.format == "sentence_transformers":
+        if left_out := sentence_transformers.find_left_out(folder.path):
+            must = "have no modules that are not copied for sentence-transformers"
+            raise OptionError("input", must, left_out)
         config = folder.config
         sizes = (config.hidden_size, config.max_position_embeddings)
         files |= sentence_transformers.make_files(*sizes)

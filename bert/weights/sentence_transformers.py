@@ -154,7 +154,7 @@ def read(folder: str, limit: int) -> TextVectors | None:
     modes = [
         mode
         for pooling in poolings
-        for mode in _modes(find_json_object(os.path.join(folder, pooling, "config.json")))
+        for mode in _modes(_read_pooling(os.path.join(folder, pooling, "config.json"), path))
     ]
     if len(modes) != 1 or modes[0] not in _POOLINGS.values():
         unknown.append(f"a pooling of {modes}" if poolings else "no module 'Pooling'")
@@ -180,6 +180,24 @@ def _read_modules(path: str) -> list[tuple[str, str]]:
             f"sentence-transformers writes it. Received {listed!r:.80}."
         )
     return [(module["type"].rpartition(".")[2], module["path"]) for module in listed]
+
+
+def find_left_out(folder: str) -> list[str]:
+    """Returns the kinds of the modules in a folder that need more than `FILES` to be copied."""
+    path = os.path.join(folder, MODULES_FILE)
+    modules = _read_modules(path) if is_file(path) else []
+    # To normalize needs no file.
+    return [
+        kind
+        for kind, place in modules
+        if place and kind != "Normalize" and f"{place}/config.json" not in FILES
+    ]
+
+
+def _read_pooling(path: str, listed_in: str) -> dict[str, Any]:
+    if not is_file(path):
+        raise ValueError(f"The folder must have the file {path!r}, since {listed_in!r} lists it.")
+    return find_json_object(path)
 
 
 def _is_module(value: Any) -> bool:
