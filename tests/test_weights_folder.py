@@ -262,6 +262,38 @@ def test_a_tokenizer_of_another_kind_is_refused_by_its_name(words, key, value):
         words("a", tokenizer_config={key: value})
 
 
+WORDPIECE = {"vocab": {"[UNK]": 0}}
+BERT_STEPS = {
+    "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": False},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "step"),
+    [
+        ("normalizer", {"type": "Lowercase"}),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "NFC"}]}),
+        ("pre_tokenizer", {"type": "Whitespace"}),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}]}),
+        ("pre_tokenizer", None),
+    ],
+)
+def test_a_tokenizer_that_takes_other_steps_is_refused(words, key, step):
+    values = {**BERT_STEPS, key: step, "model": WORDPIECE}
+    with pytest.raises(ValueError, match=rf"tokenizer\.json' has `{key}` .*splits texts otherwise"):
+        words("a", tokenizer=values)
+
+
+def test_a_sequence_of_one_step_is_that_step(words, folder):
+    names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}
+    steps = {key: {"type": "Sequence", names[key]: [step]} for key, step in BERT_STEPS.items()}
+    for values in (BERT_STEPS, steps):
+        assert words("\xc9 a", tokenizer={**values, "model": WORDPIECE}) == ["[UNK]", "a"]
+        with pytest.raises(ValueError, match=r"`do_lower_case` must be True.*tokenizer.json' says"):
+            complete(init_checkpoint=str(folder), do_lower_case=False)
+
+
 def test_a_tokenizer_of_another_kind_is_recognized_by_any_file(words, folder):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "tokenizer_class": "MyTokenizer"}))

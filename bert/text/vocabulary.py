@@ -202,8 +202,22 @@ def read_json_vocab(text: bytes, name: str, *, with_added: bool = True) -> dict[
 
 def read_json_casing(text: bytes, name: str) -> bool | None:
     """Returns whether the tokenizer lower-cases, or None where the file does not say."""
-    lowercase = (_parse_tokenizer(text, name).get("normalizer") or {}).get("lowercase")
+    lowercase = find_step(_parse_tokenizer(text, name), "normalizer").get("lowercase")
     return lowercase if isinstance(lowercase, bool) else None
+
+
+def find_step(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Returns the `normalizer` or `pre_tokenizer` of a `tokenizer.json`, {} for none.
+
+    A sequence of one is that one.
+    """
+    step = values.get(key) or {}
+    while step.get("type") == "Sequence":
+        within = step.get("normalizers" if key == "normalizer" else "pretokenizers") or []
+        if len(within) != 1:
+            break
+        (step,) = within
+    return dict(step)
 
 
 def _parse_tokenizer(text: bytes, name: str) -> dict[str, Any]:

@@ -9,7 +9,13 @@ import tokenization
 from bert.files.paths import find_json_object, is_file, read_file
 from bert.files.stored_models import TASK_FILE
 from bert.options import Option, OptionError
-from bert.text.vocabulary import check_size, is_tokenizer_json, read_json_casing, read_json_vocab
+from bert.text.vocabulary import (
+    check_size,
+    find_step,
+    is_tokenizer_json,
+    read_json_casing,
+    read_json_vocab,
+)
 
 # The key in `task.json` of how the tokenizer differs from the original's.
 TOKENIZER = "tokenizer"
@@ -217,7 +223,7 @@ def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, 
       to check them.
     """
     config = files[TOKENIZER_CONFIG_FILE]
-    normalizer = files[TOKENIZER_FILE].get("normalizer") or {}
+    normalizer = find_step(files[TOKENIZER_FILE], "normalizer")
     options: dict[str, Any] = {}
     for name, other in (
         ("strip_accents", "strip_accents"),
@@ -258,7 +264,19 @@ def find_other_tokenizer(
             return key, TOKENIZER_CONFIG_FILE, config[key]
     for name in (TOKENIZER_CONFIG_FILE, HUGGINGFACE_CONFIG_FILE):
         if kind := files[name].get("tokenizer_class"):
-            return None if _TOKENIZERS.fullmatch(str(kind)) else ("tokenizer_class", name, kind)
+            if not _TOKENIZERS.fullmatch(str(kind)):
+                return "tokenizer_class", name, kind
+            break
+    return _find_other_step(files[TOKENIZER_FILE])
+
+
+def _find_other_step(values: Mapping[str, Any]) -> tuple[str, str, Any] | None:
+    """Returns the first step of a `tokenizer.json` that is not as BERT's."""
+    for key, usual in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
+        # Without a step before the pieces, a whole text would be one word.
+        is_lacking = key == "pre_tokenizer" and values.get(key, {}) is None
+        if is_lacking or find_step(values, key).get("type", usual) != usual:
+            return key, TOKENIZER_FILE, values[key]
     return None
 
 
