@@ -19,7 +19,7 @@ import bert
 import convert_checkpoint
 import modeling
 from bert.models import conversion, keras_models
-from bert.weights import tf_hub
+from bert.weights import pickles, tf_hub
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.formats import FormatError, Tensor
@@ -229,6 +229,17 @@ def test_a_flipped_bit_among_the_numbers_of_an_archive_is_found(formats, tmp_pat
     path.write_bytes(content)
     with pytest.raises(ValueError, match="CRC-32"):
         Stored.open(str(path)).read()
+
+
+@pytest.mark.parametrize("key", ["state_dict", "model_state_dict", "model"])
+def test_a_tensor_beside_the_weights_does_not_hide_them(key):
+    weight, loss = (
+        pickles._View(pickles._Storage(np.dtype("f4"), "0", 4), 0, shape, (1,) * len(shape))
+        for shape in ((4,), ())
+    )
+    saved = {"epoch": 3, "loss": loss, key: {"weight": weight}}
+    assert pickles._find_views(saved) == {"weight": weight}
+    assert pickles._find_views({"weight": weight, key: {"epoch": 3}}) == {"weight": weight}
 
 
 @pytest.mark.parametrize("name", ["hostile.bin", "hostile_plain.bin"])

@@ -266,7 +266,8 @@ def _open_legacy(path: str) -> _Opened:
 
 def _find_views(value: Any) -> dict[str, _View]:
     """Returns the tensors of a dictionary, or of the one in it that has the weights."""
-    inner = [value, *(value.get(key) for key in _WITHIN)] if isinstance(value, dict) else []
+    # Beside the weights of a checkpoint may be other tensors, such as the loss.
+    inner = [*(value.get(key) for key in _WITHIN), value] if isinstance(value, dict) else []
     for found in inner:
         if isinstance(found, dict) and any(isinstance(item, _View) for item in found.values()):
             return {str(name): item for name, item in found.items() if isinstance(item, _View)}
