@@ -20,7 +20,7 @@ import convert_checkpoint
 import modeling
 from bert.models import conversion, keras_models
 from bert.weights import pickles, tf_hub
-from bert.weights.checkpoint import Stored
+from bert.weights.checkpoint import Stored, describe_weights
 from bert.weights.folder import ModelFolder
 from bert.weights.formats import FormatError, Tensor
 from bert.weights.msgpacks import read_msgpack
@@ -447,6 +447,24 @@ def test_a_model_of_keras_hub_computes_what_it_did_there(formats, name):
     head = "logits" if has_classes else "pooled_output"
     outputs = compute(model, inputs)
     np.testing.assert_allclose(outputs[head], expected[head], rtol=0, atol=TOLERANCE)
+
+
+def test_the_digest_of_a_preset_covers_its_head(formats, tmp_path):
+    folder = shutil.copytree(formats / "keras_hub_task", tmp_path / "preset")
+    before = Stored.open(str(folder))
+    assert before.parts == [str(folder / "task.weights.h5")]
+    digest = describe_weights(before)
+    with h5py.File(folder / "task.weights.h5", "r+") as file:
+        (bias,) = [file[f"{at}/1"] for at in _layers(file) if file[f"{at}/1"].shape == (3,)]
+        bias[...] = bias[...] + 1
+    assert describe_weights(Stored.open(str(folder))) != digest
+
+
+def _layers(file):
+    """Returns the groups of the variables of layers that have two."""
+    found = []
+    file.visit(lambda name: found.append(name) if name.endswith("vars") else None)
+    return [name for name in found if "1" in file[name]]
 
 
 def assert_outputs(outputs, expected):

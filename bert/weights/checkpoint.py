@@ -180,7 +180,7 @@ class Stored:
                 return huggingface_weights.find_shards(self.prefix)
             except FormatError as error:
                 raise self._broken(error) from error
-        return [] if self._read else paths_from(f"{self.prefix}.")
+        return keras_archives.head_of(self.prefix) if self._read else paths_from(f"{self.prefix}.")
 
     def check_whole(self) -> None:
         """Checks that the bytes of all tensors are there, without reading them."""
@@ -496,5 +496,5 @@ def describe_weights(init: Stored | None) -> dict[str, str] | None:
     """Returns the name and the digest of weights, for `run.json`; None where there are none."""
     if init is None:
         return None
-    files = [init.index, *(init.parts if init.prefix.endswith(".json") else ())]
+    files = [init.index, *(init.parts if init._read else ())]
     return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

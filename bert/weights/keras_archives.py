@@ -64,10 +64,16 @@ def read_preset(path: str) -> Tensors:
       FormatError: where a file is damaged.
     """
     tensors = dict(read_hdf5(path))
-    head = os.path.join(os.path.dirname(path), _TASK_FILE)
-    if is_file(head):
+    for head in head_of(path):
         tensors |= {f"task/{name}": tensor for name, tensor in read_hdf5(head).items()}
     return tensors
+
+
+def head_of(path: str) -> list[str]:
+    """Returns the file of the head beside the weights of a preset, [] for none."""
+    folder, name = os.path.split(path)
+    head = os.path.join(folder, _TASK_FILE)
+    return [head] if name == WEIGHTS_FILE and is_file(head) else []
 
 
 class _Part(io.RawIOBase):
