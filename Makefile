@@ -9,6 +9,7 @@ DEMO_STEPS ?= 1500
 OUT ?= my_hour
 MINUTES ?= 60
 HELD_OUT ?=
+OPTIMIZER ?= adam
 HOUR_CONFIG ?= sample/hour_config.json
 # Each takes up to 3.5 GB of memory. Where there is room for it, a third one works while others wait.
 TEST_PROCESSES ?= $(shell awk '/^MemAvailable/ { many = $$2 > 14e6 } END { print many ? 3 : 2 }' \
@@ -250,12 +251,20 @@ demo-zh: $(installed)
 	  --epochs=20
 	python neighbours.py --word_vectors=demo_output_zh/words.txt --word=青蛙,北京
 
-# Half of the time goes to short sequences, of which there are more in it.
-half = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", 30 * minutes }')s
+# Of a minute, the seconds on 32 tokens; of these, how many are masked; the batch, and the rates.
+ifeq ($(OPTIMIZER),muon)
+hour_recipe := 15 10 0.3 128 2e-3 2e-3
+else
+hour_recipe := 30 5 0.15 32 5e-4 8e-4
+endif
+hour_part = $(word $(1),$(hour_recipe))
+hour_32 = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", $(call hour_part,1) * minutes }')s
+hour_128 = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", (60 - $(call hour_part,1)) * minutes }')s
 
-hour_made_of = $(strip TEXT=$(TEXT) $(if $(HELD_OUT),HELD_OUT=$(HELD_OUT)))
+hour_made_of = $(strip TEXT=$(TEXT) $(if $(HELD_OUT),HELD_OUT=$(HELD_OUT)) $(if $(filter muon,$(OPTIMIZER)),OPTIMIZER=muon))
 
-# Of a part of the text, a length and how many of it are masked at most, how often each document is cut.
+# Of a part of the text, a length, how many of it are masked at most, how often each document is cut,
+# and the share that is masked.
 define hour_records
 	test -e '$(OUT)/$(1).$(2).tfrecord' || python create_pretraining_data.py \
 	  --input_file='$(OUT)/$(1).txt' \
@@ -264,7 +273,8 @@ define hour_records
 	  --do_lower_case=False \
 	  --max_seq_length=$(2) \
 	  --max_predictions_per_seq=$(3) \
-	  --dupe_factor=$(4)
+	  --dupe_factor=$(4) \
+	  --masked_lm_prob=$(5)
 endef
 
 # Of a length, a batch size and a learning rate; without dropout, as in an hour no text is seen often.
@@ -280,7 +290,8 @@ define hour_training
 	  --eval_batch_size=32 \
 	  --max_eval_steps=1000 \
 	  --learning_rate=$(3) \
-	  --time_budget=$(half) \
+	  --optimizer=$(OPTIMIZER) \
+	  --time_budget=$(hour_$(1)) \
 	  --precision=$(or $(PRECISION),auto) \
 	  --save_checkpoints_steps=250 \
 	  --keep_checkpoint_max=1
@@ -290,6 +301,7 @@ endef
 pretrain-hour: $(installed)
 	@test -n '$(TEXT)' || { echo "TEXT must name text to learn from, such as TEXT='books/*.txt'." >&2; exit 1; }
 	@awk -v minutes='$(MINUTES)' 'BEGIN { exit !(minutes + 0 > 0) }' || { echo "MINUTES must be a number above 0. Received '$(MINUTES)'." >&2; exit 1; }
+	@case '$(OPTIMIZER)' in adam|muon) ;; *) echo "OPTIMIZER must be adam or muon. Received '$(OPTIMIZER)'." >&2; exit 1;; esac
 	@test ! -e '$(OUT)/made_of' || test "$$(cat '$(OUT)/made_of')" = '$(hour_made_of)' || \
 	  { echo "OUT=$(OUT) must be for one text. It holds what was made of '$$(cat '$(OUT)/made_of')', not of '$(hour_made_of)'. Give another OUT, or remove it." >&2; exit 1; }
 	mkdir -p '$(OUT)'
@@ -316,12 +328,12 @@ endif
 	  --num_unused=0 \
 	  --do_lower_case=False
 	sed "s/\"vocab_size\": [0-9]*/\"vocab_size\": $$(wc -l < '$(OUT)/vocab.txt' | tr -d ' ')/" '$(HOUR_CONFIG)' > '$(OUT)/bert_config.json'
-	$(call hour_records,train,32,5,5)
-	$(call hour_records,held_out,32,5,1)
-	$(call hour_records,train,128,20,5)
-	$(call hour_records,held_out,128,20,1)
-	$(call hour_training,32,32,5e-4)
-	$(call hour_training,128,32,8e-4) \
+	$(call hour_records,train,32,$(call hour_part,2),5,$(call hour_part,3))
+	$(call hour_records,held_out,32,$(call hour_part,2),1,$(call hour_part,3))
+	$(call hour_records,train,128,20,5,0.15)
+	$(call hour_records,held_out,128,20,1,0.15)
+	$(call hour_training,32,$(call hour_part,4),$(call hour_part,5))
+	$(call hour_training,128,32,$(call hour_part,6)) \
 	  --init_checkpoint='$(OUT)/length_32'
 	@echo "Fine-tuning, in which texts are seen several times, is better with dropout, as other BERTs have it."
 	sed 's/dropout_prob": 0.0/dropout_prob": 0.1/' '$(OUT)/bert_config.json' > '$(OUT)/with_dropout.json'

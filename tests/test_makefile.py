@@ -92,10 +92,12 @@ def scripts_of(shown):
 
 
 @needs_make
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
 @pytest.mark.parametrize(("minutes", "seconds"), [("60", 3600), ("0.1", 6), ("1", 60)])
-def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds):
+def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds, optimizer):
     out = tmp_path / "out"
-    made = pretrain_hour("TEXT=a.txt,b.txt", "HELD_OUT=c.txt", f"MINUTES={minutes}", f"OUT={out}")
+    changes = (f"MINUTES={minutes}", f"OUT={out}", f"OPTIMIZER={optimizer}")
+    made = pretrain_hour("TEXT=a.txt,b.txt", "HELD_OUT=c.txt", *changes)
     scripts = scripts_of(made.stdout)
     names = ["split_sentences"] * 2 + ["create_vocab"] + ["create_pretraining_data"] * 4
     trained = ["run_pretraining", "run_pretraining", "convert_checkpoint"]
@@ -105,6 +107,7 @@ def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds):
         assert flags.keys() - fields == set()
     trainings = [flags for name, flags in scripts if name == "run_pretraining"]
     assert sum(read_duration(each["time_budget"]) for each in trainings) == pytest.approx(seconds)
+    assert {each["optimizer"] for each in trainings} == {optimizer}
     assert trainings[1]["init_checkpoint"] == trainings[0]["output_dir"]
     assert scripts[-1][1]["input"] == trainings[1]["output_dir"]
     # Trained without dropout, and left with it.
@@ -129,7 +132,11 @@ def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds):
 @needs_make
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [([], "TEXT must name text"), (["TEXT=a", "MINUTES=soon"], "MINUTES must be a number above 0")],
+    [
+        ([], "TEXT must name text"),
+        (["TEXT=a", "MINUTES=soon"], "MINUTES must be a number above 0"),
+        (["TEXT=a", "OPTIMIZER=lion"], "OPTIMIZER must be adam or muon. Received 'lion'"),
+    ],
 )
 def test_an_hour_of_nothing_is_told(tmp_path, arguments, said):
     made = pretrain_hour(*arguments, f"OUT={tmp_path / 'out'}", run=True)
@@ -145,3 +152,5 @@ def test_an_hour_of_one_text_is_not_taken_for_that_of_another(tmp_path):
     assert made.returncode
     assert "It holds what was made of 'TEXT=a.txt', not of 'TEXT=b.txt'." in made.stderr
     assert [*tmp_path.iterdir()] == [tmp_path / "made_of"]
+    made = pretrain_hour("TEXT=a.txt", "OPTIMIZER=muon", f"OUT={tmp_path}", run=True)
+    assert "not of 'TEXT=a.txt OPTIMIZER=muon'." in made.stderr

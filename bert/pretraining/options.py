@@ -154,8 +154,8 @@ class PretrainingSchedule:
     optimizer: str = option(
         "adam",
         "adam: Adam, like the original. muon: Muon for the weights of dense layers, Adam for all "
-        "others; small models learned more in the same time. Its steps take longer, the less so "
-        "the larger the batch.",
+        "others; small models predicted more masked tokens after the same time. Its steps take "
+        "longer, the less so the larger the batch.",
         choices=("adam", "muon"),
         shapes_training=True,
     )
