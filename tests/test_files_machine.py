@@ -176,7 +176,7 @@ def test_an_error_in_a_process_is_raised_here():
 
 def test_a_process_that_ends_early_is_an_error_that_says_so():
     leave = "import os; os._exit(1)"
-    with Workers(2, leave) as workers, pytest.raises(OSError, match="processes ended"):
+    with Workers(2, leave) as workers, pytest.raises(OSError, match="process ended before"):
         list(workers.map(exec, [{}]))
 
 
