@@ -101,6 +101,9 @@ def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
     assert score_entities(gold, found)["f1"] == scores["f1"]
     shown = read_report(out)["sections"]["Sentences of the dev set"]["examples"]
     assert sum(each["is_right"] for each in shown) == sum(map(list.__eq__, gold, found))
+    # Of a part of the dev set, nothing is written for the rest.
+    run_ner.run(make_settings(do_eval=True, max_eval_samples=2))
+    assert read_tags(out / "dev_predictions.txt", -2) == gold[:2]
     # Another day, from the folder alone.
     before = (out / "predictions.txt").read_bytes()
     (out / "predictions.txt").unlink()

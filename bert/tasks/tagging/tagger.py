@@ -361,15 +361,15 @@ class Tagging(EncoderTask):
         assert self.files is not None
         sentences, split = inputs.examples, inputs.part.split
         path = claim(folder, f"{'dev_' * (split == 'dev')}predictions.txt")
-        is_part = split == "dev" and self.files.dev_split is not None
+        is_split = split == "dev" and self.files.dev_split is not None
         tags = (prediction.tags for prediction in predictions.sentences)
         tagging_sentences.write_predictions(
             path,
-            self.files.find("train" if is_part else split),
+            self.files.find("train" if is_split else split),
             self.files.columns,
             zip(sentences, tags, strict=True),
             self.output_scheme or self.tag_set.scheme,
-            is_part=is_part,
+            is_part=is_split or len(sentences) < len(self.sentences[split]),
         )
         logger.info("Wrote the tags of %d sentences to %s.", len(sentences), path)
 
