@@ -376,7 +376,8 @@ def _make_files(
     if output.format == "sentence_transformers":
         if left_out := sentence_transformers.find_left_out(folder.path):
             must = "have no modules that are not copied for sentence-transformers"
-            raise OptionError("input", must, left_out)
+            remedy = Message("For the encoder alone, give %s.", Option("format", "huggingface"))
+            raise OptionError("input", must, left_out, remedy)
         config = folder.config
         sizes = (config.hidden_size, config.max_position_embeddings)
         files |= sentence_transformers.make_files(*sizes)

@@ -21,6 +21,7 @@ from bert.pretraining.objectives import OBJECTIVES, MaskedBatches
 from bert.pretraining.options import (
     GOALS,
     PretrainingSchedule,
+    RecordFiles,
     count_predictions,
     find_learned,
 )
@@ -231,7 +232,9 @@ def plan(
     training, has_memory = None, True
     if steps.do_train:
         training = parts(
-            *("steps", _plan_training, recipe, init, description, teacher),
+            "steps",
+            _plan_training,
+            *(output, schedule, data, recipe.shaping_options(), init, description, teacher),
             shows=Training.describe,
         )
         has_memory = plans.add_needs(
@@ -300,13 +303,15 @@ def _check_folder(
 
 
 def _plan_training(
-    recipe: PreTraining,
+    output: Output,
+    schedule: PretrainingSchedule,
+    data: RecordFiles,
+    shaping: Mapping[str, Any],
     init: Stored | None,
     description: RecordDescription,
     teacher: Teacher | None,
 ) -> Training:
     """Returns the training run, checked against the one in the folder."""
-    schedule, data = recipe.schedule, recipe.data
     if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
         logger.warning(
             "The learning rate never reaches %s: %s are not fewer than %s. About a tenth is usual.",
@@ -329,15 +334,11 @@ def _plan_training(
     described["time_budget"] = schedule.seconds and duration_text(schedule.seconds)
     described["warmup_proportion"] = schedule.warmup_proportion
     return plan_training(
-        recipe.output,
+        output,
         schedule.num_train_steps,
         init,
-        identity.of_training(recipe.shaping_options(), init, described),
-        {
-            "init_checkpoint": recipe.model.init_checkpoint,
-            "input_file": data.input_file,
-            "teacher": teacher.path if teacher else None,
-        },
+        identity.of_training(shaping, init, described),
+        {"input_file": data.input_file, "teacher": teacher.path if teacher else None},
     )
 
 
@@ -406,7 +407,6 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
         results: dict[str, float] = {}
         baselines: dict[str, float] = {}
         sections: list[Section] = []
-        metric = OBJECTIVES[objective].accuracy
         if batches is not None:
             results = _evaluate(objective, limits.max_eval_steps, model, batches)
             if writes:
@@ -424,7 +424,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             trackers.log("final", step, results)
             title = title_of("pre-training", recipe.data.input_file)
             shown = recipe.options() if training else {}
-            figures = make_figures(results, metric, baselines=baselines)
+            figures = make_figures(results, GOALS[objective].accuracy, baselines=baselines)
             write_report(folder, title, shown, step, figures, sections, baselines)
             model_card.update(folder)
     return Result(results, step, plans.list_files(folder))
