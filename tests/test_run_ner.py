@@ -552,6 +552,11 @@ def test_a_list_of_texts_is_no_input(trained):
         ({"train": GOOD}, {"input_scheme": "iobes"}, "train.txt:2: 'O' must not follow 'B-PER'"),
         ({"train": "Ada O\n"}, {}, "must have entities. All tags are O"),
         ({"train": GOOD, "dev": "Ada O\n"}, {"do_eval": True}, "`do_eval` needs entities"),
+        (
+            {"train": GOOD, "dev": "x O\n\n" + GOOD},
+            {"do_eval": True, "max_eval_samples": 1},
+            "`max_eval_samples` must leave examples that can be scored",
+        ),
         ({"train": GOOD, "dev": "Ada B-ORG\n"}, {"do_eval": True}, r"dev.txt:1: .*\['PER'\].*ORG"),
         ({"train": GOOD, "test": "Bo B-X\n"}, {"do_predict": True}, "test.txt:1: .*'B-X'"),
         ({"train": GOOD, "test": "Bo B-PER\nx y\n"}, {"do_predict": True}, "test.txt:2: A tag"),

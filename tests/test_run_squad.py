@@ -308,6 +308,11 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
              "predict_file": "blind"},
             "`early_stopping_patience` needs answers",
         ),
+        (
+            {"do_train": True, "do_predict": True, "early_stopping_patience": 2,
+             "predict_file": "half", "max_eval_samples": 1},
+            "`max_eval_samples` must leave examples that can be scored",
+        ),
         ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
     ],
 )  # fmt: skip
@@ -316,7 +321,9 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
     (tmp_path / "{}").write_text("{}")
     question = {"id": "x", "question": "Which?"}
     write_squad(tmp_path / "blind", [{"context": "a b", "qas": [question]}])
-    if changes.get("predict_file") in ("{}", "blind"):
+    answered = {**question, "id": "y", "answers": [{"text": "a", "answer_start": 0}]}
+    write_squad(tmp_path / "half", [{"context": "a b", "qas": [question, answered]}])
+    if changes.get("predict_file") in ("{}", "blind", "half"):
         changes = {**changes, "predict_file": str(tmp_path / changes["predict_file"])}
     assert_refused(run_squad, make_settings(**changes), tmp_path, message)
     if "num_train_epochs" not in changes:

@@ -91,7 +91,9 @@ class RowReader:
         for row in self._read():
             is_list = self.has_cells and isinstance(row.cells, list)
             is_blank = row.cells is _BLANK or (is_list and not "".join(row.cells).strip())
-            if not is_blank or self.keeps_blank:
+            # The reader of CSV yields [] for a blank line, and this for "", a cell without text.
+            is_cell = row.cells == [""] and not self.is_plain_tsv
+            if is_cell or not is_blank or self.keeps_blank:
                 yield row
             else:
                 blank.append(row.line)

@@ -19,6 +19,7 @@ import tensorflow as tf
 from bert.export.formats import ExportOptions, read_exports
 from bert.files import fingerprints, owned
 from bert.log import logger
+from bert.options import OptionError
 from bert.parts import FAILED, Parts, recorded_messages
 from bert.runs import identity, plans
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
@@ -344,6 +345,9 @@ def _first(task: Any, part: Part, examples: Sequence[Any], most: int | None) -> 
     if most >= count:
         logger.info("The %s set has %d examples: all are used.", part.name, count)
         return examples
+    if part.split == "dev" and not task.can_score(examples[:most]):
+        must = "leave examples that can be scored, which the first ones cannot"
+        raise OptionError("max_eval_samples", must, most)
     logger.info("Using the first %d of the %d examples of the %s set.", most, count, part.name)
     return [*examples[:most], *examples[count:]]
 

@@ -174,6 +174,9 @@ class Data(Protocol):
     def read(self, splits: Collection[str]) -> Mapping[Part, Sequence[Any]]:
         """Returns the validated examples of these splits, by part."""
 
+    def can_score(self, examples: Sequence[Any]) -> bool:
+        """Returns whether examples of the dev set have the scores that the run needs."""
+
     def parse(self, rows: Sequence[Row]) -> Sequence[Any]:
         """Returns the examples of rows of `fields`, without labels."""
 

@@ -355,6 +355,9 @@ class QuestionAnswering(EncoderTask):
             for question, prediction in zip(inputs.examples, predictions, strict=True)
         ]
 
+    def can_score(self, examples: Sequence[SquadExample]) -> bool:
+        return not self.scored_options or bool(self.golds(examples))
+
     def golds(self, questions: Sequence[SquadExample]) -> dict[str, list[str]]:
         """Returns the gold answers of the questions that can be scored."""
         is_v2 = self.decoding.version_2_with_negative

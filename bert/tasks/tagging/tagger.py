@@ -303,7 +303,7 @@ class Tagging(EncoderTask):
         logits = collect_padded(batches, arrays["label_ids"].shape, "logits")
         words = tagging_windows.by_word(arrays, logits)
         known = None
-        if self._has_labels(sentences):
+        if self.can_score(sentences):
             known = tagging_windows.is_known(sentences, self.tag_set)
         if not self.add_crf:
             loss = math.nan if known is None else tagging_windows.loss(arrays, logits, known)
@@ -314,8 +314,8 @@ class Tagging(EncoderTask):
         lengths = [len(sentence.words) for sentence in sentences]
         return _decode_paths(words, lengths, first[1]["transitions"][0], gold)
 
-    def _has_labels(self, sentences: Sequence[Sentence]) -> bool:
-        return tagging_sentences.has_labels(sentences, self.tag_set.scheme)
+    def can_score(self, examples: Sequence[Sentence]) -> bool:
+        return tagging_sentences.has_labels(examples, self.tag_set.scheme)
 
     def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
         logits = outputs["logits"]
@@ -336,7 +336,7 @@ class Tagging(EncoderTask):
         ]
 
     def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
-        if not self._has_labels(inputs.examples):
+        if not self.can_score(inputs.examples):
             return {}
         scores = tagging_windows.score(self.tag_set, inputs.examples, predictions.sentences)
         baseline = {"baseline": scores.pop("baseline"), "baseline_metric": self.metric}
