@@ -27,10 +27,10 @@ from bert.runs.plans import Plan
 from bert.runs.recipes import FineTuning, Search, Steps
 from bert.tasks.options import Evaluation, Schedule, Teacher
 from bert.tasks.squad.options import SquadData
-from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task
+from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task, find_inputs
 from bert.training import strategies
 from bert.training.batches import Batches
-from bert.training.loop import Objective
+from bert.training.loop import Objective, Observer
 from bert.training.options import (
     Compute,
     Output,
@@ -39,6 +39,7 @@ from bert.training.options import (
     check_length,
     check_precision,
 )
+from bert.training.trackers import Trackers
 from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -48,6 +49,7 @@ from bert.weights.tokenizers import options_of
 
 if TYPE_CHECKING:
     from bert.runs.training import TrainingRun
+    from bert.training.evaluation import EarlyStopping
 
 # The name of the examples' file, by split.
 FILE_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
@@ -104,7 +106,7 @@ class FineTuningPlan(Plan):
         if self.training.has_ended:
             return "the training there has ended: nothing to train"
         size, train = recipe.schedule.train_batch_size, find_inputs(self.inputs, "train")
-        num_tokens = recipe.lengths.max_seq_length * count_rows(train)
+        num_tokens = recipe.lengths.max_seq_length * train.num_sequences
         tried = count_tried_examples(recipe.compute, size, num_tokens, self.source.config)
         # The messages about these examples have been recorded already.
         with recorded_messages():
@@ -118,6 +120,39 @@ class FineTuningPlan(Plan):
             assert batches is not None
             run = self.begin_training(model, self.task.objective(train), batches)
             return run.time_steps(size, batches, all_steps)
+
+    def train_or_load(
+        self,
+        model: keras.Model,
+        inputs: Sequence[Inputs],
+        trackers: Trackers,
+        evaluation: "EarlyStopping | None",
+        observers: Sequence[Observer],
+    ) -> tuple[int, bool]:
+        """Trains a model, or sets its weights where nothing is to be trained.
+
+        Args:
+          model: The model of `Task.make_model`.
+          inputs: The inputs of all parts, with batches.
+          trackers: The open trackers.
+          evaluation: The evaluation during training, if any.
+          observers: As `bert.runs.run.run`.
+
+        Returns:
+          The step of the weights, and whether they are others than those in the folder.
+        """
+        if self.training is None or self.training.has_ended:
+            return self.load(model), False
+        train = find_inputs(inputs, "train")
+        batches, objective = train.batches, self.task.objective(train)
+        assert batches is not None
+        with strategies.together(self.strategy):
+            begun = self.begin_training(model, objective, batches)
+        begun.trackers = trackers
+        options = identity.describe(self.recipe.options(), self.strategy)
+        schedule = self.recipe.schedule
+        step = begun.train_schedule(schedule, batches, options, evaluation, observers)
+        return step, begun.trainer.step > begun.first_step
 
     def begin_training(
         self, model: keras.Model, objective: Objective, batches: Batches
@@ -238,7 +273,7 @@ def plan(
             *(init, data, task, flags),
             shows=_describe_trainings,
         )
-        rows = 1 if data is FAILED else count_rows(data[0])
+        rows = 1 if data is FAILED else data[0].num_sequences
         shape = getattr(getattr(task, "teacher", None), "step_config", None)
         num_saved = 1 + 2 * steps.evaluates(patience)
         has_memory = plans.add_needs(
@@ -463,15 +498,3 @@ def _describe_trainings(trainings: Sequence[Training]) -> str:
         return trainings[0].describe()
     each = f"{min(steps):,}" + (f" to {max(steps):,}" if len({*steps}) > 1 else "")
     return f"{sum(steps):,} in all, {each} a run"
-
-
-def find_inputs(inputs: Iterable[Inputs], split: str) -> Inputs:
-    """Returns the inputs of the main part of a split, the one without a suffix."""
-    [found] = (each for each in inputs if each.part == Part(split))
-    return found
-
-
-def count_rows(train: Inputs) -> int:
-    """Returns the number of sequences of an example."""
-    ids = train.arrays["input_ids"]
-    return ids.shape[1] if ids.ndim > 2 else 1

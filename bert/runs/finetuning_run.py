@@ -22,11 +22,11 @@ from bert.reports.page import Section
 from bert.reports.parts import names_of, report_part
 from bert.reports.run import make_figures, title_of, write_report
 from bert.runs import identity, plans
-from bert.runs.finetuning import FineTuningPlan, find_inputs, stored_task
+from bert.runs.finetuning import FineTuningPlan, stored_task
 from bert.runs.plans import Result
 from bert.runs.recipes import Steps
 from bert.tasks.options import Prediction
-from bert.tasks.task import Inputs, Part, Task
+from bert.tasks.task import Inputs, Part, Task, find_inputs
 from bert.training import devices, loop, strategies
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.trackers import Trackers
@@ -251,7 +251,8 @@ def run(
                 show_examples(task, first_inputs)
             devices.log_set_up(model, recipe.compute, recipe.changed_options())
             predictions = _Predictions(task, model)
-            step, has_changed = _train_or_load(plan, predictions, inputs, trackers, observers)
+            evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
+            step, has_changed = plan.train_or_load(model, inputs, trackers, evaluation, observers)
             predictions = _calibrated(
                 *(predictions, inputs, step),
                 {} if has_changed else calibrated,
@@ -301,43 +302,6 @@ def run(
                 if has_page and (more := exports.make_sections(exported)):
                     write_page([*first, *sections, *more])
     return Result(scores, step, plans.list_files(folder)), refusal
-
-
-def _train_or_load(
-    plan: FineTuningPlan,
-    predictions: "_Predictions",
-    inputs: Sequence[Inputs],
-    trackers: Trackers,
-    observers: Sequence[loop.Observer],
-) -> tuple[int, bool]:
-    """Trains the model, or sets its weights where nothing is to be trained.
-
-    Args:
-      plan: The plan.
-      predictions: The predictions of the model.
-      inputs: The inputs of all parts.
-      trackers: The open trackers.
-      observers: As `bert.runs.run.run`.
-
-    Returns:
-      The step of the weights, and whether they are others than those in the folder.
-    """
-    recipe, task, model = plan.recipe, predictions.task, predictions.model
-    if plan.training is None or plan.training.has_ended:
-        return plan.load(model), False
-    train = find_inputs(inputs, "train")
-    batches, objective = train.batches, task.objective(train)
-    assert batches is not None
-    evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
-    with strategies.together(plan.strategy):
-        begun = plan.begin_training(model, objective, batches)
-    begun.trackers = trackers
-    step = begun.train_schedule(
-        *(recipe.schedule, batches),
-        identity.describe(recipe.options(), plan.strategy),
-        *(evaluation, observers),
-    )
-    return step, begun.trainer.step > begun.first_step
 
 
 def _baselines(task: Task, scores: Mapping[str, Any]) -> dict[str, float]:

@@ -120,9 +120,21 @@ class Inputs:
         """The number of rows of the arrays, N."""
         return len(next(iter(self.arrays.values())))
 
+    @property
+    def num_sequences(self) -> int:
+        """The number of sequences of an example, E where there are several."""
+        ids = self.arrays["input_ids"]
+        return ids.shape[1] if ids.ndim > 2 else 1
+
     def head(self, count: int) -> Arrays:
         """Returns the arrays of the first rows."""
         return {name: values[:count] for name, values in self.arrays.items()}
+
+
+def find_inputs(inputs: Iterable[Inputs], split: str) -> Inputs:
+    """Returns the inputs of the main part of a split, the one without a suffix."""
+    [found] = (each for each in inputs if each.part == Part(split))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
