@@ -371,9 +371,18 @@ def test_a_wrong_answer_is_named_in_one_line(make_settings, tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_training_resumes_only_with_the_same_windows(make_settings, tmp_path):
+def test_training_resumes_only_with_the_same_windows_and_answers(make_settings, tmp_path):
     write_task(tmp_path, count=8)
     run_squad.run(make_settings(do_train=True, num_train_epochs=1.0))
+    train = tmp_path / "train.json"
+    before = train.read_bytes()
+    contents = read_json(train)
+    [paragraph, *_] = contents["data"][0]["paragraphs"]
+    paragraph["qas"][0]["answers"] = [{"text": paragraph["context"][:1], "answer_start": 0}]
+    train.write_text(json.dumps(contents))
+    with pytest.raises(ValueError, match="the answer key of the train set is of 8 questions there"):
+        run_squad.run(make_settings(do_train=True))
+    train.write_bytes(before)
     with pytest.raises(ValueError, match="`doc_stride` is 4 there and 3 now"):
         run_squad.run(make_settings(do_train=True, doc_stride=3))
     run_squad.run(make_settings(do_predict=True, doc_stride=3))

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from bert.export.formats import ExportOptions, read_exports
-from bert.files import fingerprints, owned
+from bert.files import owned
 from bert.log import logger
 from bert.options import OptionError
 from bert.parts import FAILED, Parts, recorded_messages
@@ -27,7 +27,7 @@ from bert.runs.plans import Plan
 from bert.runs.recipes import FineTuning, Search, Steps
 from bert.tasks.options import Evaluation, Schedule, Teacher
 from bert.tasks.squad.options import SquadData
-from bert.tasks.task import Arrays, ExampleFile, Inputs, Part, Task, find_inputs
+from bert.tasks.task import ExampleFile, Inputs, Part, Task, find_inputs
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.loop import Objective, Observer
@@ -288,8 +288,7 @@ def plan(
             config, source.vocabulary, trainings[0], find_weights
         )
         for inputs in data:
-            name = f"the {inputs.part.split} set{inputs.part.suffix}"
-            values[name] = _describe(inputs.arrays)
+            values |= inputs.describe()
         strategies.check_same(strategy, values)
     return [
         FineTuningPlan(
@@ -468,7 +467,7 @@ def _plan_trainings(
     if all(inputs.share == 1 for inputs in data):
         # The choice of the best weights depends on the dev set.
         for split in ("train", "dev") if patience else ("train",):
-            described[f"the {split} set"] = _describe(find_inputs(data, split).arrays)
+            described |= find_inputs(data, split).describe()
         described |= others
     trainings = []
     for schedule, output, shaping in runs:
@@ -485,11 +484,6 @@ def _describe_teacher(options: Teacher | None, task: Any) -> dict[str, Any]:
     if options is None:
         return {}
     return {"teacher": task.teacher.weights if task.teacher else None}
-
-
-def _describe(arrays: Arrays) -> dict[str, Any]:
-    num_records = len(next(iter(arrays.values())))
-    return {"records": f"{num_records} records", "sha256": fingerprints.of_arrays(arrays)}
 
 
 def _describe_trainings(trainings: Sequence[Training]) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import modeling
 import tokenization
 from bert.export.formats import CORE
+from bert.files import fingerprints
 from bert.log import logger
 from bert.options import OptionError
 from bert.tasks.options import DataFiles
@@ -125,6 +126,13 @@ class Inputs:
         """The number of sequences of an example, E where there are several."""
         ids = self.arrays["input_ids"]
         return ids.shape[1] if ids.ndim > 2 else 1
+
+    def describe(self) -> dict[str, Any]:
+        """Returns by name the number and the digest of what a training run must find unchanged."""
+        digest = fingerprints.of_arrays(self.arrays)
+        count = len(next(iter(self.arrays.values())))
+        name = f"the {self.part.split} set{self.part.suffix}"
+        return {name: {"records": f"{count} records", "sha256": digest}}
 
     def head(self, count: int) -> Arrays:
         """Returns the arrays of the first rows."""

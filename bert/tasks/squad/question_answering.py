@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from scipy.special import softmax
 
 import modeling
 import tokenization
+from bert.files import fingerprints
 from bert.files.machine import usable_cores
 from bert.files.owned import claim
 from bert.log import logger
@@ -101,6 +103,17 @@ class WindowInputs(Inputs):
     @property
     def num_rows(self) -> int:
         return max(len(self.table), 1)
+
+    def describe(self) -> dict[str, Any]:
+        # Of answers, the arrays have none.
+        given = [
+            (each.start_position, each.end_position, each.is_impossible, each.answers)
+            for each in self.examples
+        ]
+        digest = fingerprints.of_bytes(json.dumps([given, self.table.num_labeled]).encode())
+        count = f"of {len(given)} questions"
+        key = {f"the answer key of the {self.part.name} set": {"count": count, "sha256": digest}}
+        return {**super().describe(), **key}
 
     def head(self, count: int) -> Arrays:
         # The arrays of all windows over long paragraphs would be many times as large.
