@@ -292,9 +292,13 @@ def test_test_examples_without_labels_are_predicted_and_not_scored(make_settings
     assert scores["test_accuracy"] in (0.0, 1.0)
     assert "Scored are the 1 of 3 test examples that have a label." in log.messages
     write_tsv(tmp_path / "test.tsv", [("red a",)], header=("text",))
+    written = [tmp_path / f"out/test_results.{ending}" for ending in ("json", "txt")]
+    assert all(path.exists() for path in written)
     assert (
         run_classifier.run(make_settings(do_predict=True, output_dir=str(tmp_path / "out"))) == {}
     )
+    # The scores were of other predictions.
+    assert not any(path.exists() for path in written)
 
 
 def test_several_labels_at_once(make_settings, tmp_path):

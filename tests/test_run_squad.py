@@ -273,6 +273,13 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
     assert list(read_json(out / "predictions.json")) == ["x", "y"]
     (answer,) = load(str(out)).predict([("Which?", " \n")])
     assert (answer["answer"], answer["start"]) == ("", None)
+    # What is of other predictions does not stay beside these.
+    run_squad.run(make_settings(do_predict=True, version_2_with_negative=True))
+    written = {"eval_results.json", "null_odds.json"}
+    assert written <= {path.name for path in out.iterdir()}
+    write_squad(tmp_path / "dev.json", [blank])
+    run_squad.run(make_settings(do_predict=True))
+    assert not {path.name for path in out.iterdir()} & written
 
 
 @pytest.mark.parametrize(

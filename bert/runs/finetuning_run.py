@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert.files import owned
 from bert.files.outputs import make_folder
 from bert.files.paths import file_system
 from bert.files.stored_models import step_of
@@ -26,7 +27,7 @@ from bert.runs.finetuning import FineTuningPlan, stored_task
 from bert.runs.plans import Result
 from bert.runs.recipes import Steps
 from bert.tasks.options import Prediction
-from bert.tasks.task import Inputs, Part, Task, find_inputs
+from bert.tasks.task import Inputs, Part, Task, find_inputs, results_name
 from bert.training import devices, loop, strategies
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.trackers import Trackers
@@ -396,6 +397,10 @@ def _score(
             }
         if folder is None:
             continue
+        if not scores:
+            # Those in the folder are of other predictions.
+            name = results_name(part)
+            owned.remove(folder, [f"{name}.json", f"{name}.txt"])
         task.write(folder, step, part_inputs, predicted, scores)
         sections += report_part(task, folder, title, part_inputs, predicted, scores)
         if attempt and part == Part("dev"):

@@ -442,6 +442,11 @@ def find_scored(inputs: Inputs) -> list[int]:
     return known
 
 
+def results_name(part: Part) -> str:
+    """Returns the name of the files with the scores of a part, without its ending."""
+    return f"{'eval' if part.split == 'dev' else part.split}_results{part.suffix}"
+
+
 def write_scores(
     folder: str,
     step: int,
@@ -454,8 +459,8 @@ def write_scores(
 
     What is logged is the table, or else the named scores.
     """
-    kind = {"dev": "eval", "test": "test"}[part.split]
-    file_name = f"{kind}_results{part.suffix}"
+    file_name = results_name(part)
+    kind = file_name.partition("_")[0]
     # Faithful: the original's eval_results.txt has the loss under two names.
     results = {f"{kind}_{name}": scores[name] for name in (*names, "loss")}
     save_results(folder, step, {**results, "loss": scores["loss"]}, file_name, table)

@@ -15,7 +15,7 @@ import modeling
 import tokenization
 from bert.files import fingerprints
 from bert.files.machine import usable_cores
-from bert.files.owned import claim
+from bert.files.owned import claim, remove
 from bert.log import logger
 from bert.network.heads import span_model, span_objective, without_padding
 from bert.options import Message, MessageError, Option, OptionError, take
@@ -420,6 +420,8 @@ class QuestionAnswering(EncoderTask):
     ) -> None:
         squad_answers.log_summary(predictions)
         is_v2 = self.decoding.version_2_with_negative
+        if not is_v2:
+            remove(folder, ["null_odds.json"])
         squad_answers.write_answers(
             predictions,
             claim(folder, "predictions.json"),
