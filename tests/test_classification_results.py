@@ -287,6 +287,10 @@ def test_a_calibration_changes_the_temperature_alone_and_outlasts_the_training_c
     trained = json.loads((out / "task.json").read_text())
     with pytest.raises(ValueError, match=r"`max_seq_length` is 12 there and 16"):
         run_classifier.run(make(do_eval=True, calibrate=True, max_seq_length=16, **data))
+    elsewhere = {"init_checkpoint": str(out), "output_dir": str(tmp_path / "elsewhere"), **data}
+    with pytest.raises(ValueError, match=r"`calibrate` must be given with a trained `output_dir`"):
+        run_classifier.run(make(do_eval=True, calibrate=True, **elsewhere))
+    assert not (tmp_path / "elsewhere").exists()
     run_classifier.run(make(do_eval=True, calibrate=True, **data))
     calibrated = json.loads((out / "task.json").read_text())
     assert calibrated == {**trained, "temperature": calibrated["temperature"]}

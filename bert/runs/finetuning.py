@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert.export.formats import ExportOptions, read_exports
 from bert.files import owned
 from bert.log import logger
-from bert.options import OptionError
+from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts, recorded_messages
 from bert.runs import identity, plans
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
@@ -422,6 +422,9 @@ def _check_folder(
                 folder.check_same(source.config, source.vocabulary, fixed)
             if steps.do_train or not init_checkpoint or find_weights(output, source.stored):
                 continue
+            if getattr(task, "calibrates", False):
+                must = Message("be given with a trained %s, which keeps it", Option("output_dir"))
+                raise OptionError("calibrate", must, remedy="This folder has no weights.")
             if labels := fixed.get("task", {}).get("labels"):
                 source.check_labels(labels)
 
