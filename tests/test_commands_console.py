@@ -81,7 +81,7 @@ def test_the_value_of_a_boolean_flag_behind_a_space_is_answered(takes, arguments
     "words", ["--learning_rate=2e-5 3e-5 4e-5", "--learning_rate 2e-5 3e-5 4e-5"]
 )
 def test_several_values_behind_spaces_are_answered(words):
-    result = run_python("run_swag.py", "--output_dir=nowhere", *words.split(), check=False)
+    result = run_python("run_swag.py", *words.split(), "--output_dir=nowhere", check=False)
     assert "Write several values with commas: `--learning_rate=2e-5,3e-5,4e-5`." in result.stderr
     assert result.returncode == 1
 

@@ -20,7 +20,6 @@ import run_squad
 import run_swag
 import split_sentences
 from bert.commands.flags import WITHOUT_EFFECT, changed_flags, define, read_settings
-from bert.commands.training import FineTuningSettings
 from bert.options import REQUIRED, option, read_grid, several
 from bert.runs.recipes import EvaluatedSteps, Steps
 
@@ -164,13 +163,15 @@ def test_each_of_several_values_is_checked(argument, message):
 
 @pytest.mark.usefixtures("new_flags")
 def test_an_unset_shell_variable_is_no_path():
-    define(FineTuningSettings)
-    for name, other in (("output_dir", "init_checkpoint"), ("init_checkpoint", "output_dir")):
-        flags.FLAGS(["script", f"--{name}=", f"--{other}=there"])
+    define(run_ner.Settings)
+    given = dict.fromkeys(("output_dir", "init_checkpoint", "teacher", "word_vectors"), "there")
+    for name in given:
+        flags.FLAGS(["script", *(f"--{key}={value}" for key, value in {**given, name: ""}.items())])
         with pytest.raises(ValueError, match=f"`--{name}` must not be empty"):
-            read_settings(FineTuningSettings)
-    flags.FLAGS(["script", "--output_dir=out", "--init_checkpoint=there", "--vocab_file="])
-    assert read_settings(FineTuningSettings).output_dir == "out"
+            read_settings(run_ner.Settings)
+    arguments = {**given, "output_dir": "out", "vocab_file": ""}
+    flags.FLAGS(["script", *(f"--{key}={value}" for key, value in arguments.items())])
+    assert read_settings(run_ner.Settings).output_dir == "out"
 
 
 @pytest.mark.parametrize(

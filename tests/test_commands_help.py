@@ -141,6 +141,12 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
         ("--use_xla", "There is no `--use_xla`. What gains from XLA is compiled with it by itself"),
         ("--optimizer=adam", "There is no `--optimizer`. The optimizer is the original's"),
         ("--deterministic", "There is no `--deterministic`. On a CPU, the same command gives"),
+        # A flag with hyphens is that flag, whatever others say of its name.
+        (
+            "--max-train-samples 5",
+            "There is no `--max-train-samples`. Here: `--max_train_samples=5",
+        ),
+        ("--overwrite-output-dir", "Here: `--overwrite_output_dir`."),
         (
             "--trian_batch_size=8",
             "must be a flag of run_swag.py. Did you mean `--train_batch_size`",

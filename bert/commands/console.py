@@ -99,11 +99,12 @@ def _remedy_for_several(arguments: Sequence[str]) -> str:
     """Returns how to write `--flag=1 2`: several values have commas between them.
 
     Args:
-      arguments: The words of the command line after the last one that is a flag or its value.
+      arguments: The words of the command line that are neither flags nor their values.
     """
     if not arguments:
         return ""
-    before, last = ["", *sys.argv][-len(arguments) - 2 : -len(arguments)]
+    place = len(sys.argv) - sys.argv[::-1].index(arguments[0])
+    before, last = ["", *sys.argv][place - 2 : place]
     word, _, value = last.partition("=") if last.startswith("-") else (before, "", last)
     name = word.lstrip("-")
     if name not in flags.FLAGS or not takes_several(flags.FLAGS[name]):

@@ -50,8 +50,8 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
 # Flags of the original's scripts that train.
 TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores")
 
-# How the names of flags end that give a path.
-_PATHS = ("_checkpoint", "_dir", "_file")
+# How the names of flags end that give a path or a model.
+_PATHS = ("_checkpoint", "_dir", "_file", "_handle", "teacher", "word_vectors")
 
 
 class _FiniteParser(flags.FloatParser):

@@ -199,6 +199,11 @@ def _explain_one(error: Exception) -> str:
 
 def _explain_unknown(name: str, value: str, script: str) -> str:
     """Returns what to type in place of a flag, and of its value, that a script does not have."""
+    ours = name.replace("-", "_")
+    if ours in _names():
+        is_switch = ours not in flags.FLAGS or flags.FLAGS[ours].boolean
+        given = f"={value}" if value and not is_switch else ""
+        return f"There is no `--{name}`. Here: `--{ours}{given}`."
     if said := answer(name, value, _names()):
         return said
     own = [each.name for each in _own_flags()]
