@@ -227,8 +227,9 @@ def test_a_calibrated_run_gives_the_same_labels_and_other_probabilities_everywhe
     write_tsv(tmp_path / "dev.tsv", make_rows(2 * MIN_CALIBRATION, 1, lambda color: color))
     make = settings_in(tmp_path)
     steps = {"do_eval": True, "do_predict": True}
+    steps |= dict.fromkeys(("eval_batch_size", "predict_batch_size"), 2 * MIN_CALIBRATION)
     with eagerly():
-        run_classifier.run(make(do_train=True, num_train_epochs=4.0, **steps))
+        run_classifier.run(make(do_train=True, num_train_epochs=2.0, **steps))
         plain = read_tsv(tmp_path / "out/predictions.tsv")
         losses = [json.loads((tmp_path / "out/eval_results.json").read_text())["loss"]]
     run_classifier.run(make(calibrate=True, do_export=True, **steps))
@@ -314,8 +315,9 @@ def test_the_model_of_the_best_of_several_runs_has_its_temperature(tmp_path):
     write_task(tmp_path, lambda color: color, count=64)
     write_tsv(tmp_path / "dev.tsv", make_rows(2 * MIN_CALIBRATION, 1, lambda color: color))
     settings = settings_in(tmp_path)(
-        do_train=True, do_eval=True, calibrate=True, num_runs=2, num_train_epochs=4.0
-    )
+        do_train=True, do_eval=True, calibrate=True, num_runs=2, num_train_epochs=1.0,
+        eval_batch_size=2 * MIN_CALIBRATION,
+    )  # fmt: skip
     with eagerly():
         best = run_classifier.run(settings)["best"]["folder"]
     folders = {name: tmp_path / "out" / name for name in ("run_1", "run_2", "")}
