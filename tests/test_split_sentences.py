@@ -30,6 +30,7 @@ from bert.text import sentences as definition
         ["“What?” he asked.", "The end."],
         ["Really?!", "Yes."],
         ["今天下雨。", "我们走吧！", "「好吗？」", "他说。"],  # noqa: RUF001
+        ["他说。", "“好。”", "她走了。", "“‘走！’", "‘好。’”", "「『好。』」", "《走吧！》"],  # noqa: RUF001
         ["Он пришёл.", "Она ушла."],
         ["वह घर गया।", "वह सो गया।"],
         ["هل نام؟", "نعم نام."],
@@ -224,10 +225,11 @@ def test_a_file_that_is_there_stays_unless_it_may_go(tmp_path):
 # A stop, what closes after it, footnote marks, whitespace, and what comes next, looked for from its
 # beginning; and the last word before it.
 CLOSING = r"[\"'“”‘’«»‹›)\]}_*』」）]*"  # noqa: RUF001
+EAST_ASIAN_CLOSING = r"[\"'”’»›)\]}_*』」）》]*"  # noqa: RUF001
 PLAIN_BOUNDARY = re.compile(
     rf"(?P<stop>\.(?:\s?\.)+|[.!?…।॥؟۔]+){CLOSING}(?: »(?= ))?(?:\[\d+\])*\s+"  # noqa: RUF001
     r"(?=(?:[\"'“‘«»„‚‹›¿¡(\[{_*—–-]|« )*(?P<next>\w))"  # noqa: RUF001
-    rf"|[。！？]+{CLOSING}\s*"  # noqa: RUF001
+    rf"|[。！？]+{EAST_ASIAN_CLOSING}\s*"  # noqa: RUF001
 )
 PLAIN_WORD = re.compile(r"[^\W\d_][\w.]*$")
 
@@ -250,7 +252,7 @@ def plainly_ends(before, match):
 
 
 PIECES = [
-    *"aA1I.!?…\"')]«» \n。」_(“„¿",
+    *"aA1I.!?…\"')]«» \n。」》_(“”„¿",
     " » ",
     "« ",
     "Mr",

@@ -27,6 +27,8 @@ _NUMBER = re.compile(r"\d|[IVXLCDM]+\b")
 # Some quotation marks open in one language and close in another.
 _OPENING = "\"'“‘«»„‚‹›¿¡([{_*—–-"  # noqa: RUF001
 _CLOSING = "\"'“”‘’«»‹›)\\]}_*』」）"  # noqa: RUF001
+# These left quotation marks only open in East Asian text, where no space need follow a stop.
+_EAST_ASIAN_CLOSING = "\"'”’»›)\\]}_*』」）》"  # noqa: RUF001
 # Stops of English and most other languages, of Hindi, and of Arabic and Urdu.
 _STOPS = ".!?…।॥؟۔"  # noqa: RUF001
 # After a stop: closing marks, in French after a space, footnote marks, whitespace and the next
@@ -35,7 +37,7 @@ _STOPS = ".!?…।॥؟۔"  # noqa: RUF001
 _BOUNDARY = re.compile(
     rf"(?<=[{_STOPS}])[{_CLOSING}]*(?: »(?= ))?(?:\[\d+\])*\s+"
     rf"(?=(?:[{re.escape(_OPENING)}]|« )*(?P<next>\w))"
-    rf"|[。！？]+[{_CLOSING}]*\s*"  # noqa: RUF001
+    rf"|[。！？]+[{_EAST_ASIAN_CLOSING}]*\s*"  # noqa: RUF001
 )
 # The last two of several stops, such as "?!", "..." or ". . .".
 _SEVERAL = re.compile(r"[.!?…]{2}|\. \.")
