@@ -8,7 +8,7 @@ is a part: parts of different outputs, missing, changed or in another order are 
 
     python join_shards.py --input_file=a.jsonl,b.jsonl --output_file=c.jsonl --unverified
 
-joins files without it as they are.
+joins files without it as they are, with a line end where a text lacks its last one.
 """
 
 import dataclasses

@@ -1,3 +1,5 @@
+import bz2
+import gzip
 import io
 import os
 
@@ -8,6 +10,9 @@ import join_shards
 from bert.files import parquet
 from bert.files.vectors import text_array, write_npz
 from bert.scale.joining import join
+
+PACKED = gzip.compress(b"a", mtime=0)
+LONG = "é".encode() * (1 << 23)
 
 
 def write_archive(path, values, texts=(), layers=("-1",)):
@@ -136,6 +141,44 @@ def join_named(folder, names, pattern="part-*", **given):
 def test_what_is_not_all_of_the_parts_is_not_joined(tmp_path, names, given, message):
     with pytest.raises(ValueError, match=message):
         join_named(tmp_path, names, **given)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("parts", "joined"),
+    [
+        ([b'{"a": 1}\n{"a": 2}', b"", b'{"a": 3}'], b'{"a": 1}\n{"a": 2}\n{"a": 3}'),
+        (["né".encode(), b"b\n", b""], "né\nb\n".encode()),
+        ([b"a", b""], b"a"),
+        ([b"", b"\n", b"a\n"], b"\na\n"),
+        # The first block of 16 MiB ends within a character.
+        ([b"a" + LONG, b"b"], b"a" + LONG + b"\nb"),
+        # Records, and what is packed.
+        ([b"\x01\0\0\0\0\0\0\0a", b"\x01\0"], b"\x01\0\0\0\0\0\0\0a\x01\0"),
+        ([bz2.compress(b"a"), bz2.compress(b"b")], bz2.compress(b"a") + bz2.compress(b"b")),
+        ([PACKED, b"", PACKED], PACKED * 2),
+    ],
+)
+def test_texts_are_joined_line_by_line_and_other_bytes_as_they_are(tmp_path, parts, joined):
+    for number, part in enumerate(parts):
+        (tmp_path / f"part-{number}").write_bytes(part)
+    settings = join_shards.Settings(
+        input_file=str(tmp_path / "part-*"), output_file=str(tmp_path / "out"), unverified=True
+    )
+    join_shards.run(settings)
+    assert (tmp_path / "out").read_bytes() == joined
+
+
+def test_a_packed_part_is_not_joined_with_a_plain_one(tmp_path):
+    (tmp_path / "part-1").write_bytes(PACKED)
+    (tmp_path / "part-2").write_bytes(b"a\n")
+    settings = join_shards.Settings(
+        input_file=str(tmp_path / "part-*"), output_file=str(tmp_path / "out"), unverified=True
+    )
+    with pytest.raises(ValueError, match=r"all gzip or all plain.*-1', which is gzip, and .*-2'"):
+        join_shards.prepare(settings)
+    with pytest.raises(ValueError, match="`input_file` must name files"):
+        join_shards.run(settings)
     assert not (tmp_path / "out").exists()
 
 

@@ -3,6 +3,7 @@
 A hidden file beside each output describes its part, so that only parts of one output are joined.
 """
 
+import codecs
 import collections
 import contextlib
 import dataclasses
@@ -10,7 +11,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, BinaryIO
@@ -23,6 +23,7 @@ from bert.files.paths import (
     file_size,
     index_path,
     is_file,
+    is_gzip,
     match_files,
     open_file,
     os_errors,
@@ -226,6 +227,7 @@ def find_parts(
             received = Message("%r for %r", output_file, path)
             must = "have an ending of the same form as the parts"
             raise OptionError("output_file", must, received)
+    _check_packed(paths)
     if form_of(output_file) == "parquet":
         parquet.check_installed(output_file)
     if is_verified:
@@ -242,6 +244,13 @@ def _check_count(paths: Sequence[str], num_parts: int | None) -> None:
             Message("name %s parts, as %s says", num_parts, Option("num_parts")),
             Message("%s: %s", len(paths), ", ".join(paths)),
         )
+
+
+def _check_packed(paths: Sequence[str]) -> None:
+    packed = {is_gzip(path): path for path in paths if file_size(path)}
+    if len(packed) > 1:
+        received = Message("%r, which is gzip, and %r", packed[True], packed[False])
+        raise OptionError("input_file", "name files that are all gzip or all plain", received)
 
 
 def order_parts(paths: Sequence[str], num_parts: int | None = None) -> list[str]:
@@ -310,6 +319,8 @@ def _check_numbers(numbers: Sequence[int], count: int, paths: Sequence[str]) -> 
 def join(paths: Sequence[str], form: str, file: BinaryIO) -> None:
     """Joins files in their order, line by line or, for a form of `ARRAYS`, by rows.
 
+    A text that does not end with a line feed gets one before the text that follows.
+
     Raises:
       ValueError: where a file does not fit the first one.
     """
@@ -320,9 +331,29 @@ def join(paths: Sequence[str], form: str, file: BinaryIO) -> None:
     elif form == "parquet":
         parquet.join_parquet(paths, file)
     else:
-        for path in paths:
-            with os_errors(path), open_file(path) as part:
-                shutil.copyfileobj(part, file, _BLOCK_BYTES)
+        _join_lines(paths, file)
+
+
+def _join_lines(paths: Sequence[str], file: BinaryIO) -> None:
+    between = b""
+    for path in paths:
+        with os_errors(path), open_file(path) as part:
+            block = part.read(_BLOCK_BYTES)
+            is_text = _is_text(block)
+            file.write(between if block else b"")
+            while block:
+                file.write(block)
+                between = b"\n" if is_text and not block.endswith(b"\n") else b""
+                block = part.read(_BLOCK_BYTES)
+
+
+def _is_text(block: bytes) -> bool:
+    """Returns whether a file begins as UTF-8 text, not as records or a packed file."""
+    try:
+        # The last character may be incomplete.
+        return "\0" not in codecs.utf_8_decode(block)[0]
+    except UnicodeDecodeError:
+        return False
 
 
 class _Stored:
