@@ -363,8 +363,21 @@ def test_threads_and_gpus_are_shared(monkeypatch, tmp_path):
         (tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}").mkdir(parents=True)
     assert launch.list_gpus({}, str(tmp_path)) == ["0", "1"]
     assert launch.list_gpus({"CUDA_VISIBLE_DEVICES": "3"}, str(tmp_path)) == ["3"]
-    assert launch.list_gpus({"CUDA_VISIBLE_DEVICES": "-1"}, str(tmp_path)) == []
     assert launch.list_gpus({}, str(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "gpus"),
+    [
+        # As SLURM hides GPUs, then others.
+        *(("NoDevFiles", []), ("void", []), ("none", []), ("", []), (" ", []), ("-1", [])),
+        *(("0,-1,1", ["0"]), ("2,none,3", ["2"]), ("0,", ["0"]), (",0", [])),
+        *((" 0 , 1 ", ["0", "1"]), ("10,0", ["10", "0"])),
+        ("GPU-8932f937-d72c,MIG-GPU-8932/1/2", ["GPU-8932f937-d72c", "MIG-GPU-8932/1/2"]),
+    ],
+)
+def test_the_first_invalid_entry_ends_the_list_of_gpus(chosen, gpus):
+    assert launch.list_gpus({"CUDA_VISIBLE_DEVICES": chosen}) == gpus
 
 
 def test_script_is_run_as_bert_runs_it():

@@ -3,8 +3,10 @@
 import contextlib
 import ctypes
 import dataclasses
+import itertools
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -37,6 +39,9 @@ _LINES_SHOWN = 20
 # message, and then to obey SIGTERM; the chief, which may be saving, has more.
 _SECONDS_ALONE, _SECONDS_TO_OBEY = 20.0, 10.0
 _SECONDS_BETWEEN_LOOKS = 0.05
+
+# A GPU in CUDA_VISIBLE_DEVICES, by its number or the beginning of its UUID.
+_GPU = re.compile(r"[0-9]+\Z|GPU-|MIG-")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +133,8 @@ def list_gpus(environment: Mapping[str, str], root: str = "/") -> list[str]:
     """Returns the GPUs that may be used, as CUDA_VISIBLE_DEVICES names them."""
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
-        return [] if chosen.strip() in ("", "-1") else chosen.split(",")
+        # As in CUDA, the first entry that names no GPU, such as -1 or NoDevFiles, ends the list.
+        return [*itertools.takewhile(_GPU.match, map(str.strip, chosen.split(",")))]
     found = Path(root, "proc/driver/nvidia/gpus")
     return [str(number) for number, _ in enumerate(found.iterdir())] if found.is_dir() else []
 
