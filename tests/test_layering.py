@@ -1,13 +1,13 @@
 """The law of imports: the house has floors, and an import points down or stays in its room."""
 
 import ast
+import functools
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from helpers.module_sources import SCRIPTS
 
 ROOT = Path(__file__).parent.parent
@@ -99,13 +99,19 @@ def find_modules() -> dict[str, Path]:
 
 
 MODULES = find_modules()
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
+@functools.cache
+def nodes(module: str) -> list[ast.AST]:
+    """Returns all nodes of a module, which is not parsed before a test needs it."""
+    return [*ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8")))]
+
+
+@functools.cache
 def imported_names(module: str) -> set[str]:
     """Returns all that a module imports anywhere, inside functions too."""
     names = set()
-    for node in ast.walk(TREES[module]):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -146,10 +152,9 @@ def test_the_page_of_the_architecture_shows_every_layer_in_its_order():
     assert sorted(shown) == sorted(names.keys() - {"paper"})
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_down_or_stay_in_their_room(module):
-    below = imported_names(module) & MODULES.keys()
-    wrong = {(module, other) for other in below if not points_down(module, other)}
+def test_imports_point_down_or_stay_in_their_room():
+    pairs = {(name, other) for name in MODULES for other in imported_names(name) & MODULES.keys()}
+    wrong = {pair for pair in pairs if not points_down(*pair)}
     assert wrong - {SCRIPT_ON_SCRIPT, (COMMAND, "bert")} == set()
 
 
@@ -161,15 +166,18 @@ def test_imports_make_no_circle():
     assert above == {}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_module_is_loaded_through_a_string(module):
-    calls = [node for node in ast.walk(TREES[module]) if isinstance(node, ast.Call)]
-    loaded = [
+def loaded_by_string(module: str) -> list[str]:
+    calls = [node for node in nodes(module) if isinstance(node, ast.Call)]
+    return [
         ast.unparse(call.args[0])
         for call in calls
         if ast.unparse(call.func).rpartition(".")[2] in LOADERS
     ]
-    assert loaded == LOADED_BY_STRING.get(module, [])
+
+
+def test_no_module_is_loaded_through_a_string():
+    loaded = {module: names for module in MODULES if (names := loaded_by_string(module))}
+    assert loaded == LOADED_BY_STRING
 
 
 # What reads text and data sets, and what a user types; tf.io.gfile is asked where a path needs it.
@@ -210,7 +218,7 @@ def test_scripts_and_what_reads_text_need_no_tensorflow_and_the_network_names_no
 def test_tensorflow_text_is_loaded_for_exports_alone():
     askers = {
         module
-        for module in TREES
+        for module in MODULES
         if any(name.split(".")[0] == "tensorflow_text" for name in imported_names(module))
     }
     assert askers == {"bert.export.text_wordpiece", "bert.models.exported"}
