@@ -418,8 +418,8 @@ class BasicTokenizer(Watched):
 class WordpieceTokenizer(Watched):
     """Splits words into pieces of the vocabulary, always the longest one that fits."""
 
-    _seen = _size = -1
-    _longest = 0
+    _seen = -1
+    _longest: int | None = None
     _known: object = None
     _lookup: Mapping[str, int]
 
@@ -445,7 +445,7 @@ class WordpieceTokenizer(Watched):
         """Returns the pieces of a single word."""
         if len(word) > self.max_input_chars_per_word:
             return [self.unk_token]
-        if self._seen != Watched.changes or len(self.vocab) != self._size:
+        if self._seen != Watched.changes:
             self._look_again()
         vocab, pieces, rest, mark = self._lookup, [], word, 0
         while rest:
@@ -469,8 +469,8 @@ class WordpieceTokenizer(Watched):
         self.__dict__.update(
             _seen=seen,
             _known=known,
-            _size=len(vocab),
-            _longest=max(map(len, vocab), default=0),
+            # Changes of other vocabularies are not counted.
+            _longest=max(map(len, vocab), default=0) if isinstance(vocab, Vocabulary) else None,
             # A plain dictionary is faster.
             _lookup=dict(vocab) if isinstance(vocab, Vocabulary) else vocab,
         )

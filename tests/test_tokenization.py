@@ -306,8 +306,11 @@ def test_a_wordpiece_tokenizer_looks_at_its_vocabulary():
     assert tokenizer.tokenize("aba") == ["[UNK]"]
     vocab["##ba"] = 1
     assert tokenizer.tokenize("aba") == ["a", "##ba"]
-    tokenizer.vocab = {"ab": 0, "##a": 1}
+    tokenizer.vocab = vocab = {"ab": 0, "##a": 1}
     assert tokenizer.tokenize("aba") == ["ab", "##a"]
+    # As many entries as before, of which one is longer.
+    vocab["##aab"] = vocab.pop("##a")
+    assert tokenizer.tokenize("abaab") == ["ab", "##aab"]
 
 
 def test_a_vocabulary_put_in_place_gives_other_ids():

@@ -30,7 +30,7 @@ class Memo(dict[Any, Any]):
 # Attributes of tokenizers that are derived from the others.
 REMEMBERED = {
     *("_seen", "_known", "_pieces", "_ids", "_finders", "_in_steps", "_strips", "_tables"),
-    *("_size", "_longest", "_lookup"),
+    *("_longest", "_lookup"),
 }
 
 
