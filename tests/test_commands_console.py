@@ -291,6 +291,22 @@ def test_what_is_to_be_whole_is_ended_first(tmp_path):
     assert len(errors.splitlines()) == 1
 
 
+def test_the_line_of_a_stopped_script_spells_its_flags():
+    code = """
+from bert.commands.console import run_script
+from bert.files.process import Stop
+from bert.options import Message, Option
+
+def main(arguments):
+    raise Stop(2, Message("Stopped; leave %s out.", Option("overwrite_output_dir")))
+
+run_script(main)
+"""
+    result = run_python("-c", code, check=False)
+    assert result.returncode == 130
+    assert result.stderr.endswith(" Warning: Stopped; leave `--overwrite_output_dir` out.\n")
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path):
     process = start("defers", tmp_path)
     output, errors = stop(process, signal.SIGTERM, signal.SIGINT)

@@ -98,12 +98,20 @@ if start == 1:
     ]
 
 
-def test_restarts_have_an_end(tmp_path, run, log):
-    assert run("os.kill(os.getpid(), signal.SIGKILL)", 1, max_restarts=1) == 128 + signal.SIGKILL
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ([], "the same command"),
+        (["--overwrite_output_dir"], "the same command without `overwrite_output_dir`"),
+    ],
+)
+def test_restarts_have_an_end(tmp_path, run, log, arguments, command):
+    code, given = "os.kill(os.getpid(), signal.SIGKILL)", {"arguments": arguments}
+    assert run(code, 1, max_restarts=1, **given) == 128 + signal.SIGKILL
     assert len(starts(tmp_path)) == 2
     assert log.messages[-1] == (
         "Worker 0 (the chief) was killed by SIGKILL. Nothing is restarted after 1 restarts; "
-        "the same command resumes."
+        f"{command} resumes."
     )
 
 

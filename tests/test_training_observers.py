@@ -7,6 +7,8 @@ from helpers.trainers import assert_same, values_of
 
 import optimization
 import run_pretraining
+from bert.files.process import Stop
+from bert.options import Option, spell
 from bert.pretraining import heads as pretraining_heads
 from bert.runs.identity import Training
 from bert.runs.training import TrainingRun
@@ -175,3 +177,23 @@ def test_observers_of_the_library_come_before_those_of_its_user_and_saving_last(
     ends = [("evaluation", "end", None), ("user", "end", None)]
     assert calls[0] == ("saved", 0)
     assert calls[-5:] == [*after, *ends]
+
+
+@pytest.mark.parametrize(
+    ("overwrites", "command"),
+    [(False, "same command"), (True, "same command without `--overwrite_output_dir`")],
+)
+def test_a_stopped_run_says_which_command_goes_on(
+    tmp_path, trainer, make_batches, overwrites, command
+):
+    def stop(step, results):
+        raise Stop(2)
+
+    output = Output(output_dir=str(tmp_path), overwrite_output_dir=overwrites)
+    run = TrainingRun(output, trainer, Training(2, {}, None, starts_over=overwrites))
+    with pytest.raises(Stop) as caught:
+        run.train(make_batches(4), {}, [Call(stop)])
+    [message] = caught.value.args
+    assert spell(message, Option.as_flag) == f"Stopped at step 1; the {command} goes on."
+    assert str(caught.value) == f"Stopped at step 1; the {command.replace('--', '')} goes on."
+    assert (caught.value.number, (tmp_path / "model.ckpt-1.index").exists()) == (2, True)

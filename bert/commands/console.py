@@ -126,7 +126,8 @@ def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
             # What is left to do then ends at a second signal without a word.
             if signal.getsignal(each) != signal.SIG_IGN:
                 signal.signal(each, signal.SIG_DFL)
-        logger.warning("%s", stop if isinstance(stop, Stop) else Stop(number))
+        message, *_ = (stop if isinstance(stop, Stop) else Stop(number)).args
+        logger.warning("%s", message)
         sys.exit(128 + number)
     except BrokenPipeError:
         logger.debug("Nobody reads on:", exc_info=True)

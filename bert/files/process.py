@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from bert.options import Message
+
 # Signals that end a script; not all systems have all of them.
 STOP_SIGNALS = tuple(
     getattr(signal, name)
@@ -34,7 +36,7 @@ class Stop(KeyboardInterrupt):
       message: The last line that the script shows.
     """
 
-    def __init__(self, number: int, message: str = "") -> None:
+    def __init__(self, number: int, message: str | Message = "") -> None:
         super().__init__(message or f"Stopped by {signal.Signals(number).name}.")
         self.number = number
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import optimization
 from bert.files import owned
 from bert.files.display import clock as time_of
-from bert.files.process import deferred_stop
+from bert.files.process import Stop, deferred_stop
 from bert.files.stored_models import WEIGHTS
 from bert.log import logger
 from bert.network import crf
@@ -139,15 +139,24 @@ class TrainingRun:
                     report=functools.partial(self.trackers.log, "train"),
                 )
             )
-        train_and_save(
-            self.trainer,
-            batches,
-            num_train_steps=num_train_steps,
-            checkpoints=self.checkpoints,
-            save_checkpoints_steps=output.save_checkpoints_steps,
-            log=TrainLog(output.output_dir, **reach) if writes else None,
-            observers=[*progress, *evaluations, *user_observers(self.trainer.strategy, observers)],
-        )
+        users = user_observers(self.trainer.strategy, observers)
+        try:
+            train_and_save(
+                self.trainer,
+                batches,
+                num_train_steps=num_train_steps,
+                checkpoints=self.checkpoints,
+                save_checkpoints_steps=output.save_checkpoints_steps,
+                log=TrainLog(output.output_dir, **reach) if writes else None,
+                observers=[*progress, *evaluations, *users],
+            )
+        except Stop as stop:
+            if not output.overwrite_output_dir:
+                raise
+            # The same command would delete what this one has saved.
+            text = "Stopped at step %d; the same command without %s goes on."
+            message = Message(text, self.trainer.step, Option("overwrite_output_dir"))
+            raise Stop(stop.number, message) from None
 
     def train_schedule(
         self,

@@ -288,7 +288,8 @@ def launch(workers: Workers, started: Launch) -> int:
             # The chief's own error message has been shown.
             if index or restarts:
                 counts = (number + 1, workers.max_restarts) if restarts else None
-                logger.warning("%s", describe_end(index, status, is_hung, counts))
+                overwrites = started.command != started.resumed
+                logger.warning("%s", describe_end(index, status, is_hung, counts, overwrites))
             if not restarts:
                 break
             if owned is None or _find_list(started.output_dir) != owned:
@@ -332,7 +333,11 @@ def _show_end(index: int, path: str) -> None:
 
 
 def describe_end(
-    index: int, status: int, is_hung: bool, restarts: tuple[int, int] | None
+    index: int,
+    status: int,
+    is_hung: bool,
+    restarts: tuple[int, int] | None,
+    overwrites: bool = False,
 ) -> Message:
     """Returns a message about a failed worker and the restart that follows.
 
@@ -341,6 +346,7 @@ def describe_end(
       status: As `Popen.returncode`.
       is_hung: Whether it was killed because it did not end when others failed.
       restarts: The number of the next restart and the maximum; None where a restart cannot help.
+      overwrites: Whether the command would delete what it has saved.
     """
     who = f"Worker {index}{' (the chief)' * (index == 0)}"
     if is_hung:
@@ -355,7 +361,8 @@ def describe_end(
     number, most = restarts
     if number > most:
         again = f"after {most} restarts" if most else Message("with %s", Option("max_restarts", 0))
-        text = "%s Nothing is restarted %s; the same command resumes."
-        return Message(text, what, again)
+        without = Message(" without %s", Option("overwrite_output_dir")) if overwrites else ""
+        text = "%s Nothing is restarted %s; the same command%s resumes."
+        return Message(text, what, again, without)
     text = "%s All are restarted, to resume from the last checkpoint (%s of %s)."
     return Message(text, what, number, most)

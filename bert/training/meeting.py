@@ -54,7 +54,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 # Maximum characters of an error that other workers receive.
 _LONGEST_REASON = 1000
 
-_REMEDY = "The same command resumes from the last checkpoint."
+_REMEDY = "Unless it overwrites, the same command resumes from the last checkpoint."
 
 _PLACE = struct.Struct("!QQQ")
 

@@ -206,7 +206,7 @@ class Records:
             check_record(record, features, self.place(number))
 
 
-_REMEDY = "Restore it, or make it again; then the same command resumes."
+_REMEDY = "Restore it, or make it again; then the same command, unless it overwrites, resumes."
 
 
 class RecordFile:
