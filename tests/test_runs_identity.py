@@ -2,13 +2,16 @@ import json
 import os
 
 import keras
+import pytest
 import tensorflow as tf
 
 import bert
 import run_classifier
 import run_ner
 import run_pretraining
+from bert.options import OptionError
 from bert.runs import identity
+from bert.training.options import Output
 
 
 def describe(settings):
@@ -68,3 +71,10 @@ def test_workers_need_not_have_the_same_paths():
     shared = identity.shared_by_workers(vars(plain))
     assert identity.shared_by_workers(vars(given)) == shared
     assert shared["--seed"] == 12345
+
+
+def test_a_run_does_not_both_delete_and_resume(tmp_path):
+    output = Output(output_dir=str(tmp_path), overwrite_output_dir=True, resume_with_changes=True)
+    must = "`overwrite_output_dir` must not be given with `resume_with_changes`"
+    with pytest.raises(OptionError, match=must):
+        identity.plan_training(output, 4, None, {}, {})

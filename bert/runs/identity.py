@@ -269,6 +269,10 @@ def plan_training(
     Raises:
       ValueError: naming the difference where the run in the folder is another one.
     """
+    if output.overwrite_output_dir and output.resume_with_changes:
+        must = Message("not be given with %s", Option("resume_with_changes"))
+        remedy = Message("Leave one out: it deletes the checkpoints that the other resumes from.")
+        raise OptionError("overwrite_output_dir", must, remedy=remedy)
     check_apart(output.output_dir, {"init_checkpoint": init.path if init else None, **paths})
     if output.overwrite_output_dir and init:
         # Damaged weights must be found before anything is deleted.
