@@ -13,6 +13,7 @@ from bert.files.process import Stop
 from bert.options import OptionError
 from bert.runs.plan import plan
 from bert.runs.run import run
+from bert.training.trackers import Trackers
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -177,6 +178,12 @@ def test_a_tracker_that_cannot_be_opened_deletes_nothing(tmp_path, train, sent, 
     # The names of trackers are those of the run that is overwritten.
     train(overwrite_output_dir=True)
     assert not (tmp_path / "out" / "trackers.json").exists()
+
+
+def test_a_damaged_list_of_trackers_is_named(tmp_path):
+    (tmp_path / "trackers.json").write_text("{")
+    with pytest.raises(ValueError, match=r"trackers\.json' must be JSON"):
+        Trackers().open(["tensorboard"], str(tmp_path), {}, begins_anew=False)
 
 
 def test_pretraining_deletes_nothing_either(tmp_path, sent, monkeypatch):

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert.files.durable import write_text
 from bert.files.owned import claim, remove
-from bert.files.paths import is_file, parse_json, read_file
+from bert.files.paths import find_json_object
 from bert.log import logger
 from bert.options import OptionError
 from bert.training.progress import open_summaries, write_summaries
@@ -112,11 +112,10 @@ class Trackers(contextlib.AbstractContextManager["Trackers"]):
 
         Raises:
           OptionError: where a tracker cannot be opened; nothing has been written then.
+          ValueError: where the file of names is damaged.
         """
         path = os.path.join(folder, TRACKED)
-        names: dict[str, Any] = {}
-        if not begins_anew and is_file(path):
-            names = parse_json(read_file(path))
+        names = {} if begins_anew else find_json_object(path)
         for kind in kinds:
             try:
                 self._trackers[kind] = _KINDS[kind](folder, config, names.get(kind))
