@@ -11,7 +11,7 @@ from helpers import classifier_runs, tagging_runs
 import run_classifier
 import run_ner
 import run_pretraining
-from bert.options import Option
+from bert.options import Option, OptionError
 from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
 from bert.runs.plan import plan
 from bert.runs.run import run
@@ -60,6 +60,20 @@ def test_a_plan_writes_nothing_and_a_run_does_what_the_command_does(make_recipe,
     )
     assert run_classifier.run(settings) == result.scores
     assert weights_in(tmp_path / "command") == weights_in(tmp_path / "out") != {}
+
+
+@pytest.mark.parametrize(
+    ("seed", "must"),
+    [
+        (-1, "at least 0"),
+        (2**40, "at most 4294967295"),
+        (1.5, "an integer"),
+        (None, "an integer"),
+    ],
+)
+def test_a_seed_has_the_bounds_of_the_flag(make_recipe, seed, must):
+    with pytest.raises(OptionError, match=f"`seed` must be {must}"):
+        plan(dataclasses.replace(make_recipe(), seed=seed))
 
 
 QUIET_PLAN = """

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from bert.files.process import import_tensorflow
-from bert.options import check_bounds
+from bert.options import OptionError, check_bounds
 from bert.runs.recipes import FineTuning, PreTraining, Search
-from bert.training.options import read_trackers
+from bert.training.options import Seed, read_trackers
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -31,7 +31,9 @@ def plan(
         where something else is wrong.
     """
     shared = recipe.shared if isinstance(recipe, Search) else recipe
-    for group in shared.groups():
+    if not isinstance(shared.seed, int):
+        raise OptionError("seed", "be an integer", shared.seed)
+    for group in [*shared.groups(), Seed(seed=shared.seed)]:
         check_bounds(group)
     read_trackers(shared.output.report_to)
     if isinstance(recipe, FineTuning):
