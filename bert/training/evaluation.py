@@ -22,7 +22,7 @@ from bert.training.meeting import Meeting
 from bert.training.options import EVALUATIONS
 from bert.training.progress import open_summaries, write_summaries
 from bert.training.strategies import pace_of, together
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 
 Tensor = Any
 
@@ -222,7 +222,12 @@ class EarlyStopping(Observer):
         return len(self._history) - self._history.index(self.best) > self.patience
 
     def __call__(self, step: int) -> bool:
-        """Evaluates after `step`, and returns `is_over`."""
+        """Evaluates after `step`, and returns `is_over`.
+
+        Raises:
+          NonFiniteLossError: where a weight is not finite, on all workers alike.
+        """
+        self._check_finite(step)
         scores = {
             name: float(value)
             for name, value in self.function(step).items()
@@ -245,6 +250,20 @@ class EarlyStopping(Observer):
                 "No better %s in %d evaluations: training ends.", self.metric, self.patience
             )
         return self.is_over
+
+    def _check_finite(self, step: int) -> None:
+        """Checks the weights, one after another, so that few are copied from a GPU at a time."""
+        for variable in self._model.weights:
+            values = tf.identity(variable.value).numpy()
+            if problem := saving.find_not_finite({variable.path: values}):
+                # A run that only predicts loads no trainer.
+                from bert.training.trainer import REMEDY, NonFiniteLossError  # noqa: PLC0415
+
+                raise NonFiniteLossError(
+                    "The weights must stay finite. At step %d, %s. The checkpoints before it are "
+                    "kept. %s",
+                    *(step, problem, REMEDY),
+                )
 
     def needs_results(self, step: int) -> bool:
         return step % self._every == 0 or step == self._last

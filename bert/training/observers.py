@@ -202,7 +202,9 @@ def _logged_beside(error: BaseException | None, trainer: Trainer) -> Iterator[No
     except (OSError, ArithmeticError, tf.errors.OpError) as other:
         if error is None:
             raise
-        logger.error("Step %d could not be saved: %s", trainer.step, other)
+        # An evaluation may have found the same weights.
+        if not all(isinstance(each, NonFiniteLossError) for each in (error, other)):
+            logger.error("Step %d could not be saved: %s", trainer.step, other)
 
 
 def train_and_save(
