@@ -160,9 +160,17 @@ def test_a_refused_export_does_not_end_a_search(tmp_path):
     assert not [*out.glob("saved_model*"), *out.glob("run_1/saved_model*")]
 
 
-@pytest.mark.parametrize("rates", [(1e38, 0.005), (1e38, 2e38)])
-def test_a_point_that_diverges_does_not_end_a_search(make_settings, tmp_path, log, rates):
-    settings = make_settings(learning_rate=rates, num_train_epochs=2.0)
+@pytest.mark.parametrize(
+    ("rates", "changes"),
+    [
+        ((1e38, 0.005), {}),
+        ((1e38, 2e38), {}),
+        # The only step is evaluated.
+        ((1e30, 0.005), {"num_train_epochs": 0.125, "warmup_proportion": 0.0}),
+    ],
+)
+def test_a_point_that_diverges_does_not_end_a_search(make_settings, tmp_path, log, rates, changes):
+    settings = make_settings(**{"learning_rate": rates, "num_train_epochs": 2.0, **changes})
     if rates[1] > 1:
         with pytest.raises(ArithmeticError, match="`learning_rate`"):
             run_classifier.run(settings)
@@ -171,6 +179,7 @@ def test_a_point_that_diverges_does_not_end_a_search(make_settings, tmp_path, lo
     assert summary["best"]["folder"] == FOLDERS[1]
     assert summary["points"][0]["failed"] == [settings.seed]
     assert "This run has no score, and the others go on without it" in log.text
+    assert "could not be saved" not in log.text
     assert "is no better than guessing (0." in log.text
     stored = json.loads((tmp_path / "out/runs.json").read_text())
     assert stored["points"][0]["mean"]["accuracy"] is None
@@ -343,6 +352,19 @@ def test_of_equals_the_first_is_the_best():
     lines = search._table(grouped, "f1", summary["best"])
     assert [line[0] for line in lines[1:]] == [" ", "*", " ", " "]
     assert "0.8000 ± 0.1414" in lines[2]
+
+
+def test_a_run_that_diverged_is_not_the_best_while_another_has_a_score():
+    rates, scores = (1.0, 1.0, 0.1, 0.1), ({}, {}, {}, {"f1": 0.9, "baseline": 0.5})
+    results = [
+        {"seed": seed, "folder": f"run_{seed}", "scores": each} for seed, each in enumerate(scores)
+    ]
+    search._fill_scores(results)
+    grouped = search._group([{"learning_rate": rate} for rate in rates], results)
+    best = search._sum_up(grouped, "f1")["best"]
+    assert best == {"learning_rate": 0.1, "folder": "run_3", "seed": 3}
+    said = search._say_best(grouped, "f1", best)
+    assert said == "Best by f1 on the dev set: learning_rate 0.1, seed 3, in run_3."
 
 
 def test_check_covers_the_whole_grid(make_settings):

@@ -318,13 +318,14 @@ def _deviation(values: Sequence[float]) -> float:
 def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
     """Returns the results of all points, and the best run.
 
-    The best point has the highest mean, its best run the highest score, the first of equals.
+    The best point has the highest mean, its best run the highest score, the first of equals. Where
+    a run of each point has diverged, the point of the highest score is the best.
     """
     for point in points:
         scores = {run["seed"]: run["scores"] for run in point["runs"]}
         failed = [seed for seed, of in scores.items() if not _has_learned(of, metric)]
         point["failed"] = failed
-    point = max(points, key=lambda point: _rank(point["mean"][metric]))
+    point = max(points, key=lambda point: _rank_point(point, metric))
     best = max(point["runs"], key=lambda run: _rank(run["scores"][metric]))
     chosen = {name: best[name] for name in ("folder", "seed")}
     if not point["point"]:
@@ -339,6 +340,14 @@ def _has_learned(scores: Mapping[str, Any], metric: str) -> bool:
 
 def _rank(score: float) -> float:
     return -math.inf if math.isnan(score) else score
+
+
+def _rank_point(point: Mapping[str, Any], metric: str) -> tuple[float, float]:
+    """Returns the mean, and where a run has diverged the highest score, which come after means."""
+    mean = point["mean"][metric]
+    if not math.isnan(mean):
+        return mean, 0.0
+    return -math.inf, max(_rank(run["scores"][metric]) for run in point["runs"])
 
 
 def _write_summary(
@@ -394,18 +403,18 @@ def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, 
 
 def _say_best(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, Any]) -> str:
     """Returns a sentence on the best run."""
-    means = [_rank(point["mean"][metric]) for point in points]
-    chosen = points[means.index(max(means))]
+    ranks = [_rank_point(point, metric) for point in points]
+    chosen = points[ranks.index(max(ranks))]
     scores = [_rank(run["scores"][metric]) for run in chosen["runs"]]
     parts = []
     if len(points) > 1:
-        parts.append(f"{_point_text(chosen['point'])}{_first_of(means)}")
+        parts.append(f"{_point_text(chosen['point'])}{_first_of(ranks)}")
     if len(scores) > 1:
         parts.append(f"seed {best['seed']}{_first_of(scores)}")
     return f"Best by {metric} on the dev set: {', '.join(parts)}, in {best['folder']}."
 
 
-def _first_of(scores: Collection[float]) -> str:
+def _first_of(scores: Collection[Any]) -> str:
     count = [*scores].count(max(scores))
     return f" (the first of {count} equals)" if count > 1 else ""
 
