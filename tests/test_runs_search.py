@@ -66,6 +66,8 @@ def test_runs_are_ordered_by_point_and_seed(make_settings):
     assert [each.recipe.schedule.learning_rate for each in runs] == [2e-5, 2e-5, 3e-5, 3e-5]
     assert [each.recipe.seed for each in runs] == [7, 8, 7, 8]
     assert {each.recipe.schedule.train_batch_size for each in runs} == {16}
+    # The command of a run makes its model again.
+    assert {each.recipe.options()["num_runs"] for each in runs} == {1}
     # All runs are scored on the same examples.
     assert {each.recipe.data.split_seed for each in runs} == {7}
 

@@ -394,6 +394,8 @@ class FineTuning(Recipe):
         """
         grid = read_grid(self.schedule)
         varied = [name for name, values in grid.items() if len(values) > 1]
+        one = {name: 1 for name in self.command.values if name == "num_runs"}
+        command = Command(self.command.kind, {**self.command.values, **one})
         trials = []
         for values in itertools.product(*grid.values()):
             chosen = dict(zip(grid, values, strict=True))
@@ -401,7 +403,7 @@ class FineTuning(Recipe):
             parts = [f"{name}_{value_text(value)}" for name, value in point.items()]
             schedule = dataclasses.replace(self.schedule, **chosen)
             data = _with_split_seed(self.data, self.seed)
-            trial = dataclasses.replace(self, schedule=schedule, data=data)
+            trial = dataclasses.replace(self, schedule=schedule, data=data, command=command)
             for index in range(num_runs):
                 name = "-".join([*parts, f"run_{index + 1}"])
                 folder = os.path.join(self.output.output_dir, name)
@@ -478,7 +480,6 @@ class Search:
             compute=compute,
             steps=dataclasses.replace(best.steps, do_train=False),
             evaluation=dataclasses.replace(best.evaluation, early_stopping_patience=0),
-            command=Command(best.command.kind, {**best.command.values, "num_runs": 1}),
         )
 
     def completed(self) -> "Search":
