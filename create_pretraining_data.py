@@ -8,6 +8,7 @@ records and their order are those of the original release: all random draws come
 in its order.
 """
 
+import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
@@ -82,7 +83,7 @@ def write_instance_to_example_files(
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
     max_predictions_per_seq: int,
-    output_files: Sequence[str],
+    output_files: Sequence[str | os.PathLike[str]],
     *,
     made_with: Mapping[str, Any] | None = None,
 ) -> None:
@@ -90,6 +91,7 @@ def write_instance_to_example_files(
 
     With `made_with`, a description of the instances, an index appears beside each file.
     """
+    output_files = [*map(os.fspath, output_files)]
     if isinstance(instances, InstanceTable):
         write_instances(instances, instances.features, output_files, made_with)
         return
@@ -103,7 +105,7 @@ def write_instance_to_example_files(
 
 
 def create_training_instances(  # noqa: PLR0913, PLR0917
-    input_files: Sequence[str],
+    input_files: Sequence[str | os.PathLike[str]],
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
     dupe_factor: int,
@@ -134,7 +136,7 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
     )
     draws.validate()
     check_vocabulary(tokenizer.vocab)
-    return list(_draw_instances(input_files, tokenizer, draws, rng))
+    return list(_draw_instances([*map(os.fspath, input_files)], tokenizer, draws, rng))
 
 
 def _draw_instances(

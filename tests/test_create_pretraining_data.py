@@ -422,6 +422,19 @@ def test_instances_of_the_programming_interface_are_written_like_the_scripts(set
     assert read_records(made.output_file + ".2") == read_records(made.output_file)
 
 
+def test_numbers_of_numpy_and_paths_of_pathlib_are_taken(settings, tokenizer, tmp_path):
+    path = settings().input_file
+    numbers = (32, 3, 0.5, 0.25, 5)
+    expected = data.create_training_instances([path], tokenizer, *numbers, random.Random(1))
+    kinds = (np.int64, np.int64, np.float32, np.float32, np.int64)
+    others = [kind(number) for kind, number in zip(kinds, numbers, strict=True)]
+    made = data.create_training_instances([Path(path)], tokenizer, *others, random.Random(1))
+    assert made == expected
+    data.write_instance_to_example_files(made, tokenizer, others[0], others[-1], [tmp_path / "out"])
+    ids = [record["input_ids"][: len(made[0].tokens)] for record in read_records(tmp_path / "out")]
+    assert ids[0] == tokenizer.convert_tokens_to_ids(made[0].tokens)
+
+
 def test_instances_may_be_changed_before_they_are_written(settings, tokenizer):
     made = settings()
     numbers = (32, 1, 0.1, 0.15, 5, random.Random(1))
@@ -467,6 +480,14 @@ def test_an_instance_that_does_not_fit_is_refused(
         data.write_instance_to_example_files(
             [instance], tokenizer, 6, 2, [str(tmp_path / "out.tfrecord")]
         )
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("token", "label"), [("zzzz", "the"), ("the", "zzzz")])
+def test_a_token_that_the_vocabulary_lacks_is_named(tmp_path, tokenizer, token, label):
+    instance = data.TrainingInstance(["[CLS]", token], [0, 0], [1], [label], False)
+    with pytest.raises(ValueError, match=r"The vocabulary must hold every token.*'zzzz'"):
+        data.write_instance_to_example_files([instance], tokenizer, 6, 2, [str(tmp_path / "out")])
     assert not any(tmp_path.iterdir())
 
 

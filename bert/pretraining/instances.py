@@ -261,7 +261,8 @@ def features_of(
     """Returns the features of the records of some instances, each [B, values].
 
     Raises:
-      ValueError: where an instance is too long, or its parts differ in length.
+      ValueError: where an instance is too long, its parts differ in length, or the vocabulary does
+        not have a token.
     """
     ids, mask, segments = np.zeros((3, len(instances), max_seq_length), np.int64)
     positions, labels, is_label = np.zeros((3, len(instances), max_predictions_per_seq), np.int64)
@@ -279,11 +280,11 @@ def features_of(
                 "the `max_predictions_per_seq`, and as many `masked_lm_labels`. Received "
                 f"{num_masked} and {num_labels}."
             )
-        ids[row, :length] = [vocab[token] for token in instance.tokens]
+        ids[row, :length] = tokenization.convert_by_vocab(vocab, instance.tokens)
         mask[row, :length] = 1
         segments[row, :length] = instance.segment_ids
         positions[row, :num_masked] = instance.masked_lm_positions
-        labels[row, :num_masked] = [vocab[token] for token in instance.masked_lm_labels]
+        labels[row, :num_masked] = tokenization.convert_by_vocab(vocab, instance.masked_lm_labels)
         is_label[row, :num_masked] = 1
     return {
         "input_ids": ids,

@@ -318,6 +318,8 @@ def below(limit: int, rng: random.Random) -> int:
     """
     if limit < 1:
         raise ValueError(f"There must be something to draw from. Received {limit} items.")
+    # NumPy's integers have no `bit_length`.
+    limit = int(limit)
     bits = limit.bit_length()
     number = rng.getrandbits(bits)
     while number >= limit:
