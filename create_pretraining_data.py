@@ -27,7 +27,7 @@ from bert.files.display import Progress
 from bert.files.outputs import try_outputs
 from bert.files.process import collector_off
 from bert.log import logger
-from bert.options import take
+from bert.options import OptionError, take
 from bert.pretraining import streaming
 from bert.pretraining.corpus import describe_corpus, read_corpus
 from bert.pretraining.draws import Drawn, Draws, check_vocabulary, truncate
@@ -90,15 +90,23 @@ def write_instance_to_example_files(
     """Writes instances to TFRecord files in turn; the files appear when all are complete.
 
     With `made_with`, a description of the instances, an index appears beside each file.
+
+    Raises:
+      ValueError: where an instance does not fit the lengths, or the vocabulary lacks a token.
     """
     output_files = [*map(os.fspath, output_files)]
+    lengths = (max_seq_length, max_predictions_per_seq)
     if isinstance(instances, InstanceTable):
-        write_instances(instances, instances.features, output_files, made_with)
-        return
+        length, most_masks = instances.lengths
+        if not most_masks and length != max_seq_length:
+            must = f"be {length} for a table of instances without masks, as it was made"
+            raise OptionError("max_seq_length", must, max_seq_length)
+        if instances.lengths in {lengths, (length, 0)}:
+            write_instances(instances, instances.features, output_files, made_with)
+            return
     listed = list(instances)
 
     def features(start: int, stop: int) -> dict[str, Any]:
-        lengths = (max_seq_length, max_predictions_per_seq)
         return features_of(listed[start:stop], tokenizer.vocab, *lengths)
 
     write_instances(listed, features, output_files, made_with)

@@ -422,6 +422,26 @@ def test_instances_of_the_programming_interface_are_written_like_the_scripts(set
     assert read_records(made.output_file + ".2") == read_records(made.output_file)
 
 
+def test_a_table_is_written_with_the_lengths_that_are_given(settings, tokenizer, tmp_path):
+    table = data.run(settings())
+    paths = [str(tmp_path / name) for name in ("table", "list")]
+    for instances, path in zip((table, list(table)), paths, strict=True):
+        data.write_instance_to_example_files(instances, tokenizer, 64, 10, [path])
+    assert read_records(paths[0]) == read_records(paths[1])
+    with pytest.raises(ValueError, match=r"1 to 8 tokens, the `max_seq_length`"):
+        data.write_instance_to_example_files(table, tokenizer, 8, 10, paths)
+
+
+def test_a_table_without_masks_is_written_without_masks(settings, tokenizer, tmp_path):
+    made = settings(mask_at_training=True)
+    table = data.run(made)
+    path = str(tmp_path / "again")
+    data.write_instance_to_example_files(table, tokenizer, 32, 5, [path])
+    assert read_records(path) == read_records(made.output_file)
+    with pytest.raises(ValueError, match=r"`max_seq_length` must be 32 .*without masks.* 64"):
+        data.write_instance_to_example_files(table, tokenizer, 64, 5, [path])
+
+
 def test_numbers_of_numpy_and_paths_of_pathlib_are_taken(settings, tokenizer, tmp_path):
     path = settings().input_file
     numbers = (32, 3, 0.5, 0.25, 5)

@@ -102,6 +102,11 @@ class InstanceTable(Sequence[TrainingInstance]):
         self._order = array.array("Q")
 
     @property
+    def lengths(self) -> tuple[int, int]:
+        """The `max_seq_length` and `max_predictions_per_seq` of the instances."""
+        return len(self._places), self._labels.stop - self._labels.start
+
+    @property
     def bytes_per_instance(self) -> int:
         """The memory of an instance, with its place in the order."""
         return self._width * self._dtype.itemsize + self._order.itemsize
@@ -120,7 +125,7 @@ class InstanceTable(Sequence[TrainingInstance]):
         num_truncated = np.minimum(num_truncated, self._largest)
         counts = (length, first_length, num_masked, is_random, num_truncated)
         rows[:, : self.NUM_COUNTS] = np.stack(counts, axis=1)
-        is_label = np.arange(self._labels.stop - self._labels.start) < num_masked[:, None]
+        is_label = np.arange(self.lengths[1]) < num_masked[:, None]
         rows[:, self._positions][is_label] = columns
         rows[:, self._labels][is_label] = labels
         rows[:, self._tokens][self._places < length[:, None]] = tokens
