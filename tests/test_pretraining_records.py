@@ -147,6 +147,16 @@ def test_records_of_far_fewer_words_than_rows_are_not_trained_on(make, train, tm
     assert not (tmp_path / "output").exists()
 
 
+def test_a_blank_line_at_the_end_of_the_vocabulary_is_named(make, train, tmp_path, log):
+    path = make(words=[*WORDS, ""])
+    [warning] = [each for each in log.messages if "Line 19 of" in each]
+    assert "train.vocab' is blank, and counts as a token" in warning
+    message = r"at most 18 tokens.*has 19, the last of them the blank line 19.*Delete that line"
+    with pytest.raises(ValueError, match=message):
+        train(path)
+    assert not (tmp_path / "output").exists()
+
+
 def test_an_index_of_earlier_versions_gives_the_lengths_it_knows(make):
     path = make()
     index = files_records.read_index(path)
@@ -156,6 +166,8 @@ def test_an_index_of_earlier_versions_gives_the_lengths_it_knows(make):
     )
     made = records.read_descriptions([path])
     assert (made.vocabulary, made.length("max_seq_length", None)) == (None, 12)
+    with pytest.raises(ValueError, match=r"at most 9 tokens.*has 18; do they belong together"):
+        made.check_size(9)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,16 @@ class RecordDescription:
         Raises:
           ValueError: where it does not.
         """
-        if size := self.values.get("vocab_size"):
+        size = self.values.get("vocab_size")
+        has_vocab = self.vocabulary is not None
+        if size and size > vocab_size and has_vocab and _ends_blank(self.vocab):
+            raise MessageError(
+                "%s must have at most %d tokens, the `vocab_size` in %s. That of %r has %d, the "
+                "last of them the blank line %d of its file. Delete that line, and make the "
+                "records again.",
+                *(NOUN, vocab_size, Option("bert_config_file"), self.path, size, size),
+            )
+        if size:
             check_size(size, vocab_size, NOUN, self.path)
 
     def check_goal(self, goal: Goal) -> None:
@@ -298,6 +307,11 @@ def _differences(one: Mapping[str, int], other: Mapping[str, int]) -> str:
     return f"of {len(one):,} and {len(other):,} tokens that differ in {count:,} entries"
 
 
+def _ends_blank(vocab: Mapping[str, int]) -> bool:
+    """Returns whether the last token is a blank line, which counts as in the original."""
+    return vocab.get("") == max(vocab.values(), default=0)
+
+
 def open_tokenizer(
     vocab_file: str, *, do_lower_case: bool, words: str
 ) -> tokenization.FullTokenizer:
@@ -318,6 +332,12 @@ def open_tokenizer(
         logger.info("Tokenizer options of the model in %r: %s.", folder, cutting)
     tokenizer = kind(vocab_file, do_lower_case, **cutting)
     warn_of_casing(tokenizer.vocab, vocab_file, do_lower_case)
+    if _ends_blank(tokenizer.vocab):
+        logger.warning(
+            "Line %d of %r is blank, and counts as a token, as in the original. A model without "
+            "a row for it cannot be trained on the records: delete the line for such a model.",
+            *(tokenizer.vocab[""] + 1, vocab_file),
+        )
     check_vocabulary(tokenizer.vocab)
     return tokenizer
 
