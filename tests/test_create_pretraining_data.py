@@ -73,7 +73,8 @@ def parse_flags(path):
     values = {}
     for flag in json.loads(path.read_text())["flags"]:
         name, value = flag.removeprefix("--").split("=")
-        values[name] = value == "True" if types[name] is bool else types[name](value)
+        is_switch = types[name] in {bool, bool | None}
+        values[name] = value == "True" if is_switch else types[name](value)
     return values
 
 
@@ -658,6 +659,29 @@ def test_do_lower_means_do_lower_case(settings, tmp_path):
         lowered = data.run(settings(vocab_file=made.vocab_file, do_lower_case=known))
         expected = lowered.features(0, len(lowered))["input_ids"].ravel().tolist()
         assert ids == expected
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "task.json"])
+def test_the_casing_is_that_of_the_folder_of_the_vocabulary(settings, tmp_path, name):
+    vocab_file = tmp_path / "vocab.txt"
+    vocab_file.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+
+    def make(**changes):
+        data.run(settings(vocab_file=str(vocab_file), overwrite=True, **changes))
+        return contents(tmp_path)
+
+    lowered, cased = make(), make(do_lower_case=False)
+    assert lowered == make(do_lower_case=True) != cased
+    stated = tmp_path / name
+    stated.write_text('{"do_lower_case": false}')
+    before = cased | {name: stated.read_bytes()}
+    assert make() == make(do_lower_case=False) == before
+    message = rf"`do_lower_case` must be False for this model, as '.*{name}' says. Received True"
+    with pytest.raises(ValueError, match=message):
+        make(do_lower_case=True)
+    assert contents(tmp_path) == before
+    stated.unlink()
+    assert make() == lowered
 
 
 def test_local_files_do_not_need_tensorflow(settings):

@@ -18,7 +18,7 @@ from bert.pretraining.records import NewRecords, open_tokenizer
 from bert.pretraining.streaming import log_disk
 from bert.scale.batches import check_beam
 from bert.scale.options import BeamOptions
-from bert.weights.options import LOWERS, VocabularySource
+from bert.weights.options import VocabularySource
 
 # The most names of output files that a check shows.
 _MOST_SHOWN = 8
@@ -57,7 +57,6 @@ class Settings(VocabularySource, OutputSettings, BeamOptions, Processing, Draws)
         low=1,
         group="output",
     )
-    do_lower_case: bool = option(True, LOWERS, alias="do_lower", group="model")
 
 
 def check(settings: Settings, step: Any = call) -> tuple[NewRecords, int | None]:
@@ -123,7 +122,7 @@ def _open_records(settings: Settings, input_files: WatchedFiles, tokenizer: Any)
         draws=take(Draws, settings),
         input_files=input_files,
         vocab_file=settings.vocab_file,
-        do_lower_case=settings.do_lower_case,
+        do_lower_case=tokenizer.basic_tokenizer.do_lower_case,
         tokenizer=tokenizer,
         output_files=output_files,
         # A pipeline makes the same records as streaming.

@@ -25,7 +25,13 @@ from bert.pretraining.instances import InstanceTable
 from bert.pretraining.masking import SPACES, Masking, SpacedTokenizer
 from bert.pretraining.options import LENGTHS, Goal
 from bert.text.vocabulary import check_size, is_tokenizer_json, vocab_text, warn_of_casing
-from bert.weights.tokenizers import options_of, read_splitting_options, splitting_options
+from bert.weights.tokenizers import (
+    check_casing,
+    options_of,
+    read_casing,
+    read_splitting_options,
+    splitting_options,
+)
 
 # For English text: its bytes per byte of gzip, and per token of a sequence, padding included.
 _PACKED, _TEXT_PER_TOKEN = 2.7, 2.5
@@ -313,18 +319,24 @@ def _ends_blank(vocab: Mapping[str, int]) -> bool:
 
 
 def open_tokenizer(
-    vocab_file: str, *, do_lower_case: bool, words: str
+    vocab_file: str, *, do_lower_case: bool | None, words: str
 ) -> tokenization.FullTokenizer:
     """Returns the tokenizer of a text, with the options of the model of the vocabulary.
 
     Args:
       vocab_file: The vocabulary.
-      do_lower_case: Whether texts are lowercased.
+      do_lower_case: Whether texts are lowercased; None for what the folder of the vocabulary says,
+        or else true.
       words: What counts as a word, as `Masking.words`.
 
     Raises:
-      ValueError: where the vocabulary lacks a token that instances need.
+      ValueError: where the vocabulary lacks a token that instances need, or its folder says the
+        other casing.
     """
+    stored = read_casing(os.path.dirname(vocab_file))
+    if do_lower_case is None:
+        do_lower_case = stored is None or stored[0]
+    check_casing(do_lower_case, stored)
     kind = SpacedTokenizer if words == SPACES else tokenization.FullTokenizer
     cutting = read_splitting_options(vocab_file, do_lower_case)
     if cutting:

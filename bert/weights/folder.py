@@ -328,10 +328,7 @@ class ModelFolder:
         # The files in the folder count more than its name.
         if self._given_casing is not None or not self._stored_casing:
             tokenization.validate_case_matches_checkpoint(casing, self._stored.path)
-        if self._stored_casing and self._stored_casing[0] != casing:
-            is_uncased, path = self._stored_casing
-            must = f"be {is_uncased} for this model, as {path!r} says"
-            raise OptionError("do_lower_case", must, casing)
+        tokenizers.check_casing(casing, self._stored_casing)
 
     @property
     def task(self) -> dict[str, Any]:

@@ -123,6 +123,18 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
     return None if casing is None else (casing, path)
 
 
+def check_casing(casing: bool, stored: tuple[bool, str] | None) -> None:
+    """Checks a casing against the result of `read_casing`.
+
+    Raises:
+      OptionError: where the folder says the other casing.
+    """
+    if stored and stored[0] != casing:
+        is_uncased, path = stored
+        must = f"be {is_uncased} for this model, as {path!r} says"
+        raise OptionError("do_lower_case", must, casing)
+
+
 def _of_keras_hub(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a `tokenizer.json` of keras-hub says, as in a `tokenizer_config.json`."""
     name, config = values.get("registered_name"), values.get("config")
