@@ -17,6 +17,7 @@ from bert.pretraining.corpus import read_corpus
 from bert.pretraining.heads import pretraining_features
 from bert.pretraining.masking import FIRST, FOLLOWING, SpacedTokenizer
 from bert.pretraining.objectives import Masker
+from bert.text.added_tokens import AddedToken
 from bert.training.records import Records
 
 # Words of two characters, none of which is in another word.
@@ -26,17 +27,37 @@ SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB = [*SPECIALS, *CHARACTERS, *"ab\u03c3\u03c2.", "##b", "##\u03c3", "##\u03c2"]
 
 pieces = st.sampled_from(
-    [*WORDS[:3], "abb", "A", "Σ", "aΣ", ".", "é", "\u0301", "\x85", "\0", "龍"]
+    [
+        *WORDS[:3],
+        "<e1>",
+        "[É]",
+        "[e]",
+        "abb",
+        "A",
+        "Σ",
+        "aΣ",
+        ".",
+        "é",
+        "\u0301",
+        "\x85",
+        "\0",
+        "龍",
+    ]
 )
 texts = st.lists(st.one_of(pieces, st.sampled_from(" \t\u3000\u2028\x1c")), max_size=12).map(
     "".join
 )
 
 
-@given(st.lists(texts, max_size=5))
-def test_tokens_are_the_same_and_each_word_begins_where_a_space_ends(lines):
+ADDED = [AddedToken("<e1>", normalized=False), AddedToken("[É]"), AddedToken("bb", special=True)]
+
+
+@pytest.mark.parametrize("added", [[], ADDED])
+@given(lines=st.lists(texts, max_size=5))
+def test_tokens_are_the_same_and_each_word_begins_where_a_space_ends(lines, added):
     encoded = [f"{token}\n".encode() for token in VOCAB]
-    plain, spaced = tokenization.FullTokenizer(encoded), SpacedTokenizer(encoded)
+    plain = tokenization.FullTokenizer(encoded, added_tokens=added)
+    spaced = SpacedTokenizer.of(plain)
     ids, counts = spaced.tokenize_lines_to_ids(lines)
     expected, expected_counts = plain.tokenize_lines_to_ids(lines)
     np.testing.assert_array_equal(ids % spaced.offset, expected)
@@ -160,7 +181,8 @@ def test_words_between_spaces_are_masked_together_in_training(make):
 
 def test_what_begins_a_word_is_counted_with_the_rest(tmp_path):
     (tmp_path / "text.txt").write_text(f"{WORDS[0]}龍 龍龍\n")
-    spaced = SpacedTokenizer([f"{token}\n".encode() for token in VOCAB])
+    encoded = [f"{token}\n".encode() for token in VOCAB]
+    spaced = SpacedTokenizer.of(tokenization.FullTokenizer(encoded))
     corpus, counts = read_corpus([str(tmp_path / "text.txt")], spaced)
     assert (counts.num_tokens, counts.num_unknown) == (5, 3)
     assert corpus.kinds == bytes([FIRST, FOLLOWING, FOLLOWING, FIRST, FOLLOWING])

@@ -177,6 +177,8 @@ def test_an_index_of_earlier_versions_gives_the_lengths_it_knows(make):
         ("vocab_size", ["29", 2.5, -1, 0, None, True, [29]]),
         ("do_lower_case", ["x", 1, None, {}]),
         ("tokenizer", [[], "x", 7, None, {"strip_accents": 1}, {"x": True}]),
+        ("tokenizer", [{"added_tokens": tokens} for tokens in (1, [1], [{"content": "x"}])]),
+        ("tokenizer", [{"added_tokens": [{"content": "x", "id": n}]} for n in (-1, "1", 10**30)]),
         ("max_seq_length", ["12", -5, 0, 1.5, None, 10**30, [12]]),
         ("max_predictions_per_seq", ["3", 0, None, 10**30, {}]),
         ("mask_at_training", [1, "yes", None]),

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import write_model_files
+from helpers.pretraining_records import read_records
 
 import create_pretraining_data
 import extend_vocab
@@ -12,14 +13,18 @@ import modeling
 import run_pretraining
 from bert.files.records import read_description
 from bert.pretraining.heads import pretraining_model
+from bert.pretraining.records import open_tokenizer, read_descriptions
+from bert.text.added_tokens import AddedToken
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import WORD_TABLE
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIAL, "schön", "schon", "für", "fur", "alle", "wort", "##e", "sch", "##ö", "##n"]
-TEXT = "Schön für alle.\nFür alle schön.\n\nAlle für Worte.\nWorte schön.\n" * 4
+TEXT = "Schön für<e1> alle.\nFür alle schön.\n\nAlle für Worte.\nWorte <e1> schön.\n" * 4
 MARK = {"content": "<e1>", "normalized": False, "special": True}
+# As an index has it.
+STORED = {**AddedToken.from_dict(MARK).to_dict(), "id": len(WORDS)}
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def pieces(folder):
     return dict(zip(tokens, tokenizer.convert_tokens_to_ids(tokens), strict=True))
 
 
-def make_records(folder, vocab_file):
+def make_records(folder, vocab_file, **changes):
     (folder / "text.txt").write_text(TEXT)
     output = str(folder / "records.tfrecord")
     create_pretraining_data.run(
@@ -58,21 +63,22 @@ def make_records(folder, vocab_file):
             max_predictions_per_seq=3,
             dupe_factor=1,
             overwrite=True,
+            **changes,
         )
     )
     return output
 
 
-def train(folder, base, records):
+def train(folder, base, records, **changes):
     run_pretraining.run(
         run_pretraining.Settings(
             input_file=records,
-            init_checkpoint=str(base),
             output_dir=str(folder / "adapted"),
             do_train=True,
             train_batch_size=2,
             num_train_steps=1,
             num_warmup_steps=0,
+            **{"init_checkpoint": str(base), **changes},
         )
     )
     return folder / "adapted"
@@ -82,19 +88,96 @@ def test_domain_pre_training_keeps_how_words_are_cut(base, tmp_path, log):
     expected = {"schön": 5, "für": 7, "<e1>": len(WORDS), "[UNK]": 1}
     assert pieces(base) == expected
     records = make_records(tmp_path, base / "vocab.txt")
-    assert read_description(records)["tokenizer"] == {"strip_accents": False}
+    options = {"strip_accents": False, "added_tokens": [STORED]}
+    assert read_description(records)["tokenizer"] == options
     assert "Tokenizer options of the model in" in log.text
     assert pieces(train(tmp_path, base, records)) == expected
     assert "were split with" not in log.text
     # Of an adapted model, its own folder says it.
     make_records(tmp_path, tmp_path / "adapted/vocab.txt")
-    assert read_description(records)["tokenizer"] == {"strip_accents": False}
+    assert read_description(records)["tokenizer"] == options
     # A vocabulary alone says nothing.
     (tmp_path / "vocab.txt").write_text((base / "vocab.txt").read_text())
     records = make_records(tmp_path, tmp_path / "vocab.txt")
     assert "tokenizer" not in read_description(records)
     train(tmp_path / "other", base, records)
     assert "split with nothing special, but the model in" in log.text
+    assert "'added_tokens': ['<e1> (special)']" in log.text
+
+
+@pytest.mark.parametrize("how", [{}, {"streaming": True}, {"words": "spaces"}])
+@pytest.mark.parametrize("late", [False, True])
+def test_added_tokens_stay_whole_in_records(base, tmp_path, how, late):
+    whole_words = {"do_whole_word_mask": True, "masked_lm_prob": 0.2}
+    path = make_records(tmp_path, base / "vocab.txt", mask_at_training=late, **how, **whole_words)
+    made = read_description(path)
+    assert made["tokenizer"] == {"strip_accents": False, "added_tokens": [STORED]}
+    assert made["vocab_size"] == len(WORDS) + 1
+    tokenizer = ModelFolder.open(str(base)).load_tokenizer()
+    ids = []
+    for record in read_records(path):
+        row = record["input_ids"]
+        for place, label in zip(
+            record.get("masked_lm_positions", ()), record.get("masked_lm_ids", ()), strict=True
+        ):
+            row[place] = label if place else row[0]
+        ids += row
+    assert len(WORDS) in ids
+    assert {*ids} <= {*tokenizer.tokenize_to_ids(TEXT), *map(WORDS.index, SPECIAL)}
+
+
+def test_a_model_that_starts_from_records_alone_has_their_added_tokens(base, tmp_path, log):
+    path = make_records(tmp_path, base / "vocab.txt", mask_at_training=True)
+    config = str(base / "bert_config.json")
+    trained = train(tmp_path, base, path, init_checkpoint=None, bert_config_file=config)
+    assert pieces(trained) == pieces(base)
+    assert "were split with" not in log.text
+
+
+def test_marks_of_extend_vocab_stay_whole_in_records(base, tmp_path):
+    extended = tmp_path / "extended"
+    new_words = "Brot,[E1],[/E1]"
+    settings = extend_vocab.Settings(
+        init_checkpoint=str(base), new_words=new_words, output_dir=str(extended)
+    )
+    extend_vocab.run(settings)
+    expected = ModelFolder.open(str(extended)).load_tokenizer()
+    for words in ("pieces", "spaces"):
+        tokenizer = open_tokenizer(str(extended / "vocab.txt"), do_lower_case=None, words=words)
+        text = "Für[E1]Brot [/E1] <e1>schon <E1>"
+        assert tokenizer.tokenize(text)[:6] == ["für", "[E1]", "brot", "[/E1]", "<e1>", "schon"]
+        assert tokenizer.tokenize(text) == expected.tokenize(text)
+        assert tokenizer.vocab == expected.vocab
+
+
+def test_special_tokens_in_a_text_are_text(base, tmp_path):
+    """Files of transformers list them as added tokens."""
+    (tmp_path / "plain").mkdir()
+    path = base / "tokenizer_config.json"
+    told = json.loads(path.read_text())
+    before = make_records(tmp_path, base / "vocab.txt")
+    for number, token in enumerate(SPECIAL):
+        told["added_tokens_decoder"][str(number)] = {**MARK, "content": token}
+    path.write_text(json.dumps(told))
+    tokenizer = open_tokenizer(str(base / "vocab.txt"), do_lower_case=None, words="pieces")
+    assert tokenizer.tokenize("[SEP]<e1>") == ["[UNK]"] * 3 + ["<e1>"]
+    after = make_records(tmp_path / "plain", base / "vocab.txt")
+    assert read_description(after) == read_description(before)
+    # A model that is trained on the records keeps them all.
+    own = ModelFolder(str(base)).tokenizer_options
+    options = read_descriptions([after]).complete_options(own)
+    contents = [token["content"] for token in options["added_tokens"]]
+    assert contents == [*SPECIAL, "<e1>"]
+
+
+def test_added_tokens_with_spaces_are_in_no_word_between_spaces(base):
+    path = base / "tokenizer_config.json"
+    path.write_text(path.read_text().replace("<e1>", "<e 1>"))
+    vocab_file = str(base / "vocab.txt")
+    tokenizer = open_tokenizer(vocab_file, do_lower_case=None, words="pieces")
+    assert tokenizer.tokenize("für <e 1>") == ["für", "<e 1>"]
+    with pytest.raises(ValueError, match=r"`words` must be 'pieces' .*spaces.*'<e 1>'"):
+        open_tokenizer(vocab_file, do_lower_case=None, words="spaces")
 
 
 def test_records_that_were_cut_in_other_ways_are_not_read_together(base, tmp_path):
@@ -105,7 +188,7 @@ def test_records_that_were_cut_in_other_ways_are_not_read_together(base, tmp_pat
         folder.mkdir()
         found.append(make_records(folder, vocab_file))
     with pytest.raises(
-        ValueError, match=r"same tokenizer .*`tokenizer` \{'strip_accents': False\}"
+        ValueError, match=r"same tokenizer .*`tokenizer` \{.*'strip_accents': False\} and \{\}"
     ):
         train(tmp_path, base, ",".join(found))
 

@@ -48,7 +48,8 @@ class Settings(VocabularySource, OutputSettings, BeamOptions, Processing, Draws)
     vocab_file: str = option(
         REQUIRED,
         "WordPiece vocabulary, one entry per line. If files of its model beside it say that "
-        "accents stay or Chinese characters are not split, words are cut so.",
+        "accents stay, Chinese characters are not split or added tokens stay whole, texts are cut "
+        "so.",
         group="model",
     )
     num_shards: int | None = option(

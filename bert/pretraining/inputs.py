@@ -33,11 +33,15 @@ from bert.pretraining.options import (
     PretrainingSchedule,
     RecordFiles,
 )
-from bert.pretraining.records import NOUN, RecordDescription, read_descriptions
+from bert.pretraining.records import (
+    NOUN,
+    RecordDescription,
+    describe_options,
+    read_descriptions,
+)
 from bert.training.batches import Batches
 from bert.training.options import check_batch_size
 from bert.training.records import Feature, Records
-from bert.weights import tokenizers
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import VOCAB_FILE
 from modeling import BertConfig
@@ -223,15 +227,17 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
             folder.path,
             "uncased" if folder.stored_casing else "cased",
         )
-    cutting = tokenizers.splitting_options(folder.tokenizer_options, bool(made.do_lower_case))
-    if cutting != made.cutting:
+    casing = bool(made.do_lower_case)
+    own = describe_options(folder.tokenizer_options, casing)
+    cutting = describe_options(made.cutting, casing)
+    if own != cutting and folder.find("vocab_file"):
         logger.warning(
             "The words of the records in %r were split with %s, but the model in %r splits words "
             "with %s. Make the records with the %s in its folder.",
             made.path,
-            made.cutting or "nothing special",
-            folder.path,
             cutting or "nothing special",
+            folder.path,
+            own or "nothing special",
             Option("vocab_file"),
         )
 

@@ -331,17 +331,32 @@ class SpacedTokenizer(tokenization.FullTokenizer):
     """A tokenizer whose `tokenize_lines_to_ids` marks the tokens that continue a word.
 
     A word is everything between two spaces. The id of a token that continues one is larger by
-    `offset`.
+    `offset`. `of` returns such a tokenizer.
 
     Attributes:
       inv_vocab: The token of each id, the larger ones included.
       offset: A number larger than every id of the vocabulary.
     """
 
-    def __init__(self, vocab_file: Any, do_lower_case: bool = True, **options: Any) -> None:
-        super().__init__(vocab_file, do_lower_case, **options)
-        self.offset = max(self.inv_vocab) + 1
-        self.inv_vocab |= {number + self.offset: t for number, t in self.inv_vocab.items()}
+    offset: int
+
+    @classmethod
+    def of(cls, tokenizer: tokenization.FullTokenizer) -> "SpacedTokenizer":
+        """Returns a tokenizer with the vocabulary and the options of another.
+
+        Raises:
+          OptionError: where an added token has a space, so that it is in no word.
+        """
+        contents = [token.content for token in tokenizer.added_tokens]
+        if wide := [text for text in contents if tokenization.split_at_spaces(text) != [text]]:
+            must = Message("be %r for a model whose added tokens have spaces", PIECES)
+            raise OptionError("words", must, Message("%r, and the tokens %s", SPACES, wide))
+        spaced = cls.__new__(cls)
+        vars(spaced).update(tokenizer.__getstate__())
+        spaced.offset = max(tokenizer.inv_vocab) + 1
+        larger = {number + spaced.offset: t for number, t in tokenizer.inv_vocab.items()}
+        spaced.inv_vocab = tokenizer.inv_vocab | larger
+        return spaced
 
     def tokenize_lines_to_ids(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of many lines in one array, and the number of each line in another."""

@@ -24,12 +24,16 @@ from bert.pretraining.draws import Draws, check_vocabulary
 from bert.pretraining.instances import InstanceTable
 from bert.pretraining.masking import SPACES, Masking, SpacedTokenizer
 from bert.pretraining.options import LENGTHS, Goal
+from bert.pretraining.vocabulary import SPECIAL_TOKENS
+from bert.text.added_tokens import AddedToken
 from bert.text.vocabulary import check_size, is_tokenizer_json, vocab_text, warn_of_casing
 from bert.weights.tokenizers import (
     check_casing,
+    check_options,
+    make_of_vocab,
     options_of,
     read_casing,
-    read_splitting_options,
+    read_options_beside,
     splitting_options,
 )
 
@@ -56,8 +60,9 @@ _KINDS: Mapping[str, type] = {
     **dict.fromkeys((_CASING, _LATE, _NEXT_SENTENCE, "do_whole_word_mask"), bool),
     **dict.fromkeys(("vocab_size", "random_seed", *LENGTHS), int),
 }
-# The keys of `tokenizers.splitting_options`.
-_CUTTINGS = frozenset({"strip_accents", "tokenize_chinese_chars"})
+# The keys of `tokenizers.options_of`.
+_ADDED = "added_tokens"
+_CUTTINGS = frozenset({"strip_accents", "tokenize_chinese_chars", _ADDED})
 # No tensor is longer.
 _LONGEST = 2**31 - 1
 _NUMBERS = ("dupe_factor", "masked_lm_prob", "short_seq_prob")
@@ -67,7 +72,7 @@ _NEEDED = (
     "random_seed",
 )
 # The values that files that are read together must share.
-_SHARED = (_VOCABULARY, "vocab_size", _CASING, _CUTTING, *LENGTHS)
+_SHARED = (_VOCABULARY, _CUTTING, "vocab_size", _CASING, *LENGTHS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,14 +103,22 @@ class RecordDescription:
         return self.values.get(_CASING)
 
     @property
-    def cutting(self) -> dict[str, bool]:
-        """The tokenizer options of `tokenizers.splitting_options`."""
+    def cutting(self) -> dict[str, Any]:
+        """The tokenizer options that differ from the original's, as `tokenizers.options_of`."""
         return dict(self.values.get(_CUTTING, {}))
 
     @functools.cached_property
     def vocab(self) -> dict[str, int]:
-        """The id of every token."""
-        return tokenization.load_vocab(io.BytesIO(self.vocabulary or b""))
+        """The id of every token, added tokens included."""
+        vocab = tokenization.load_vocab(io.BytesIO(self.vocabulary or b""))
+        added = self.cutting.get(_ADDED, ())
+        return {token["content"]: token["id"] for token in added} | vocab
+
+    def complete_options(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the tokenizer options of a model, with those of the records."""
+        tokens = [*own.get(_ADDED, ()), *self.cutting.get(_ADDED, ())]
+        added = {token["content"]: token for token in tokens}
+        return {**own, **self.cutting, **({_ADDED: [*added.values()]} if added else {})}
 
     def length(self, flag: str, given: int | None) -> int:
         """Returns a length of the records: the given or described one, or the original's default.
@@ -284,8 +297,12 @@ def _find_problem(made: RecordDescription) -> str:
             return f"`{name}` must be at most {_LONGEST}. Received {values[name]}."
     if missing := [name for name in _NEEDED if values.get(_LATE) and name not in values]:
         return f"Records that are masked as they are read need {missing}."
-    if made.cutting.keys() - _CUTTINGS or not all(type(v) is bool for v in made.cutting.values()):
+    check_options(made.cutting)
+    switches = [value for name, value in made.cutting.items() if name != _ADDED]
+    if made.cutting.keys() - _CUTTINGS or not all(type(value) is bool for value in switches):
         return f"What it says of the tokenizer must be of {sorted(_CUTTINGS)}, each true or false."
+    if not all("id" in token for token in made.cutting.get(_ADDED, ())):
+        return f"Each of its `{_ADDED}` must have an `id`."
     if _VOCABULARY in values and max(made.vocab.values()) >= values.get("vocab_size", math.inf):
         return "The vocabulary has more tokens than `vocab_size`."
     return ""
@@ -297,7 +314,7 @@ def _check_alike(one: RecordDescription, other: RecordDescription) -> None:
         a, b = one.values.get(name, usual), other.values.get(name, usual)
         if a is None or b is None or a == b or (name == _VOCABULARY and one.vocab == other.vocab):
             continue
-        differs = f"`{name}` {a!r} and {b!r}"
+        differs = f"`{name}` {a!r:.300} and {b!r:.300}"
         if name == _VOCABULARY:
             differs = f"vocabularies {_differences(one.vocab, other.vocab)}"
         raise ValueError(
@@ -316,6 +333,19 @@ def _differences(one: Mapping[str, int], other: Mapping[str, int]) -> str:
 def _ends_blank(vocab: Mapping[str, int]) -> bool:
     """Returns whether the last token is a blank line, which counts as in the original."""
     return vocab.get("") == max(vocab.values(), default=0)
+
+
+def describe_options(options: Mapping[str, Any], do_lower_case: bool) -> dict[str, Any]:
+    """Returns the tokenizer options that change the tokens of records, to be compared and shown."""
+    tokens = [AddedToken.from_dict(token) for token in options.get(_ADDED, ())]
+    added = {
+        token.content: ", ".join(name for name, value in token.to_dict().items() if value is True)
+        for token in tokens
+        if token.content not in SPECIAL_TOKENS
+    }
+    described = sorted(f"{content} ({flags})" for content, flags in added.items())
+    cutting = splitting_options(options, do_lower_case)
+    return {**cutting, **({_ADDED: described} if added else {})}
 
 
 def open_tokenizer(
@@ -337,18 +367,23 @@ def open_tokenizer(
     if do_lower_case is None:
         do_lower_case = stored is None or stored[0]
     check_casing(do_lower_case, stored)
-    kind = SpacedTokenizer if words == SPACES else tokenization.FullTokenizer
-    cutting = read_splitting_options(vocab_file, do_lower_case)
-    if cutting:
+    options = read_options_beside(vocab_file)
+    # Special tokens in a text are text: a [SEP] would end a segment.
+    added = [t for t in options.get(_ADDED, ()) if t["content"] not in SPECIAL_TOKENS]
+    options[_ADDED] = added
+    if cutting := describe_options(options, do_lower_case):
         folder = os.path.dirname(vocab_file)
         logger.info("Tokenizer options of the model in %r: %s.", folder, cutting)
-    tokenizer = kind(vocab_file, do_lower_case, **cutting)
+    vocab = tokenization.load_vocab(vocab_file)
+    tokenizer = make_of_vocab(vocab, do_lower_case, options)
+    if words == SPACES:
+        tokenizer = SpacedTokenizer.of(tokenizer)
     warn_of_casing(tokenizer.vocab, vocab_file, do_lower_case)
-    if _ends_blank(tokenizer.vocab):
+    if _ends_blank(vocab):
         logger.warning(
             "Line %d of %r is blank, and counts as a token, as in the original. A model without "
             "a row for it cannot be trained on the records: delete the line for such a model.",
-            *(tokenizer.vocab[""] + 1, vocab_file),
+            *(vocab[""] + 1, vocab_file),
         )
     check_vocabulary(tokenizer.vocab)
     return tokenizer
@@ -382,8 +417,11 @@ class NewRecords:
         vocab = self.tokenizer.vocab
         vocabulary = read_file(self.vocab_file)
         if is_tokenizer_json(self.vocab_file):
-            vocabulary = vocab_text(vocab)
-        cutting = splitting_options(options_of(self.tokenizer), self.do_lower_case)
+            vocabulary = vocab_text(self.tokenizer.wordpiece_tokenizer.vocab)
+        options = options_of(self.tokenizer)
+        cutting: dict[str, Any] = {**splitting_options(options, self.do_lower_case)}
+        if added := options.get(_ADDED):
+            cutting[_ADDED] = sorted(added, key=lambda token: token["id"])
         return {
             **dataclasses.asdict(self.draws),
             _CASING: self.do_lower_case,

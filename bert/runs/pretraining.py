@@ -394,7 +394,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
                 started = plan.start(model)
             started.trackers = trackers
             if writes:
-                options = {**plan.source.tokenizer_options, **description.cutting}
+                options = description.complete_options(plan.source.tokenizer_options)
                 _save_model_files(ModelFolder(folder), plan.config, description, options)
             environment = identity.describe(recipe.options(), plan.strategy)
             step = _train(started, schedule, plan.train_batches, environment, observers)

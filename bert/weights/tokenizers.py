@@ -97,16 +97,15 @@ def splitting_options(options: Mapping[str, Any], do_lower_case: bool) -> dict[s
     return {name: options[name] for name in usual if options.get(name, usual[name]) != usual[name]}
 
 
-def read_splitting_options(vocab_file: str, do_lower_case: bool) -> dict[str, bool]:
-    """Returns `splitting_options` of the files beside a vocabulary."""
+def read_options_beside(vocab_file: str) -> dict[str, Any]:
+    """Returns the options of the files beside a vocabulary, as `read_options`."""
     folder = os.path.dirname(vocab_file)
     path = os.path.join(folder, TASK_FILE)
     options = find_json_object(path).get(TOKENIZER)
     if options is None:
-        options = read_options(folder)
-    else:
-        check_stored_options(options, path)
-    return splitting_options(options, do_lower_case)
+        return read_options(folder)
+    check_stored_options(options, path)
+    return dict(options)
 
 
 def read_casing(folder: str) -> tuple[bool, str] | None:
@@ -164,6 +163,13 @@ def make(
         vocab = read_json_vocab(text, vocab_file, with_added=False)
     else:
         vocab = tokenization.load_vocab(vocab_file)
+    return make_of_vocab(vocab, do_lower_case, options)
+
+
+def make_of_vocab(
+    vocab: Mapping[str, int], do_lower_case: bool, options: Mapping[str, Any]
+) -> tokenization.FullTokenizer:
+    """Returns the tokenizer of a vocabulary that is already in memory; arguments as for `make`."""
     added = options.get("added_tokens", ())
     tokenizer = tokenization.FullTokenizer.from_vocab(
         vocab,
