@@ -72,6 +72,11 @@ def test_cells_may_be_of_any_length(tmp_path):
     assert csv.field_size_limit() == limit
 
 
+def test_a_long_first_line_without_a_closing_quote_is_an_error_of_the_row(tmp_path):
+    with pytest.raises(ValueError, match=r"t\.csv:1: a cell that begins with a quote must end"):
+        read(tmp_path / "t.csv", '"' + "b" * 200_000 + ",a\nc,d\n")
+
+
 def test_quotes_are_text_in_tsv(tmp_path):
     assert read(tmp_path / "t.tsv", 'a "b\t"c\n')[0].cells == ['a "b', '"c']
 
@@ -276,6 +281,9 @@ def test_a_column_is_found_once(tmp_path):
         ("a,b\n", "must c. Received ['a', 'b']. Columns are separated by commas here. Do d."),
         ("a;c\n", "It looks as if ';' separates the columns: give `separator=';'`."),
         ("sep=;\na;b\n", "Remove this line, which is Excel's, and give the separator with"),
+        ('"a\nb",c d\n', r"must c. Received ['a\nb', 'c d']. Columns are separated by commas"),
+        (f"a,{'b' * 200_000}\n", "Columns are separated by commas here. Do d."),
+        (f"a;c;{'b' * 200_000}\n", "It looks as if ';' separates the columns: give"),
     ],
 )
 def test_the_error_of_a_missing_column_has_a_remedy(tmp_path, header, message):

@@ -308,8 +308,10 @@ def suggest_separator(
       fits: Whether the cells between another separator are right.
     """
     for other, name in _SEPARATORS.items():
-        # `csv` would end the row at a carriage return.
-        cells = next(csv.reader([line.replace("\r", " ")], delimiter=other), [])
+        # `csv` would end the row at a carriage return or a line break.
+        row = line.replace("\r", " ").replace("\n", " ")
+        with _any_size():
+            cells = next(csv.reader([row], delimiter=other), [])
         if other != separator and len(cells) > 1 and fits([cell.strip() for cell in cells]):
             text = " It looks as if %r separates the columns: give %s."
             return Message(text, other, Option("separator", name))
