@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import csv
 import dataclasses
+import hashlib
 import io
 import itertools
 import json
@@ -18,10 +19,10 @@ from typing import Any, BinaryIO, TypeVar
 
 from bert.files import parquet
 from bert.files.durable import open_locked, rename, replace_files, sync
-from bert.files.paths import parse_json
+from bert.files.paths import file_system, is_file, open_file, parse_json
 from bert.files.texts import Input
 from bert.log import logger
-from bert.options import OptionError
+from bert.options import Message, OptionError
 
 _Item = TypeVar("_Item")
 
@@ -38,6 +39,36 @@ def write_tsv(path: str, rows: Iterable[Iterable[str]]) -> None:
     with replace_files([path]) as [file]:
         for row in rows:
             file.write(tsv_line(row).encode("utf-8", "replace") + b"\n")
+
+
+def save_rows(rows: Any, option: str) -> str:
+    """Returns the path of a JSON-lines file in memory, which has a digest of the rows.
+
+    Args:
+      rows: A list of dictionaries, or an object whose `to_dict("records")` returns one, such as a
+        DataFrame.
+      option: The name of the option that gave the rows.
+
+    Raises:
+      OptionError: where these are no rows of JSON values.
+    """
+    try:
+        records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
+        lines = [json.dumps(dict(record), ensure_ascii=False) + "\n" for record in records]
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            option,
+            "be a path, a DataFrame, or a list of dictionaries of texts and numbers",
+            remedy=Message("Received a %s: %s.", type(rows).__name__, error),
+        ) from error
+    content = "".join(lines).encode("utf-8")
+    folder = f"ram://rows/{hashlib.sha256(content).hexdigest()}"
+    path = f"{folder}/{option}.jsonl"
+    if not is_file(path):
+        file_system().makedirs(folder)
+        with open_file(path, "wb") as file:
+            file.write(content)
+    return path
 
 
 def tsv_line(cells: Iterable[str]) -> str:

@@ -3,15 +3,13 @@
 import collections
 import dataclasses
 import functools
-import hashlib
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
-from bert.files.paths import file_system, is_file, match_files, open_file, read_lines
+from bert.files.paths import match_files, read_lines
 from bert.files.rows import (
     FORMATS,
     SEPARATORS,
@@ -463,33 +461,3 @@ def _unique(header: Sequence[str]) -> list[str]:
         taken = {*header, *names}
         names.append(next(new for new in numbered if new not in taken) if count else name)
     return names
-
-
-def save_rows(rows: Any, option: str) -> str:
-    """Returns the path of a JSON-lines file in memory, which has a digest of the rows.
-
-    Args:
-      rows: A list of dictionaries, or an object whose `to_dict("records")` returns one, such as a
-        DataFrame.
-      option: The name of the option that gave the rows.
-
-    Raises:
-      OptionError: where these are no rows of JSON values.
-    """
-    try:
-        records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
-        lines = [json.dumps(dict(record), ensure_ascii=False) + "\n" for record in records]
-    except (TypeError, ValueError) as error:
-        raise OptionError(
-            option,
-            "be a path, a DataFrame, or a list of dictionaries of texts and numbers",
-            remedy=Message("Received a %s: %s.", type(rows).__name__, error),
-        ) from error
-    content = "".join(lines).encode("utf-8")
-    folder = f"ram://rows/{hashlib.sha256(content).hexdigest()}"
-    path = f"{folder}/{option}.jsonl"
-    if not is_file(path):
-        file_system().makedirs(folder)
-        with open_file(path, "wb") as file:
-            file.write(content)
-    return path

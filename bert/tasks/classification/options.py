@@ -5,8 +5,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bert.files.row_writer import save_rows
 from bert.files.rows import SEPARATORS, find_separator, is_number
-from bert.files.texts import save_rows
 from bert.options import Message, MessageError, Option, OptionError, changed_options, option
 from bert.tasks.classification.examples import METRICS, TASK_NAMES
 from bert.tasks.options import DataFiles
