@@ -135,6 +135,57 @@ def test_columns_of_the_same_name_are_all_there(tmp_path):
         read_inputs(str(path), None, Columns(fields=("text_a",)))
 
 
+NUMBERS = {"text_a_column": "0", "label_column": "1"}
+MIXED = {"text_a_column": "0", "label_column": "label"}
+PAIR_OF_BOTH = {**MIXED, "text_b_column": "other"}
+
+
+@pytest.mark.parametrize(
+    ("content", "known", "given", "texts"),
+    [
+        # The label, or another column, has a name, so that the training files have a header.
+        ("title,label\na,x\nb,y\n", MIXED, None, ["a", "b"]),
+        ("label,0\nx,a\n", MIXED, None, ["a"]),
+        ("title,topic\na,x\n", {**NUMBERS, "id_column": "n"}, None, ["a"]),
+        ("title,other,label\na,b,x\n", PAIR_OF_BOTH, None, ["a b"]),
+        ("other,title,label\na,b,x\n", {**PAIR_OF_BOTH, "text_a_column": "1"}, None, ["b a"]),
+        ("title,topic\na,x\n", {**NUMBERS, "has_header": True}, None, ["a"]),
+        # Numbers alone are of files without a header, whose cells may be numbers, too.
+        ("a,x\nb,y\n", NUMBERS, None, ["a", "b"]),
+        ("a,0\nb,1\n", NUMBERS, None, ["a", "b"]),
+        ("a,0\nb,1\n", {**NUMBERS, "has_header": False}, None, ["a", "b"]),
+        ("1,a\n0,b\n", {"text_a_column": "1", "label_column": "0"}, None, ["a", "b"]),
+        # pandas names columns by their numbers; and the names of fields are always known.
+        ("0,1\na,x\n", NUMBERS, None, ["a"]),
+        ("n,text_a\n1,a\n", NUMBERS, None, ["a"]),
+        # Given columns say by themselves whether there is a header.
+        ("a,x\nb,y\n", {**NUMBERS, "has_header": True}, "0", ["a", "b"]),
+        ("a,0\nb,1\n", MIXED, "0", ["a", "b"]),
+        ("title,label\na,x\n", {**NUMBERS, "has_header": True}, "title", ["a"]),
+    ],
+)
+def test_a_header_is_where_the_training_files_have_one(tmp_path, content, known, given, texts):
+    (tmp_path / "x.csv").write_text(content)
+    fields = tuple(field for field in ("text_a", "text_b") if f"{field}_column" in known)
+    columns = Columns(fields=fields, known=known, given=given)
+    inputs = [*read_inputs(str(tmp_path / "x.csv"), None, columns)]
+    assert [" ".join(each.row.values()) for each in inputs] == texts
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("title,label", r"must name \['text_a', 'text_b'\] \(or \['0', 'other'\], as in training"),
+        ("title,other,other", "header must have 'other' once"),
+    ],
+)
+def test_a_header_must_have_the_named_columns_of_the_training(tmp_path, header, message):
+    (tmp_path / "x.csv").write_text(f"{header}\n")
+    columns = Columns(fields=("text_a", "text_b"), known=PAIR_OF_BOTH)
+    with pytest.raises(ValueError, match=message):
+        read_inputs(str(tmp_path / "x.csv"), None, columns)
+
+
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.txt"])
 def test_lines_that_end_as_on_old_macs_are_no_single_text(tmp_path, name):
     path = tmp_path / name

@@ -285,6 +285,19 @@ class Columns:
         trained = [self.known.get(f"{field}_column") for field in self.fields]
         return [*[trained] * all(trained), list(self.fields)]  # type: ignore[list-item]
 
+    @property
+    def used(self) -> list[str]:
+        """The given columns, or else all columns of the training files, also of labels and IDs."""
+        if self.given:
+            return self.given.split(",")
+        return [column for name, column in self.known.items() if name.endswith("_column")]
+
+    @property
+    def expects_header(self) -> bool:
+        """Whether the first row of a table is a header, also where columns are numbers."""
+        has_header = None if self.given else self.known.get("has_header")
+        return not all(map(is_number, self.used)) if has_header is None else has_header
+
     def find(self, names: Sequence[str]) -> list[str] | None:
         """Returns the first choice whose names are all in `names`, or None."""
         return next((choice for choice in self.choices if {*choice} <= {*names}), None)
@@ -415,14 +428,21 @@ def _read_table(reader: RowReader, columns: Columns) -> Inputs:
     reader.keeps_blank = reader.is_plain_tsv and len(table.names) == 1
     names, rows = _unique(table.names), table.rows
     likeliest = columns.choices[0]
+    expects_header = columns.expects_header
+    places = {name: table.find(name) for name in likeliest} if expects_header else {}
+    found = columns.find(table.names)
+    if found and not expects_header and all(map(is_number, found)):
+        # Cells of a row may be numbers, too. pandas names columns by their own numbers.
+        found = found if [*map(table.names.index, found)] == [*map(int, found)] else None
     positions: list[int] | None = None
-    if found := columns.find(table.names):
+    if found:
         positions = [table.names.index(name) for name in found if table.find(name) is not None]
     elif columns.derive and not columns.given:
         pass
-    elif all(map(is_number, likeliest)):
-        positions = list(map(int, likeliest))
-        if not columns.known.get("has_header"):
+    elif all(is_number(name) or places.get(name) is not None for name in likeliest):
+        by_name = ((name, places.get(name)) for name in likeliest)
+        positions = [int(name) if place is None else place for name, place in by_name]
+        if not expects_header:
             # The first row is an input.
             names = [f"column_{position}" for position in range(len(names))]
             rows = itertools.chain([table.first], rows)
