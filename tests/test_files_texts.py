@@ -172,6 +172,38 @@ def test_a_header_is_where_the_training_files_have_one(tmp_path, content, known,
     assert [" ".join(each.row.values()) for each in inputs] == texts
 
 
+NAMES = {"text_a_column": "text", "label_column": "label"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "known", "texts"),
+    [
+        ("x.txt", "text|label\na|x\nb|y\n", NAMES, ["a", "b"]),
+        ("x.data", '"text"|label\n"a|b"|x\n', NAMES, ["a|b"]),
+        ("x.txt", "text_a|n\na|1\n", NAMES, ["a"]),
+        ("x.txt", "text\na\n", NAMES, ["a"]),
+        ("x.txt", "title|label\na|x\n", MIXED, ["a"]),
+        ("x.txt", "a|x\nb|y\n", NUMBERS, ["a", "b"]),
+        # Lines without the columns of the training are texts.
+        ("x.txt", "a|x\nb\n", NAMES, ["a|x", "b"]),
+        ("x.txt", "a\nb|y\n", NUMBERS, ["a", "b|y"]),
+        ("x.txt", '"a|b\nb\n', NAMES, ['"a|b', "b"]),
+        ("x.txt", "a,x\n", NUMBERS, ["a,x"]),
+        ("x.txt", "", NAMES, []),
+    ],
+)
+def test_a_table_of_any_extension_has_the_separator_of_the_training(
+    tmp_path, name, content, known, texts
+):
+    (tmp_path / name).write_text(content)
+    columns = Columns(fields=("text_a",), known={**known, "separator": "|"})
+    inputs = [*read_inputs(str(tmp_path / name), None, columns)]
+    assert [each.row["text_a"] for each in inputs] == texts
+    # The format of lines has no columns.
+    lines = [*read_inputs(str(tmp_path / name), "lines", columns)]
+    assert [each.row["text_a"] for each in lines] == content.splitlines()
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -371,9 +371,10 @@ def read_inputs(
     Raises:
       ValueError: where the columns are not in the header.
     """
-    kind = kind or kind_of(path, separator)
     # An error of the option comes first.
     assert columns.choices
+    is_table = kind is None and separator is None and path != "-" and _is_table(path, columns)
+    kind = kind or ("csv" if is_table else kind_of(path, separator))
     if kind not in ("tsv", "csv"):
         reader = RowReader(path, kind)
         if kind == "lines":
@@ -384,6 +385,22 @@ def read_inputs(
     if separator is None and kind == "csv":
         separator = columns.known.get("separator")
     return _read_table(RowReader(path, kind, separator), columns)
+
+
+def _is_table(path: str, columns: Columns) -> bool:
+    """Returns whether a file without a known extension is a table, like the training files.
+
+    The separator of the training must split its first row into the columns.
+    """
+    separator = columns.known.get("separator")
+    if separator is None or format_of(path) != "lines":
+        return False
+    try:
+        names = Table(RowReader(path, "csv", separator)).names
+    except ValueError:
+        return False
+    positions = map(str, range(len(names)))
+    return columns.find(names) is not None or {*columns.used} <= {*names, *positions}
 
 
 def names_of(inputs: Iterable[Input]) -> list[str]:
