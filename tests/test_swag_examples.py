@@ -72,6 +72,32 @@ def test_labels_may_be_absent_where_they_are_not_needed(tmp_path):
     assert swag_examples.read(path, with_labels=False)[0].label is None
     path = write_csv(tmp_path / "test.csv", [official(1, ""), official(2, 3)])
     assert [each.label for each in swag_examples.read(path, with_labels=False)] == [None, 3]
+    # Hidden labels are -1 or NaN, and pandas writes whole numbers beside blanks as 1.0.
+    found = [*(-1, "-1.0", "NaN", " "), *(1.0, "3.0")]
+    path = write_csv(tmp_path / "test.csv", [official(1, label) for label in found])
+    expected = [None, None, None, None, 1, 3]
+    assert [each.label for each in swag_examples.read(path, with_labels=False)] == expected
+    example = {"context": "A", "endings": ["x", "y"]}
+    rows = [{**example, "label": label} for label in (-1, float("nan"), -1.0, None, 1.0, "0")]
+    path = write_json(tmp_path / "test.jsonl", *rows)
+    expected = [None, None, None, None, 1, 0]
+    assert [each.label for each in swag_examples.read(path, with_labels=False)] == expected
+
+
+@pytest.mark.parametrize("label", [4, -2, 1.5, "right", True, float("inf"), [1]])
+def test_labels_that_are_not_needed_must_be_those_of_endings(tmp_path, label):
+    path = write_json(
+        tmp_path / "test.jsonl", {"context": "A", "endings": ["x"] * 4, "label": label}
+    )
+    with pytest.raises(ValueError, match=r"test.jsonl:1: the label must be .* from 0 to 3\. Rec"):
+        swag_examples.read(path, with_labels=False)
+
+
+@pytest.mark.parametrize("name", ["sent1", "sent2", "ending0", "ending3", "label", "id"])
+def test_a_column_in_use_is_in_the_header_once(tmp_path, name):
+    path = write_csv(tmp_path / "test.csv", [[*official(1), "x", "y"]], [*HEADER, name, "id"])
+    with pytest.raises(ValueError, match=rf"csv:1: the header must have '{name}' once"):
+        swag_examples.read(path, with_labels=False)
 
 
 @pytest.mark.parametrize(

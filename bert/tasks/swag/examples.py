@@ -78,6 +78,8 @@ def _read_cells(path: str, with_labels: bool, separator: str | None) -> Iterator
     table = open_table(path, separator)
     needed = ["ending0", "ending1", *["label"] * with_labels]
     has_context = {*map(table.find, ("sent1", "context"))} != {None}
+    for name in ("sent2", "label", "id", *filter(_ENDING.fullmatch, table.names)):
+        table.find(name)
     if not has_context or None in map(table.find, needed):
         must = f"the header must name sent1 (or context), {', '.join(needed)}"
         raise table.error(must, lambda cells: "ending0" in cells)
@@ -144,11 +146,17 @@ def _find_endings(place: str, cells: Mapping[str, Any]) -> list[str]:
 
 
 def _read_label(place: str, label: Any, num_endings: int, with_labels: bool) -> int | None:
-    if label is None or label == "":
+    if label is None or not str(label).strip():
         if with_labels:
             raise ValueError(f"{place}: must have a `label`. Received {label!r}.")
         return None
-    text = str(label).strip() if isinstance(label, str | int) else ""
+    # Test sets hide labels as -1 or NaN; beside blanks, pandas writes whole numbers as 1.0.
+    kinds = str | int if with_labels else str | int | float
+    text = str(label).strip() if isinstance(label, kinds) else ""
+    if not with_labels:
+        text = text.removesuffix(".0")
+        if text in ("-1", "nan", "NaN"):
+            return None
     is_number = len(text) <= _MAX_DIGITS and re.fullmatch("[0-9]+", text)
     if not is_number or int(text) >= num_endings:
         raise ValueError(
