@@ -575,6 +575,21 @@ WRONG = [
         "{folder}/train.jsonl:1: 'text' must be a string. Received None.",
     ),
     (
+        {"train.jsonl": '{"text": 5, "label": "x"}\n'},
+        {},
+        "{folder}/train.jsonl:1: 'text' must be a string. Received 5.",
+    ),
+    (
+        {"train.jsonl": '{"text": "a", "other": 0.5, "label": "x"}\n'},
+        {"text_b_column": "other"},
+        "{folder}/train.jsonl:1: 'other' must be a string. Received 0.5.",
+    ),
+    (
+        {"train.jsonl": '{"text": "a", "label": "x", "n": true}\n'},
+        {"id_column": "n"},
+        "{folder}/train.jsonl:1: 'n' must be a string or a number. Received True.",
+    ),
+    (
         {"train.jsonl": '{"text": NaN, "label": "x"}\n'},
         {},
         "{folder}/train.jsonl:1: 'text' must be a string. Received nan.",

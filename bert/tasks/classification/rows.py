@@ -101,7 +101,8 @@ def _read_objects(path: str, data: ClassificationData, needs_label: bool) -> lis
             if key in cells:
                 used[option] = cells[key]
                 if option != "label_column":
-                    used[option] = _text_of(path, line, key, cells[key])
+                    is_id = option == "id_column"
+                    used[option] = _text_of(f"{path}:{line}: {key!r}", cells[key], is_id)
             elif option != "label_column" or needs_label:
                 raise MessageError(
                     "%s:%d: must have the key %r, the %s. Received the keys %s.",
@@ -116,9 +117,12 @@ def is_not_finite(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _text_of(path: str, line: int, key: str, value: Any) -> str:
-    if is_not_finite(value) or isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{path}:{line}: {key!r} must be a string. Received {shorten(value)}.")
+def _text_of(place: str, value: Any, is_id: bool) -> str:
+    """Returns a text, or an ID, which may be a number; `place` names the value in errors."""
+    kinds = str | int | float if is_id else str
+    if is_not_finite(value) or isinstance(value, bool) or not isinstance(value, kinds):
+        kind = "a string or a number" if is_id else "a string"
+        raise ValueError(f"{place} must be {kind}. Received {shorten(value)}.")
     return str(value)
 
 
