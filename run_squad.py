@@ -39,6 +39,10 @@ class Settings(DecodingOptions, SquadData, SquadLengths, Teacher, FineTuningSett
     # The scores are of a hundred.
     max_score_loss: float = 1.0
 
+    def __post_init__(self) -> None:
+        Teacher.__post_init__(self)
+        FineTuningSettings.__post_init__(self)
+
 
 def define_flags() -> None:
     """Defines the flags (original: run_squad.py)."""

@@ -13,6 +13,8 @@ option holds its name as an `Option`, which Python shows as `learning_rate` and 
 
 import dataclasses
 import math
+import operator
+import os
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
@@ -217,6 +219,26 @@ def take(kind: type[Group], options: Any) -> Group:
     """Returns a group of options, taken from flat options that have its fields."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: getattr(options, name) for name in names})
+
+
+def plain_value(value: Any) -> Any:
+    """Returns the value of an option as a command has it; another than given only if it differs.
+
+    Args:
+      value: A path object becomes text; a scalar or an array of NumPy, Python's numbers or texts;
+        in lists, tuples and groups of options, too.
+    """
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple):
+        items = [plain_value(item) for item in value]
+        return value if all(map(operator.is_, items, value)) else type(value)(items)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        plain = {name: plain_value(each) for name, each in given.items()}
+        changed = {name: each for name, each in plain.items() if each is not given[name]}
+        return dataclasses.replace(value, **changed) if changed else value
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def fields_by_class(kind: type) -> list[tuple[type, Mapping[str, dataclasses.Field[Any]]]]:

@@ -1,7 +1,9 @@
 import dataclasses
 import math
 import pickle
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert.commands.console import explain
@@ -13,6 +15,7 @@ from bert.options import (
     check_bounds,
     joined,
     option,
+    plain_value,
     several,
     take,
 )
@@ -89,3 +92,25 @@ def test_a_group_is_taken_out_of_flat_options():
         other: int = 0
 
     assert take(Rates, Flat(learning_rate=1e-3, other=3)) == Rates(learning_rate=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Path("a") / "b.txt", "a/b.txt"),
+        (np.int64(4), 4),
+        (np.bool_(True), True),
+        (np.str_("a"), "a"),
+        ((np.float64(0.5), 1.0), (0.5, 1.0)),
+        ([np.int32(1), Path("a")], [1, "a"]),
+        (np.array([0, 1]), [0, 1]),
+        (Rates(learning_rate=np.float64(0.5), kind="b"), Rates(learning_rate=0.5, kind="b")),
+    ],
+)
+def test_values_of_options_become_those_that_a_command_has(value, plain):
+    assert repr(plain_value(value)) == repr(plain)
+
+
+@pytest.mark.parametrize("value", [None, "a", (1, 2), [{"text": "a"}], Rates(), Rates])
+def test_values_that_a_command_has_stay_the_same_objects(value):
+    assert plain_value(value) is value

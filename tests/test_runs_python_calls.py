@@ -1,8 +1,11 @@
 """A call from Python does what the command does, and leaves the caller's random state alone."""
 
+import dataclasses
 import importlib
+import json
 import random
 import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -14,6 +17,7 @@ from helpers.forks import fork_python
 from helpers.script_worlds import TRAINED, with_dropout
 
 from bert.commands.flags import changed_flags
+from bert.runs.plan import plan
 
 _COMMAND = """
 import runpy, sys, warnings
@@ -90,3 +94,49 @@ def test_two_calls_and_the_command_leave_the_same_files(tmp_path, script, given)
     assert {"run.json", "task.json", "bert_model.ckpt.index"} & first.keys()
     assert [name for name in first if first[name] != second[name]] == []
     assert [name for name in first if first[name] != command[name]] == []
+
+
+def with_objects(values):
+    """Returns options with path objects and scalars of NumPy in place of texts and numbers."""
+
+    def other(value):
+        if isinstance(value, tuple):
+            return tuple(map(other, value))
+        if isinstance(value, str):
+            return Path(value) if value.startswith("/") else value
+        return value if value is None else np.asarray(value)[()]
+
+    return {name: other(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("script", "given"),
+    [
+        ("run_classifier", {"num_runs": 2, "learning_rate": (0.5, 1e-3), "seed": 7}),
+        ("run_pretraining", {"seed": 7}),
+        ("run_squad", {"num_runs": 2}),
+        ("run_ner", {"feature_based": True, "num_runs": 2}),
+        ("run_swag", {}),
+    ],
+)
+def test_paths_and_numbers_of_numpy_make_the_recipe_of_the_command(tmp_path, script, given):
+    module = importlib.import_module(script)
+    values = {**TRAINED[script](tmp_path), **given}
+    expected = module.make_recipe(module.Settings(**values))
+    recipe = module.make_recipe(module.Settings(**with_objects(values)))
+    # In `==`, scalars of NumPy are equal to numbers.
+    assert repr(recipe) == repr(expected)
+
+
+def test_a_recipe_with_a_path_object_and_scalars_of_numpy_is_planned_as_with_text(tmp_path):
+    module = importlib.import_module("run_ner")
+    values = TRAINED["run_ner"](tmp_path)
+    recipe = module.make_recipe(module.Settings(**values))
+    groups = {
+        name: type(group)(**with_objects(vars(group)))
+        for name, group in vars(recipe).items()
+        if name in ("model", "data", "schedule", "output")
+    }
+    found = plan(dataclasses.replace(recipe, **groups, seed=np.int64(recipe.seed)), limit=4)
+    assert repr(found.recipe) == repr(plan(recipe, limit=4).recipe)
+    assert json.loads(json.dumps(found.recipe.options())) == found.recipe.options()

@@ -15,6 +15,7 @@ from bert.options import (
     changed_options,
     joined,
     option,
+    plain_value,
     read_grid,
     shaping_options,
 )
@@ -196,6 +197,10 @@ class Recipe:
     compute: Compute = dataclasses.field(default_factory=Compute)
     seed: int = 12345
     command: Command = dataclasses.field(default_factory=Command)
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, plain_value(value))
 
     def groups(self) -> list[Any]:
         """Returns the groups of options."""
@@ -396,13 +401,14 @@ class FineTuning(Recipe):
         varied = [name for name, values in grid.items() if len(values) > 1]
         one = {name: 1 for name in self.command.values if name == "num_runs"}
         command = Command(self.command.kind, {**self.command.values, **one})
-        trials = []
+        data, trials = self.data, []
+        if isinstance(data, DataFiles):
+            data = data.with_split_seed(self.seed)
         for values in itertools.product(*grid.values()):
             chosen = dict(zip(grid, values, strict=True))
             point = {name: chosen[name] for name in varied}
             parts = [f"{name}_{value_text(value)}" for name, value in point.items()]
             schedule = dataclasses.replace(self.schedule, **chosen)
-            data = _with_split_seed(self.data, self.seed)
             trial = dataclasses.replace(self, schedule=schedule, data=data, command=command)
             for index in range(num_runs):
                 name = "-".join([*parts, f"run_{index + 1}"])
@@ -491,10 +497,3 @@ class Search:
 def value_text(value: float) -> str:
     """Returns a value as it is in the names of folders."""
     return repr(value).removesuffix(".0")
-
-
-def _with_split_seed(data: Any, seed: int) -> Any:
-    """Returns a data set with the seed of the first run for its split, so that all are equal."""
-    if isinstance(data, DataFiles) and data.split_seed is None:
-        return dataclasses.replace(data, split_seed=seed)
-    return data

@@ -212,6 +212,10 @@ class DataFiles:
                 self.dev_fraction,
             )
 
+    def with_split_seed(self, seed: int) -> "DataFiles":
+        """Returns the files with a seed for their split where there is none."""
+        return self if self.split_seed is not None else dataclasses.replace(self, split_seed=seed)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SwagData(DataFiles):
