@@ -172,6 +172,17 @@ def test_columns_are_found_by_number_with_and_without_a_header(tmp_path):
     ]
 
 
+def test_columns_may_be_numbers_of_python(tmp_path):
+    files = {"train.csv": "a,x\nb,y\n"}
+    found = open_folder(tmp_path, files, text_a_column=0, label_column=1)
+    texts = {"text_a_column": "0", "label_column": "1"}
+    assert found.columns == texts
+    examples = [InputExample("train-1", "a", None, "x"), InputExample("train-2", "b", None, "y")]
+    assert found.read("train")[""] == examples
+    data = ClassificationData(text_a_column=0, label_column=1)
+    assert data.with_files() == ClassificationData(**texts)
+
+
 @pytest.mark.parametrize(
     ("found", "labels"),
     [

@@ -216,7 +216,10 @@ class ClassificationData(LongTexts, DataFiles):
     )
 
     def with_files(self) -> "ClassificationData":
-        """Returns the options with paths alone: of files in memory for a program's rows."""
+        """Returns the options as a command has them.
+
+        A program's rows become files in memory, and numbers of columns become texts.
+        """
         given = {name: getattr(self, name) for name in ("train_file", "dev_file", "test_file")}
         paths: dict[str, Any] = {
             name: os.fspath(value)
@@ -225,7 +228,7 @@ class ClassificationData(LongTexts, DataFiles):
             for name, value in given.items()
             if value is not None
         }
-        return dataclasses.replace(self, **paths)
+        return dataclasses.replace(self, **(paths | self.columns))
 
     @property
     def files(self) -> dict[str, str]:
@@ -237,7 +240,12 @@ class ClassificationData(LongTexts, DataFiles):
     def columns(self) -> dict[str, str]:
         """The columns in use, by the names of their options."""
         given = {name: getattr(self, name) for name in _COLUMNS}
-        return {name: column for name, column in given.items() if column is not None}
+        # Python callers may give a number.
+        return {
+            name: str(column) if isinstance(column, int) else column
+            for name, column in given.items()
+            if column is not None
+        }
 
     @property
     def expects_header(self) -> bool:
