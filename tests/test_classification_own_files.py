@@ -208,6 +208,16 @@ def test_given_labels_keep_their_order(tmp_path, log):
     assert CustomDataSet(data, labels=["x", "y,z", "y"]).task.labels == ("x", "y,z", "y")
 
 
+def test_given_labels_may_be_numbers_of_python(tmp_path):
+    rows = [("a", "1"), ("b", "0")]
+    data_set = open_folder(tmp_path, {"train.csv": rows}, labels=[1, 0])
+    assert data_set.task.labels == ("1", "0")
+    assert [example.label for example in data_set.read("train")[""]] == ["1", "0"]
+    rows = [{"text": "a", "label": True}, {"text": "b", "label": False}]
+    data_set = open_folder(tmp_path, {"dev.jsonl": rows}, labels=[False, True])
+    assert [example.label for example in data_set.read("dev")[""]] == ["true", "false"]
+
+
 def test_numbers_and_truths_are_labels_in_json(tmp_path):
     rows = [{"text": "a", "label": label} for label in (1, True, "1", False, " b ")]
     data_set = open_folder(tmp_path, {"train.jsonl": rows})

@@ -227,8 +227,12 @@ def _split_labels(data: ClassificationData) -> tuple[str, ...] | None:
     labels: Any = data.labels
     if labels is None:
         return () if data.task_type == "regression" else None
-    # Python callers may give a sequence.
-    return tuple(map(str.strip, labels.split(",")) if isinstance(labels, str) else labels)
+    if isinstance(labels, str):
+        return tuple(map(str.strip, labels.split(",")))
+    # Python callers may give a sequence, of numbers too.
+    return tuple(
+        label if isinstance(label, str) else _parse_name(label) or str(label) for label in labels
+    )
 
 
 def _check_header(file: File, data: ClassificationData, labels: Sequence[str]) -> None:
