@@ -1,9 +1,11 @@
 import gzip
 
+import numpy as np
 import pytest
 
 from bert.files.rows import format_of
-from bert.files.texts import Columns, TextColumns, Texts, read_inputs
+from bert.files.texts import Columns, TextColumns, Texts, read_inputs, save_rows
+from bert.options import OptionError
 
 
 def read(path, form=None, text_column=None, id_column=None, separator=None):
@@ -229,3 +231,17 @@ def test_lines_that_end_as_on_old_macs_are_no_single_text(tmp_path, name):
         (tmp_path / "y.txt").write_bytes(content)
         inputs = read_inputs(str(tmp_path / "y.txt"), None, Columns(fields=("a",)))
         assert [each.row["a"].replace("\r", "") for each in inputs] == ["red"]
+
+
+def test_scalars_of_numpy_in_rows_are_numbers():
+    scalars = [np.int64(1), np.float32(0.5), np.bool_(True), np.array(2), np.longdouble(0.25)]
+    rows = [{"text": np.str_("a"), "label": value} for value in scalars]
+    expected = [{"text": "a", "label": value} for value in (1, 0.5, True, 2, 0.25)]
+    assert save_rows(rows, "train_file") == save_rows(expected, "train_file")
+
+
+@pytest.mark.parametrize("value", [np.array([1, 0]), np.datetime64("2020-01-01", "ns"), object()])
+def test_other_objects_in_rows_are_refused(value):
+    message = f"`train_file` must be .* Received a list: .*{type(value).__name__} is not JSON"
+    with pytest.raises(OptionError, match=message):
+        save_rows([{"text": "a", "label": value}], "train_file")

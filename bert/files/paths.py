@@ -356,6 +356,19 @@ def to_json(values: Any) -> bytes:
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
+def json_number(value: Any) -> bool | int | float:
+    """Returns a scalar of NumPy as a number of JSON, for `default` of `json.dumps`.
+
+    Raises:
+      TypeError: where the value is no number or truth of NumPy.
+    """
+    kinds = {"b": bool, "i": int, "u": int, "f": float}
+    kind = kinds.get(getattr(getattr(value, "dtype", None), "kind", ""))
+    if kind is None or value.shape != ():
+        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+    return kind(value)
+
+
 def finite(value: Any) -> Any:
     """Returns a value with None for numbers that are not finite, which JSON lacks."""
     if isinstance(value, Mapping):

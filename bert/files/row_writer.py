@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import csv
 import dataclasses
+import functools
 import hashlib
 import io
 import itertools
@@ -19,7 +20,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from bert.files import parquet
 from bert.files.durable import open_locked, rename, replace_files, sync
-from bert.files.paths import file_system, is_file, open_file, parse_json
+from bert.files.paths import file_system, is_file, json_number, open_file, parse_json
 from bert.files.texts import Input
 from bert.log import logger
 from bert.options import Message, OptionError
@@ -50,11 +51,12 @@ def save_rows(rows: Any, option: str) -> str:
       option: The name of the option that gave the rows.
 
     Raises:
-      OptionError: where these are no rows of JSON values.
+      OptionError: where these are no rows of JSON values, among them scalars of NumPy.
     """
     try:
         records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
-        lines = [json.dumps(dict(record), ensure_ascii=False) + "\n" for record in records]
+        dump = functools.partial(json.dumps, ensure_ascii=False, default=json_number)
+        lines = [dump(dict(record)) + "\n" for record in records]
     except (TypeError, ValueError) as error:
         raise OptionError(
             option,
