@@ -11,6 +11,7 @@ from helpers import classifier_runs, tagging_runs
 import run_classifier
 import run_ner
 import run_pretraining
+from bert.files.row_writer import save_rows
 from bert.options import Option, OptionError
 from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
 from bert.runs.plan import plan
@@ -171,6 +172,22 @@ def test_a_path_is_what_its_text_is(make_recipe, tmp_path):
         return plan(dataclasses.replace(recipe, data=data))
 
     assert planned(Path).recipe == planned(str).recipe
+
+
+def test_all_runs_of_a_search_have_the_rows_of_a_generator(make_recipe):
+    colors = classifier_runs.COLORS * 4
+    rows = [{"text": f"{place} {color}", "label": color} for place, color in enumerate(colors)]
+    recipe = make_recipe()
+
+    def search(train_file):
+        data = dataclasses.replace(recipe.data, data_dir=None, train_file=train_file)
+        return dataclasses.replace(recipe, data=data).expand(2)
+
+    found = plan(search(row for row in rows)).recipe
+    assert found == plan(search(rows)).recipe
+    recipes = [found.shared, *(trial.recipe for trial in found.trials)]
+    path = save_rows(rows, "train_file")
+    assert [each.data.train_file for each in recipes] == [path] * 3
 
 
 @pytest.mark.parametrize("rows", [7, ["a"], [{"text": object()}]])

@@ -397,28 +397,30 @@ class FineTuning(Recipe):
         A single run is a recipe without several values. A folder's name has the values of options
         that have several: these can get more, and the runs that have ended are used.
         """
-        grid = read_grid(self.schedule)
+        # A generator has its rows once, for all runs.
+        recipe = self.completed()
+        grid = read_grid(recipe.schedule)
         varied = [name for name, values in grid.items() if len(values) > 1]
         one = {name: 1 for name in self.command.values if name == "num_runs"}
         command = Command(self.command.kind, {**self.command.values, **one})
-        data, trials = self.data, []
+        data, trials = recipe.data, []
         if isinstance(data, DataFiles):
             data = data.with_split_seed(self.seed)
         for values in itertools.product(*grid.values()):
             chosen = dict(zip(grid, values, strict=True))
             point = {name: chosen[name] for name in varied}
             parts = [f"{name}_{value_text(value)}" for name, value in point.items()]
-            schedule = dataclasses.replace(self.schedule, **chosen)
-            trial = dataclasses.replace(self, schedule=schedule, data=data, command=command)
+            schedule = dataclasses.replace(recipe.schedule, **chosen)
+            trial = dataclasses.replace(recipe, schedule=schedule, data=data, command=command)
             for index in range(num_runs):
                 name = "-".join([*parts, f"run_{index + 1}"])
                 folder = os.path.join(self.output.output_dir, name)
                 output = dataclasses.replace(self.output, output_dir=folder)
-                recipe = dataclasses.replace(trial, output=output, seed=self.seed + index)
-                trials.append(Trial(point, recipe))
+                seeded = dataclasses.replace(trial, output=output, seed=self.seed + index)
+                trials.append(Trial(point, seeded))
         if len(trials) > 1:
-            return Search(self, tuple(trials), num_runs)
-        return dataclasses.replace(self, schedule=schedule)
+            return Search(recipe, tuple(trials), num_runs)
+        return dataclasses.replace(recipe, schedule=schedule)
 
     def unread_paths(self) -> dict[str, str]:
         """Returns the paths of data files that a training run is given and does not read."""
