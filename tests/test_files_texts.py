@@ -245,3 +245,11 @@ def test_other_objects_in_rows_are_refused(value):
     message = f"`train_file` must be .* Received a list: .*{type(value).__name__} is not JSON"
     with pytest.raises(OptionError, match=message):
         save_rows([{"text": "a", "label": value}], "train_file")
+
+
+def test_a_generator_that_has_been_used_is_refused():
+    rows = iter([{"text": "a"}])
+    assert save_rows(rows, "train_file") == save_rows([{"text": "a"}], "train_file")
+    message = "`train_file` must have rows. Received a used or empty generator. .* a list"
+    with pytest.raises(OptionError, match=message):
+        save_rows(rows, "train_file")

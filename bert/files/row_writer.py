@@ -63,6 +63,9 @@ def save_rows(rows: Any, option: str) -> str:
             "be a path, a DataFrame, or a list of dictionaries of texts and numbers",
             remedy=Message("Received a %s: %s.", type(rows).__name__, error),
         ) from error
+    if not lines and isinstance(rows, Iterator):
+        remedy = "A generator has its rows once: a list has them for every run."
+        raise OptionError(option, "have rows", Message("a used or empty generator"), remedy)
     content = "".join(lines).encode("utf-8")
     folder = f"ram://rows/{hashlib.sha256(content).hexdigest()}"
     path = f"{folder}/{option}.jsonl"
