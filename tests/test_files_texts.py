@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bert.files.rows import format_of
-from bert.files.texts import Columns, TextColumns, Texts, read_inputs, save_rows
+from bert.files.row_writer import save_rows
+from bert.files.texts import Columns, TextColumns, Texts, read_inputs
 from bert.options import OptionError
 
 

@@ -400,7 +400,6 @@ class FineTuning(Recipe):
         # A generator has its rows once, for all runs.
         recipe = self.completed()
         grid = read_grid(recipe.schedule)
-        varied = [name for name, values in grid.items() if len(values) > 1]
         one = {name: 1 for name in self.command.values if name == "num_runs"}
         command = Command(self.command.kind, {**self.command.values, **one})
         data, trials = recipe.data, []
@@ -408,7 +407,7 @@ class FineTuning(Recipe):
             data = data.with_split_seed(self.seed)
         for values in itertools.product(*grid.values()):
             chosen = dict(zip(grid, values, strict=True))
-            point = {name: chosen[name] for name in varied}
+            point = {name: chosen[name] for name, several in grid.items() if len(several) > 1}
             parts = [f"{name}_{value_text(value)}" for name, value in point.items()]
             schedule = dataclasses.replace(recipe.schedule, **chosen)
             trial = dataclasses.replace(recipe, schedule=schedule, data=data, command=command)
