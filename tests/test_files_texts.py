@@ -3,8 +3,8 @@ import gzip
 import numpy as np
 import pytest
 
-from bert.files.rows import format_of
 from bert.files.row_writer import save_rows
+from bert.files.rows import format_of
 from bert.files.texts import Columns, TextColumns, Texts, read_inputs
 from bert.options import OptionError
 
