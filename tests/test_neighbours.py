@@ -208,6 +208,16 @@ def test_a_word_in_its_context_is_found_where_it_stands(ask):
     assert other["neighbours"][0]["cosine"] < 1 - 1e-4
 
 
+def test_a_line_without_words_has_none_to_find(ask, tmp_path):
+    given = {"word": "house", "context": "the old house", "top_k": 99}
+    (expected,) = ask(**given)
+    (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in ["* * *", *TEXTS, "..."]))
+    (found,) = ask(**given)
+    assert names(found) == names(expected)
+    (tmp_path / "text.txt").write_text("* * *\n")
+    assert ask(**given) == [{"query": "house: the old house", "neighbours": []}]
+
+
 @pytest.fixture
 def vectors(tmp_path):
     """A function that writes vectors of words, and returns settings to look one up."""

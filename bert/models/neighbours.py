@@ -166,7 +166,7 @@ def _gather(parts: Iterable[np.ndarray], texts: Texts, what: str) -> np.ndarray:
     count, width = 0, None
     with tempfile.TemporaryFile() as file:
         for part in parts:
-            file.write(np.ascontiguousarray(part, np.float32).data.cast("B"))
+            file.write(np.ascontiguousarray(part, np.float32).tobytes())
             count, width = count + len(part), part.shape[1]
         if width is None:
             raise OptionError("input_file", f"have {what}", texts.files)
