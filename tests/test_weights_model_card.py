@@ -130,6 +130,26 @@ def test_a_folder_in_which_nothing_was_trained_gets_no_card(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("eval_results.txt", "\n***** Eval results *****\naccuracy: 0.9\nloss = None\n"),
+        ("eval_results.json", "[1, 2]"),
+        ("eval_results.json", '{"accuracy": '),
+        ("test_results.json", "null"),
+        ("test_results.txt", b"\xff\xfe"),
+    ],
+)
+def test_scores_in_a_form_of_another_program_are_left_out(tmp_path, name, content):
+    expected = model_card.make(str(tmp_path))
+    content = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / name).write_bytes(content)
+    assert model_card.make(str(tmp_path)) == expected
+    if name.endswith("txt"):
+        (tmp_path / name).write_bytes(content + b"\nf1 = 0.5\n")
+        assert "| `f1` | 0.5 |" in model_card.make(str(tmp_path))
+
+
 def test_a_pre_trained_model_fills_masks(folder):
     (folder / "task.json").unlink()
     (folder / "eval_results.json").unlink()

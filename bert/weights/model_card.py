@@ -4,6 +4,7 @@ The card is computed from `task.json`, `run.json` and the files of scores in the
 same for the same folder. The Hugging Face hub reads its head.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -234,15 +235,22 @@ def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any], architectures
 
 
 def _read_scores(folder: str, split: str) -> dict[str, float]:
-    """Returns the scores of a split, {} where there is no file of them."""
+    """Returns the scores of a split, {} where no file has any.
+
+    Another program may have written a file of that name; what is no score in it is left out.
+    """
     path = os.path.join(folder, f"{split}_results")
     values: Any = {}
     if is_file(f"{path}.json"):
-        values = parse_json(read_file(f"{path}.json"))
+        with contextlib.suppress(ValueError):
+            values = parse_json(read_file(f"{path}.json"))
     elif is_file(f"{path}.txt"):
-        lines = read_file(f"{path}.txt").decode().splitlines()
-        pairs = (line.partition(" = ") for line in lines)
-        values = {name: float(value) for name, _, value in pairs}
+        for line in read_file(f"{path}.txt").decode(errors="replace").splitlines():
+            name, _, value = line.partition(" = ")
+            with contextlib.suppress(ValueError):
+                values[name] = float(value)
+    if not isinstance(values, dict):
+        return {}
     return {
         name: value
         for name, value in values.items()
