@@ -365,6 +365,15 @@ def test_onnx_in_the_layout_of_hugging_face_computes_the_same(
             np.testing.assert_allclose(values, expected[name], rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("form", ["huggingface", "sentence_transformers"])
+def test_weights_are_written_beside_a_folder_of_onnx(tmp_path, classifier, form):
+    (tmp_path / "out" / "onnx").mkdir(parents=True)
+    for name in ("model.onnx", "model_quantized.onnx"):
+        (tmp_path / "out" / "onnx" / name).touch()
+    assert convert(classifier, tmp_path / "out", form).difference == 0
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
 def test_optimizer_slots_can_be_left_out(tmp_path, still_config, tensors):
     name = "bert/pooler/dense/kernel"
     slots = {f"{name}/{slot}": np.ones((8, 8), np.float32) for slot in ("adam_m", "adam_v")}

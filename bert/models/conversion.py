@@ -353,7 +353,9 @@ def convert(source: ConversionSource, output: ConversionOutput) -> Report:
 
 def _check_free(folder: str, name: str, files: Mapping[str, bytes], output: str) -> None:
     """Checks that no file is replaced but by the same content."""
-    names = [name, f"{name}.index", huggingface.QUANTIZED_FILE]
+    names = [name, f"{name}.index"]
+    if name == huggingface.MODEL_FILE:
+        names.append(huggingface.QUANTIZED_FILE)
     taken = [n for n in names if os.path.lexists(os.path.join(folder, n))]
     for other, text in files.items():
         path = os.path.join(folder, other)
