@@ -171,6 +171,14 @@ def test_words_are_near_by_the_rows_of_the_table(ask):
     assert cat["query"] == "cat"
 
 
+def test_a_word_alone_is_found_by_a_model_of_few_positions(ask):
+    (expected,) = ask(input_file=None, word="house")
+    # The default is more tokens than the model has positions.
+    assert ask(input_file=None, word="house", max_seq_length=None) == [expected]
+    with pytest.raises(ValueError, match="`max_seq_length` must be at least 3 and at most 64"):
+        ask(query="a house", max_seq_length=None)
+
+
 def test_a_word_is_no_neighbour_of_itself_however_it_is_written(ask, vectors, capfd):
     plain, capital = ask(input_file=None, word="house,House", top_k=5)
     assert capital["neighbours"] == plain["neighbours"]

@@ -414,8 +414,8 @@ class Search(TextColumns):
           ValueError: where it lacks the layer, or the length is too large.
         """
         folder.stored.check_fit(folder.config)
-        if folder.config.is_word_vectors and self.is_word_alone:
-            # Its vector is in the table of embeddings, and there is nothing else.
+        if self.is_word_alone:
+            # Its vector is in the table of embeddings, which has no layer and no length.
             return
         check_encoder(folder.config)
         parse_layers(self.layer, folder.config, flag="layer")
