@@ -154,6 +154,7 @@ class Table:
         (lambda model: model.fill_mask(Table()), "`texts` must be a list"),
         (lambda model: model.fill_mask(["[MASK]"], top_k=0), "`top_k` must be at least 1"),
         (lambda model: model.encode(["a"], "third"), "`layer` must list numbers"),
+        (lambda model: model.encode(["a"], "last,0"), "`layer` must name a single layer"),
         (lambda model: model.encode(["a"], pooling="none"), "`pooling` must be mean, max or cls"),
         (lambda model: bert.load("nowhere/to be found"), "model` must name a checkpoint"),
     ],

@@ -9,7 +9,7 @@ from bert.files.rows import text_lines
 from bert.files.stored_models import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.files.texts import TextColumns, Texts, clean_line, find_texts
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
-from bert.tasks.layers import COMBINATIONS, check_encoder, parse_layers
+from bert.tasks.layers import COMBINATIONS, check_encoder, parse_one_layer
 from bert.tasks.options import MAX_TOKENS
 from bert.training.options import AUTO, PRECISION, PRECISIONS
 from bert.weights.options import (
@@ -418,7 +418,7 @@ class Search(TextColumns):
             # Its vector is in the table of embeddings, which has no layer and no length.
             return
         check_encoder(folder.config)
-        parse_layers(self.layer, folder.config, flag="layer")
+        parse_one_layer(self.layer, folder.config, flag="layer")
         limit = folder.config.max_position_embeddings
         if not 3 <= (self.max_seq_length or DEFAULT_LENGTH) <= limit:
             must = f"be at least 3 and at most {limit}, the `max_position_embeddings` of the model"

@@ -19,7 +19,7 @@ from bert.network.blank import blank_variables
 from bert.network.lengths import pad_sequences
 from bert.options import OptionError
 from bert.tasks.features import Extractor, Line, read_line
-from bert.tasks.layers import NO_ENCODER, parse_layers, width
+from bert.tasks.layers import NO_ENCODER, parse_one_layer, width
 from bert.tasks.task import is_list
 from bert.weights.folder import ModelFolder
 from bert.weights.sentence_transformers import TextVectors
@@ -68,9 +68,9 @@ class Encoding(Model):
           pooling: One of `POOLINGS`, or "none".
 
         Raises:
-          ValueError: where the model has no such layer.
+          ValueError: where the model has no such layer, or several are named.
         """
-        (layer,) = parse_layers(str(layer), self._bert.config, flag="layer")
+        layer = parse_one_layer(str(layer), self._bert.config, flag="layer")
         if (layer, pooling) not in self._extractors:
             self._extractors[layer, pooling] = Extractor(self._bert, [layer], pooling)
         return self._extractors[layer, pooling]

@@ -52,6 +52,14 @@ def parse_layers(text: str, config: "modeling.BertConfig", *, flag: str) -> list
     return [_parse_layer(name.strip(), num_layers, flag, text) for name in text.split(",")]
 
 
+def parse_one_layer(text: str, config: "modeling.BertConfig", *, flag: str) -> int | str:
+    """Returns the one layer that a text names; arguments and errors are those of `parse_layers`."""
+    layer, *others = parse_layers(text, config, flag=flag)
+    if others:
+        raise OptionError(flag, "name a single layer", text)
+    return layer
+
+
 def _parse_layer(name: str, num_layers: int, flag: str, text: str) -> int | str:
     try:
         index = int(name)
