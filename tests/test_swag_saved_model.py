@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import modeling
 import tokenization
 from bert.export.tokenizer import GraphTokenizer
+from bert.models.exported import ExportedModel
 from bert.network.heads import choice_model
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.swag.chooser import export_chooser
@@ -131,6 +132,16 @@ def test_an_exported_chooser_needs_none_of_this_project(chooser, tmp_path, pytho
     )
     np.testing.assert_allclose(from_features["logits"], logits, atol=1e-5)
     check(from_texts, expected[:2])
+
+
+def test_spaces_around_endings_change_no_answer_of_an_exported_chooser(chooser):
+    model = ExportedModel(chooser[1])
+    rows = [("The cat sat.", ["a dog", "the sea"]), ("It rains", ["the", "a man"])]
+    padded = [(context, [f" \t{ending}\n" for ending in endings]) for context, endings in rows]
+    answers = model.predict(rows)
+    assert model.predict(padded) == answers
+    for (_, endings), answer in zip(rows, answers, strict=True):
+        assert answer["ending"] == endings[answer["label"]]
 
 
 def test_no_example_has_no_choice(choose):

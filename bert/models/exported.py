@@ -301,7 +301,7 @@ def _read_choices(_: ExportedModel, outputs: Mapping[str, Any], rows: Any) -> An
     return [
         {
             "label": int(outputs["label"][place]),
-            "ending": outputs["ending"][place].decode(),
+            "ending": outputs["ending"][place].decode().strip(),
             "probabilities": outputs["probabilities"][place][: len(row["endings"])].tolist(),
         }
         for place, row in enumerate(rows)
