@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from conftest import GOLDEN
 from helpers import classifier_runs
+from helpers.forks import fork_workers
 from helpers.overlaps import second_of_two
 from helpers.served_models import fetch, save_model
 
@@ -100,7 +101,7 @@ def test_two_threads_have_their_own_answers(classifier, engine):
     expected = [model.predict(each) for each in texts]
 
     def ask(number):
-        return all(model.predict(texts[number]) == expected[number] for _ in range(100))
+        return all(model.predict(texts[number]) == expected[number] for _ in range(50))
 
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(ask, (0, 1))] == [True, True]
@@ -191,6 +192,7 @@ def test_a_large_model_is_converted_in_a_process_of_its_own(
     expected = chances(bert.load(str(classifier), engine="litert"))
     (name,) = entries(cache_folder)
     shutil.rmtree(cache_folder)
+    fork_workers(monkeypatch)
     monkeypatch.setattr(engines, "_LARGE", 0)
     # This process converts nothing, and leaves no file.
     monkeypatch.delattr(engines.portable, "convert")
@@ -219,9 +221,10 @@ def test_a_conversion_that_the_system_stops_leaves_tensorflow(
     classifier, cache_folder, monkeypatch, log
 ):
     expected = chances(bert.load(str(classifier)))
+    fork_workers(monkeypatch)
     monkeypatch.setattr(engines, "_LARGE", 0)
     monkeypatch.setattr(engines, "_prepare", end_unless_tensorflow)
-    # Each process that ends is followed by another one, which takes seconds to start.
+    # Each process that ends is followed by another one.
     monkeypatch.setattr(engines, "FORMS", {"litert": engines.FORMS["litert"]})
     np.testing.assert_array_equal(chances(bert.load(str(classifier), engine="auto")), expected)
     left_out = [line for line in log.messages if "is left out. A process ended" in line]

@@ -73,6 +73,12 @@ def fork_python(*arguments, check=True, **env):
     return subprocess.CompletedProcess(arguments, returncode, output, errors)
 
 
+def fork_workers(monkeypatch):
+    """Has workers begin as forks, with TensorFlow loaded, where they would begin from nothing."""
+    fork_python("-c", "")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: _context)
+
+
 def own_id(_, item):
     """For a worker to answer: what it is asked must lie in a module that imports little."""
     time.sleep(0.1)
