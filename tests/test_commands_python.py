@@ -2,8 +2,8 @@
 
 import re
 
-from conftest import run_python
 from helpers.classifier_runs import settings_in, write_task
+from helpers.forks import fork_python
 
 PROGRAM = """
 import sys
@@ -25,10 +25,10 @@ run_classifier.run(settings(sys.argv[3]))
 
 
 def test_a_script_that_is_run_from_python_shows_its_lines_and_a_plan_only_warns(tmp_path):
-    write_task(tmp_path, lambda color: color)
+    write_task(tmp_path, lambda color: color, count=8)
     values = vars(settings_in(tmp_path)(num_train_epochs=1.0))
     outputs = [str(tmp_path / "planned"), str(tmp_path / "out")]
-    shown = run_python("-c", PROGRAM, repr(values), *outputs).stderr
+    shown = fork_python("-c", PROGRAM, repr(values), *outputs).stderr
     planned, loaded, trained = re.split("^(?:loads|trains)\n", shown, flags=re.MULTILINE)
     assert not re.search(r"^\d\d:\d\d:\d\d ", planned + loaded, re.MULTILINE)
     assert "init_checkpoint" in planned and "--init_checkpoint" not in planned
