@@ -30,12 +30,16 @@ from bert.weights.checkpoint import describe_weights
 from bert.weights.variables import all_variables, encoder_shapes
 
 
-@pytest.fixture
-def trainer(tiny_config):
-    """A trainer with slots that are not zero, at step 3."""
+@pytest.fixture(scope="module")
+def one_trainer(tiny_config):
     model = pretraining_heads.pretraining_model(tiny_config)
-    trainer = Trainer(model, optimization.bert_optimizer(0.1, 10, 0), run_pretraining.OBJECTIVE)
-    rng = np.random.RandomState(0)
+    return Trainer(model, optimization.bert_optimizer(0.1, 10, 0), run_pretraining.OBJECTIVE)
+
+
+@pytest.fixture
+def trainer(one_trainer):
+    """A trainer with slots that are not zero, at step 3."""
+    trainer, rng = one_trainer, np.random.RandomState(0)
     for name, variable in trainer.state().items():
         if name == "global_step":
             variable.assign(3)
@@ -160,10 +164,18 @@ def test_checkpoints_live_on_any_file_system(trainer):
 # --init_checkpoint.
 
 
-@pytest.fixture
-def golden_variables():
+@pytest.fixture(scope="module")
+def golden_model():
     config = modeling.BertConfig.from_json_file(str(GOLDEN / "bert_config.json"))
-    return pretraining_heads.pretraining_model(config).weights
+    return pretraining_heads.pretraining_model(config)
+
+
+@pytest.fixture
+def golden_variables(golden_model):
+    """The variables of the original's small model, without its values."""
+    for variable in golden_model.weights:
+        variable.assign(np.zeros(variable.shape))
+    return golden_model.weights
 
 
 @pytest.mark.parametrize(
@@ -877,16 +889,14 @@ class _DiesAt:
 def test_a_killed_save_leaves_a_complete_checkpoint(tmp_path, monkeypatch, trainer, after, again):
     """`again`: the checkpoint that is written has been there already, unlisted or not."""
     state = trainer.state()
-    outcomes = []
+    outcomes, contents = [], {}
+    for step in (1, 2, 3) if again else (1, 2):
+        state["cls/seq_relationship/output_bias"].assign([step, step])
+        checkpoint.Checkpoints(str(tmp_path / "before"), keep_checkpoint_max=2).save(state, step)
+        contents[step] = values_of(state) | {"global_step": np.asarray(step)}
     for count in range(40):
-        folder = tmp_path / str(count)
-        folder.mkdir()
+        folder = shutil.copytree(tmp_path / "before", tmp_path / str(count))
         checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=2)
-        contents = {}
-        for step in (1, 2, 3) if again else (1, 2):
-            state["cls/seq_relationship/output_bias"].assign([step, step])
-            checkpoints.save(state, step)
-            contents[step] = values_of(state) | {"global_step": np.asarray(step)}
         state["cls/seq_relationship/output_bias"].assign([7, 7])
         with monkeypatch.context() as patch:
             _DiesAt(patch, count, after=after)
