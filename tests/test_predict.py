@@ -8,13 +8,14 @@ import json
 import os
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import exhaustive
 from helpers.forks import fork_python
-from helpers.prediction_runs import WORDS, model_dir
+from helpers.prediction_runs import WORDS, model_dir, untrained
 
 import predict
 from bert.commands.predict import read_arguments
@@ -23,7 +24,36 @@ from bert.files.row_writer import ResumableFile
 from bert.scale.predictions import AnswerFile
 from bert.weights import checkpoint
 
-__all__ = ["model_dir"]
+__all__ = ["model_dir", "untrained"]
+
+
+# Of the options, those that a model does not depend on.
+OF_ANSWERS = (
+    *("model_dir", "input_file", "output_file", "overwrite", "on_error", "min_probability"),
+    *("columns", "separator", "input_format", "shard"),
+)
+
+
+@pytest.fixture(scope="module")
+def loaded_models():
+    """The models of all tests, by their files and options."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _opened_once(loaded_models, monkeypatch):
+    """What has been loaded is not loaded again, for its graph would be built again."""
+    load = predict.load_model
+
+    def load_once(given, folder):
+        files = sorted(path for path in Path(given.model_dir).iterdir() if path.is_file())
+        options = {name: value for name, value in vars(given).items() if name not in OF_ANSWERS}
+        key = str(options), *((path.name, path.read_bytes()) for path in files)
+        if key not in loaded_models:
+            loaded_models[key] = load(given, folder)
+        return loaded_models[key]
+
+    monkeypatch.setattr(predict, "load_model", load_once)
 
 
 @pytest.fixture
@@ -51,7 +81,7 @@ def read(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-TEXTS = [f"{color} {shape}" for color in WORDS[4:7] for shape in WORDS[4:]] * 5
+TEXTS = [f"{color} {shape}" for color in WORDS[4:7] for shape in WORDS[4:]] * 3
 # No such key; no JSON; no object; not Unicode; no text; nested too deeply.
 BAD = [
     ('{"text": "red"}', "must be an object with the keys"),

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from helpers.forks import Forked
-from helpers.prediction_runs import model_dir
+from helpers.prediction_runs import model_dir, untrained
 from helpers.served_models import WORDS, fetch
 from helpers.waiting import wait_until
 
@@ -16,7 +16,7 @@ import predict
 import serve
 from bert.commands.checks import Checks
 
-__all__ = ["model_dir"]
+__all__ = ["model_dir", "untrained"]
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """What tests of several modules share of `predict`."""
 
+import shutil
+
 import numpy as np
 import pytest
 from conftest import change
@@ -13,12 +15,14 @@ from bert.weights.folder import ModelFolder
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "blue", "green", "round", "square"]
 
 
-@pytest.fixture
-def model_dir(tmp_path, still_config):
-    """The folder of a classifier that nobody has trained."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    config = change(still_config, vocab_size=len(WORDS))
+@pytest.fixture(scope="session")
+def untrained(tmp_path_factory, tiny_config):
+    """The folder of a classifier that nobody has trained; no test changes it."""
+    folder = tmp_path_factory.mktemp("untrained")
+    # One layer: what is done with answers does not depend on their number.
+    sizes = {"vocab_size": len(WORDS), "num_hidden_layers": 1}
+    still = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    config = change(tiny_config, **sizes, **still)
     vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
     (folder / "vocab.txt").write_bytes(vocabulary)
     tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
@@ -36,3 +40,9 @@ def model_dir(tmp_path, still_config):
     weights = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}
     checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
     return folder
+
+
+@pytest.fixture
+def model_dir(untrained, tmp_path):
+    """A copy of `untrained`, for each test to do with as it likes."""
+    return shutil.copytree(untrained, tmp_path / "model")
