@@ -89,6 +89,12 @@ def write_model(folder, kind, config):
     return folder
 
 
+@pytest.fixture(scope="module")
+def tiny_config(tiny_config):
+    """One layer: what a model is for does not depend on their number."""
+    return change(tiny_config, num_hidden_layers=1)
+
+
 @pytest.fixture
 def model_dir(tmp_path, tiny_config):
     """A function that writes the folder of a model of a kind."""
@@ -113,6 +119,7 @@ def convert(folder):
     return output
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_of_transformers_predicts_as_its_source(model_dir, kind, log):
     folder = model_dir(kind)
@@ -146,6 +153,7 @@ def test_a_named_task_does_not_give_outputs_the_names_of_others(model_dir, log):
     assert bert.load(str(converted), task_name="mnli").task.task.labels[0] == "contradiction"
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_question_may_have_no_answer_on_request(model_dir, tmp_path, log):
     converted, asked = convert(model_dir("question_answering")), INPUTS["question_answering"][:1]
     (converted / "task.json").unlink()
@@ -215,6 +223,7 @@ def original(model_dir):
     return left
 
 
+@pytest.mark.usefixtures("eager")
 def test_options_complete_a_folder_of_the_original(original):
     folder = original.parent / "classification"
     expected = bert.load(str(folder)).predict(INPUTS["classification"])
@@ -363,6 +372,7 @@ def test_an_export_answers_as_its_model(model_dir, tmp_path, kind):
         assert refusals[0] == refusals[1] and "\n" not in refusals[0]
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_words_are_written_to_tables(model_dir, tmp_path, ending):
     if ending == "parquet":
