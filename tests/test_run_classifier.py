@@ -142,6 +142,7 @@ def test_original_flags_have_their_defaults():
         assert found[name].lower() == text.lower(), name
 
 
+@pytest.mark.usefixtures("eager")
 def test_records_have_the_originals_features(make_settings, tmp_path):
     write_task(tmp_path, lambda color: color)
     run_classifier.run(make_settings(do_train=True, do_eval=True, num_train_epochs=0.2))
@@ -232,12 +233,14 @@ def test_weights_of_a_fine_tuned_model_keep_the_order_of_their_labels(make_setti
     )
     assert trained["accuracy"] > 0.8
     shared |= {"init_checkpoint": str(tmp_path / "out"), "output_dir": str(tmp_path / "other")}
-    scores = run_classifier.run(make_settings(**shared))
+    with eagerly():
+        scores = run_classifier.run(make_settings(**shared))
     assert scores["accuracy"] == trained["accuracy"]
     with pytest.raises(ValueError, match=r"the order of the model's outputs\. .*task\.json"):
         run_classifier.run(make_settings(**shared, labels=COLORS))
 
 
+@pytest.mark.usefixtures("eager")
 def test_one_file_is_enough(make_settings, tmp_path, log):
     rows = make_rows(60, 1, lambda color: color)
     path = tmp_path / "mine.csv"
@@ -258,7 +261,7 @@ def test_one_file_is_enough(make_settings, tmp_path, log):
             do_eval=True,
             do_predict=True,
             test_file=str(path),
-            num_train_epochs=6.0,
+            num_train_epochs=1.0,
         )
     )
     split_off = next(message for message in log.messages if "are split off" in message)
@@ -284,8 +287,9 @@ def test_one_file_is_enough(make_settings, tmp_path, log):
     assert again["accuracy"] == scores["accuracy"] and again["loss"] == scores["loss"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_test_examples_without_labels_are_predicted_and_not_scored(make_settings, tmp_path, log):
-    write_task(tmp_path, lambda color: color)
+    write_task(tmp_path, lambda color: color, count=16)
     verbs = {"do_train": True, "do_predict": True, "num_train_epochs": 1.0}
     write_tsv(tmp_path / "test.tsv", [("red a", "red"), ("blue", "?"), ("b", "")])
     scores = run_classifier.run(make_settings(**verbs))
@@ -337,6 +341,7 @@ def test_a_number_is_predicted(make_settings, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("eager")
 def test_pairs_and_both_parts_of_mnli(make_settings, tmp_path):
     header = [f"column{number}" for number in range(10)] + ["gold_label"]
     labels = ["contradiction", "entailment", "neutral"]
@@ -420,8 +425,9 @@ def test_balanced_weights_let_a_rare_label_count(make_settings, tmp_path):
     assert probabilities["balanced"] == pytest.approx(0.5, abs=0.06)
 
 
+@pytest.mark.usefixtures("eager")
 def test_several_runs_have_folders_of_their_own_and_one_dev_set(make_settings, tmp_path):
-    write_task(tmp_path, lambda color: color)
+    write_task(tmp_path, lambda color: color, count=32)
     files = {"data_dir": None, "train_file": str(tmp_path / "train.tsv"), "dev_fraction": 0.3}
     summary = run_classifier.run(
         make_settings(**files, do_train=True, do_eval=True, num_runs=2, num_train_epochs=1.0)
@@ -561,8 +567,9 @@ def test_misspelt_flag_is_an_error():
 def trained_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     write_task(folder, lambda color: color)
-    settings = settings_in(folder)(do_train=True, do_predict=True, num_train_epochs=2.0)
-    run_classifier.run(settings)
+    settings = settings_in(folder)(do_train=True, do_predict=True, num_train_epochs=0.5)
+    with eagerly():
+        run_classifier.run(settings)
     return folder / "out"
 
 
@@ -610,6 +617,7 @@ def test_invalid_inputs_are_named(trained, inputs, message):
         predict.load(str(trained)).predict(inputs)
 
 
+@pytest.mark.usefixtures("eager")
 def test_prediction_needs_nothing_but_the_folder(trained, tmp_path):
     for path in tmp_path.iterdir():
         if path.is_file():
@@ -636,6 +644,7 @@ def read_answers(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("name", "content", "flags"),
     [
