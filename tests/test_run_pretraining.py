@@ -180,7 +180,7 @@ def test_a_model_that_is_not_trained_is_not_evaluated(pretraining_run, tmp_path)
     evaluates = {"do_train": False, "do_eval": True}
     with pytest.raises(PlanError, match="must hold a trained model, or `init_checkpoint`"):
         plan(run_pretraining.make_recipe(pretraining_run(**evaluates)))
-    run_pretraining.run(pretraining_run())
+    run_pretraining.run(pretraining_run(num_train_steps=1))
     output = tmp_path / "output"
     for path in (output / "checkpoint", *output.glob("model.ckpt-[1-9]*")):
         path.unlink()
@@ -193,7 +193,7 @@ def test_a_model_that_is_not_trained_is_not_evaluated(pretraining_run, tmp_path)
 def test_held_out_records_are_evaluated(pretraining_run, tmp_path, tiny_config):
     held_out = write_examples(tmp_path / "held_out.tfrecord", make_examples(tiny_config, 6, seed=9))
     initial = str(tmp_path / "output")
-    run_pretraining.run(pretraining_run())
+    run_pretraining.run(pretraining_run(num_train_steps=1))
     shared = {"do_train": False, "do_eval": True, "init_checkpoint": initial}
     results = [
         run_pretraining.run(pretraining_run(output_dir=str(tmp_path / name), **shared, **files))
@@ -250,10 +250,9 @@ def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(
 
     fresh("whole", num_train_steps=8)
     # The learning rate depends on the number of steps, so the run is cut by the disk alone.
-    fresh("cut", num_train_steps=8)
-    for step in (8,):
-        for path in (tmp_path / "cut").glob(f"model.ckpt-{step}.*"):
-            path.unlink()
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    for path in (tmp_path / "cut").glob("model.ckpt-8.*"):
+        path.unlink()
     log.clear()
     initial = str(tmp_path / "whole" / "model.ckpt-3")
     with pytest.raises(ValueError, match=r"--init_checkpoint is absent there and model\.ckpt-3"):
@@ -279,7 +278,7 @@ def test_a_vocabulary_for_the_report_is_read_before_training(pretraining_run, tm
 
 def test_a_run_is_not_resumed_by_another_optimizer(pretraining_run):
     """Adam would divide Muon's momentum by its second moment, which is zero."""
-    run_pretraining.run(pretraining_run(optimizer="muon"))
+    run_pretraining.run(pretraining_run(optimizer="muon", num_train_steps=1))
     changes = {"num_train_steps": 9, "resume_with_changes": True}
     with pytest.raises(ValueError, match="`optimizer` must be muon, as in the run in"):
         run_pretraining.run(pretraining_run(optimizer="adam", **changes))
@@ -362,22 +361,22 @@ def test_what_has_ended_is_replaced_by_no_other_training_unless_that_is_asked_fo
 
 
 def test_an_evaluation_uses_the_checkpoint_that_is_named(pretraining_run, tmp_path):
-    settings = pretraining_run(keep_checkpoint_max=0, save_checkpoints_steps=1)
-    run_pretraining.run(settings)
+    saves = {"keep_checkpoint_max": 0, "save_checkpoints_steps": 1}
+    run_pretraining.run(pretraining_run(num_train_steps=2, **saves))
     folder = tmp_path / "output"
 
     def score(init=None):
         given = {"do_train": False, "do_eval": True, "init_checkpoint": init and str(init)}
-        return run_pretraining.run(pretraining_run(**given))["loss"]
+        return run_pretraining.run(pretraining_run(eval_batch_size=20, **given))["loss"]
 
-    losses = [score(folder / f"model.ckpt-{step}") for step in range(1, 5)]
-    assert len({*losses}) == 4 and score() == losses[-1] == score(folder)
+    losses = [score(folder / f"model.ckpt-{step}") for step in (1, 2)]
+    assert losses[0] != losses[1] and score() == losses[1] == score(folder)
     results = read_results(folder)
-    assert results["global_step"] == 4
+    assert results["global_step"] == 2
     # The training began at random: what it is not made of is not passed over.
     shutil.copytree(folder, tmp_path / "other")
     with pytest.raises(ValueError, match=r"must name weights in `output_dir`"):
-        score(tmp_path / "other/model.ckpt-4")
+        score(tmp_path / "other/model.ckpt-2")
 
 
 @pytest.mark.exhaustive
@@ -398,7 +397,7 @@ def test_evaluation_without_a_masked_token_is_not_a_number(pretraining_run, tmp_
     for name in ("masked_lm_weights", "masked_lm_ids", "masked_lm_positions"):
         examples[name] = np.zeros_like(examples[name])
     path = write_examples(tmp_path / "unmasked.tfrecord", examples)
-    run_pretraining.run(pretraining_run())
+    run_pretraining.run(pretraining_run(num_train_steps=1))
     results = run_pretraining.run(pretraining_run(do_train=False, do_eval=True, input_file=path))
     assert np.isnan(results["masked_lm_loss"])
     assert np.isfinite(results["next_sentence_loss"])
