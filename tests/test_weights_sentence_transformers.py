@@ -26,7 +26,8 @@ def model_dir(tmp_path, still_config):
     """The folder of an encoder, which says nothing of vectors."""
     folder = tmp_path / "model"
     folder.mkdir()
-    config = change(still_config, vocab_size=len(WORDS), type_vocab_size=2)
+    sizes = {"vocab_size": len(WORDS), "type_vocab_size": 2, "num_hidden_layers": 1}
+    config = change(still_config, **sizes)
     (folder / "bert_config.json").write_text(config.to_json_string())
     (folder / "vocab.txt").write_text("\n".join(WORDS))
     encoder = modeling.BertModel(config)
