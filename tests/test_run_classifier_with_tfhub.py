@@ -53,6 +53,7 @@ def weights(folder):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+@pytest.mark.usefixtures("eager")
 def test_module_is_trained_as_its_files_given_one_by_one(tmp_path, module):
     run_classifier_with_tfhub.run(make_settings(tmp_path), str(module))
     config_file = tmp_path / "bert_config.json"
@@ -75,6 +76,7 @@ def test_module_is_trained_as_its_files_given_one_by_one(tmp_path, module):
         assert (tmp_path / "out" / name).read_text() == (tmp_path / "other" / name).read_text()
 
 
+@pytest.mark.usefixtures("eager")
 def test_what_init_checkpoint_takes_will_do(tmp_path, module):
     folder = tmp_path / "released"
     folder.mkdir()
@@ -149,6 +151,7 @@ def test_script_needs_its_flag():
     assert "bert_hub_module_handle" in result.stderr
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("given", [None, True])
 def test_the_graph_of_a_module_is_never_run(tmp_path, module, given):
     """Whoever made the module may have put anything into its graph."""
