@@ -41,6 +41,12 @@ MODELS = {
 each_model = pytest.mark.parametrize("kind", MODELS)
 
 
+@pytest.fixture(scope="module")
+def tiny_config(tiny_config):
+    """One layer: what is on top of an encoder does not depend on their number."""
+    return change(tiny_config, num_hidden_layers=1)
+
+
 def make(kind, config, **kwargs):
     return MODELS[kind][0](config, **kwargs)
 
