@@ -269,6 +269,7 @@ def test_an_encoder_without_heads_encodes_and_predicts_no_tokens(pretrained, rel
             ask(["the end"])
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_fine_tuned_folder_answers(tmp_path):
     classifier_runs.write_task(tmp_path, lambda color: color, count=8)
     make = classifier_runs.settings_in(tmp_path)

@@ -44,10 +44,11 @@ def read_json(path):
     return json.loads(path.read_text())
 
 
+@pytest.mark.usefixtures("eager")
 def test_one_file_is_enough(make_settings, tmp_path, log):
     write_conll(tmp_path / "mine.txt", make_sentences(60, 0))
     given = {"data_dir": None, "train_file": str(tmp_path / "mine.txt")}
-    verbs = {"do_train": True, "do_eval": True, "num_train_epochs": 2.0}
+    verbs = {"do_train": True, "do_eval": True, "num_train_epochs": 0.5}
     scores = run_ner.run(make_settings(**given, **verbs))
     assert any("6 of the 60 examples" in message for message in log.messages)
     kept = read_json(tmp_path / "out/task.json")["dev_split"]
@@ -114,6 +115,7 @@ def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
     assert (out / "predictions.txt").read_bytes() == before
 
 
+@pytest.mark.usefixtures("eager")
 def test_records_are_the_same_whatever_the_columns_and_the_scheme(make_settings, tmp_path, trained):
     sentences = make_sentences(16, 3)
     records, scores = set(), []
@@ -293,6 +295,7 @@ def test_the_tag_of_a_word_is_learned_from_neighbouring_sentences(make_settings,
     assert run_ner.run(dataclasses.replace(stored, document_context=False))["f1"] < 0.9
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_file_without_tags_is_predicted_and_not_scored(make_settings, tmp_path, log, trained):
     sentences = make_sentences(12, 3)
     # Words alone; words and parts of speech; a column of O, as some fill it.
@@ -584,6 +587,7 @@ def test_two_files_for_one_split_are_refused(make_settings, tmp_path):
         run_ner.run(make_settings(do_train=True))
 
 
+@pytest.mark.usefixtures("eager")
 def test_suspicious_properties_are_warnings_with_counts(make_settings, tmp_path, log):
     text = GOOD + "\n\n\n" + "\u200b O\n\u200b O\nxyz B-PER\n"
     write_texts(tmp_path, train=text, dev=text)

@@ -38,6 +38,7 @@ def test_a_misspelt_file_that_training_does_not_read_is_an_error_before_it(
     assert plan_with(tmp_path / ("there" if is_of_text else "other.tfrecord")).training
 
 
+@pytest.mark.usefixtures("eager")
 def test_files_of_a_run_without_training_may_be_gone(tmp_path):
     world = script_worlds.classifier_world(tmp_path)
     settings = run_classifier.Settings(**{**world, "do_eval": True})

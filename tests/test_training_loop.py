@@ -436,6 +436,7 @@ def test_replicas_have_dropout_masks_of_their_own(tmp_path, tiny_config):
     assert found == pytest.approx(np.mean(np.reshape(alone, (3, 2)), axis=1).tolist(), abs=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 def test_workers_report_their_places(tmp_path, tiny_config, make_batches, monkeypatch):
     batches = make_batches(6)
     pace, seen = record_places(monkeypatch, trainer_module, batches)
@@ -460,6 +461,7 @@ def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batche
         assert reader.get_tensor("global_step") == step
 
 
+@pytest.mark.usefixtures("eager")
 def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
     trainer = make_trainer(golden_config(), steps=10)
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
@@ -487,6 +489,7 @@ def golden_config():
 # float16.
 
 
+@pytest.mark.usefixtures("eager")
 def test_overflow_skips_the_step_and_halves_the_scale(still_config):
     trainer = make_trainer(still_config, dtype="mixed_float16", loss_scale=LossScale())
     batch = to_tensors(make_examples(still_config, 4))
@@ -922,6 +925,7 @@ def test_weights_that_a_failed_step_may_have_changed_are_not_saved(
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_failed_save_is_logged_beside_the_error_that_ended_training(
     tmp_path, tiny_config, make_batches, log
 ):
@@ -938,6 +942,7 @@ def test_a_failed_save_is_logged_beside_the_error_that_ended_training(
     assert log.messages[-1].startswith("Step 2 could not be saved: ")
 
 
+@pytest.mark.usefixtures("eager")
 def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
     trainer = make_trainer(tiny_config, learning_rate=1e30)
     with pytest.raises(NonFiniteLossError, match=r"or a longer warm-up \(`num_warmup_steps`"):
