@@ -230,7 +230,12 @@ def test_options_complete_a_folder_of_the_original(original):
     files = {"bert_config_file": str(folder / "bert_config.json")}
     files["vocab_file"] = str(folder / "vocab.txt")
     told = {**files, "do_lower_case": True, "labels": "no,maybe, yes"}
-    assert bert.load(str(original), **told).predict(INPUTS["classification"]) == expected
+    for labels in (told["labels"], ("no", "maybe", " yes"), np.array(["no", "maybe", "yes"])):
+        model = bert.load(str(original), **{**told, "labels": labels})
+        assert model.predict(INPUTS["classification"]) == expected
+    folder = ModelFolder(str(original), **files, do_lower_case=True)
+    numbers = read_task(folder, Overrides(labels=[0, 1, 2]))
+    assert numbers["task"]["labels"] == ["0", "1", "2"]
     model = bert.load(str(original), **files, do_lower_case=True, task_name="MNLI")
     assert model.fields == ("text_a", "text_b")
     assert model.task.task.labels == ("contradiction", "entailment", "neutral")

@@ -99,9 +99,9 @@ class Overrides(FolderOptions):
     @property
     def label_names(self) -> list[str]:
         """The labels as a list."""
-        labels: str | Sequence[str] = self.labels or ()
-        names = labels.split(",") if isinstance(labels, str) else labels
-        return [name.strip() for name in names]
+        labels: Any = () if self.labels is None else self.labels
+        names = labels.split(",") * bool(labels) if isinstance(labels, str) else labels
+        return [str(name).strip() for name in names]
 
     def check_absent(self, names: Collection[str], where: str | Message, path: str) -> None:
         """Checks that options are not given that would be ignored.
