@@ -16,7 +16,7 @@ import convert_checkpoint
 import predict
 import tokenization
 from bert.files import parquet
-from bert.models.fine_tuned import find_architecture, read_task
+from bert.models.fine_tuned import find_architecture, open_stored_task, read_task
 from bert.models.options import Overrides
 from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import ClassificationTask
@@ -262,6 +262,51 @@ def test_all_missing_options_are_named_at_once(original):
     with pytest.raises(ValueError, match=r"`labels` must not be given for a model whose task"):
         predict.load(str(folder), labels="a,b,c")
     assert predict.load(str(folder), max_seq_length=9).task.max_seq_length == 9
+
+
+@pytest.mark.parametrize("has_task", [True, False])
+def test_a_length_is_checked_as_an_option(model_dir, has_task):
+    folder = model_dir("classification")
+    path = folder / "task.json"
+    stored = json.loads(path.read_text())
+    given = {} if has_task else {"labels": LABELS}
+
+    def open_task(length, **changes):
+        if has_task:
+            path.write_text(json.dumps({**stored, **changes}))
+        model = ModelFolder(str(folder), do_lower_case=True)
+        task = read_task(model, Overrides(max_seq_length=length, **given))
+        return open_stored_task(model, task)
+
+    if not has_task:
+        path.unlink()
+    length = open_task(np.int64(8)).max_seq_length
+    assert (type(length), length) == (int, 8)
+    for wrong, message in (
+        (0, "at least 3. Received 0"),
+        (2, "at least 3. Received 2"),
+        (True, "at least 3. Received True"),
+        (8.0, "a whole number. Received 8.0"),
+        ("8", "a whole number. Received '8'"),
+        (513, "at most 512, .* Received 513"),
+    ):
+        with pytest.raises(ValueError, match=f"^`max_seq_length` must be {message}"):
+            open_task(wrong)
+    pair = {"task": {**stored["task"], "is_pair": True}}
+    given |= {} if has_task else {"is_pair": True}
+    assert open_task(5, **pair).fields == ("text_a", "text_b")
+    with pytest.raises(ValueError, match=r"^`max_seq_length` must be at least 5\. Rec.* 4"):
+        open_task(4, **pair)
+    if has_task:
+        windows = {"doc_stride": 5}
+        with pytest.raises(ValueError, match=r"^`doc_stride` must be less than 5, .*=7`"):
+            open_task(7, **windows)
+        assert open_task(8, **windows).long_texts.doc_stride == 5
+        # The file's own errors are not those of the option.
+        with pytest.raises(ValueError, match=r"task\.json' must be as .*: `doc_stride` must be a"):
+            open_task(7, doc_stride="5")
+        with pytest.raises(ValueError, match=r"task\.json' must be .*: `doc_stride` must be less"):
+            open_task(None, doc_stride=50)
 
 
 @pytest.mark.parametrize("load", [bert.load, predict.load])

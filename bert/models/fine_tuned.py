@@ -4,6 +4,8 @@ A training run of this project writes the task to `task.json`. A folder of trans
 it in `config.json`. A folder of the original does not describe it, so that options must.
 """
 
+import dataclasses
+import operator
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -45,6 +47,9 @@ _OF_ANSWERS: Mapping[str, type] = {
     "null_score_diff_threshold": float,
 }
 _OF_FILES = ("bert_config_file", "vocab_file", "do_lower_case")
+
+# The fewest tokens of a sequence, with one text and with two.
+_LEAST, _LEAST_OF_PAIRS = 3, 5
 
 # The options of a model without `task.json`, by its class.
 _OF_KIND = {
@@ -130,6 +135,9 @@ def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
       ValueError: where the model is only pre-trained, or neither files nor options describe its
         task.
     """
+    if overrides.max_seq_length is not None:
+        given = _read_length(folder, overrides.max_seq_length)
+        overrides = dataclasses.replace(overrides, max_seq_length=given)
     if folder.task:
         check_no_overrides(folder, overrides, but=("max_seq_length", *_OF_ANSWERS))
         length = overrides.max_seq_length
@@ -141,6 +149,18 @@ def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
         return folder.read_task()
     _check_complete(folder, architecture, overrides)
     return make_task(folder, architecture, overrides)
+
+
+def _read_length(folder: ModelFolder, given: Any) -> int:
+    """Returns the option `max_seq_length` of a fine-tuned model as an `int`."""
+    try:
+        length = operator.index(given)
+    except TypeError:
+        raise OptionError("max_seq_length", "be a whole number", given) from None
+    if length < _LEAST:
+        raise OptionError("max_seq_length", f"be at least {_LEAST}", given)
+    check_length(length, folder.config)
+    return length
 
 
 def make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> dict[str, Any]:
@@ -370,8 +390,12 @@ class LoadedModel(Encoding, AnsweringModel):
 def open_stored_task(folder: ModelFolder, stored: Mapping[str, Any]) -> Task:
     """Returns the task of a `task.json`, checked against the rest of its folder.
 
+    Args:
+      folder: The folder of the model.
+      stored: The contents of the file, with options in place of values, as `read_task`.
+
     Raises:
-      ValueError: where files are missing or malformed.
+      ValueError: where files are missing or malformed, or an option does not fit them.
     """
     kind = stored.get("kind")
     path = os.path.join(folder.path, TASK_FILE)
@@ -380,9 +404,19 @@ def open_stored_task(folder: ModelFolder, stored: Mapping[str, Any]) -> Task:
     try:
         stored_field(stored, "do_lower_case", bool)
         check_length(stored_field(stored, "max_seq_length", int), folder.config)
-        return open_task(stored, folder.config, folder.load_tokenizer())
+        task = open_task(stored, folder.config, folder.load_tokenizer())
+        least = _LEAST_OF_PAIRS if len(task.fields) == 2 else _LEAST
+        if stored["max_seq_length"] < least:
+            raise OptionError("max_seq_length", f"be at least {least}", stored["max_seq_length"])
+        return task
     except ValueError as error:
-        raise ValueError(f"{path!r} must be as a training run writes it: {error}") from error
+        length = folder.task.get("max_seq_length")
+        if folder.task and length in (None, stored.get("max_seq_length")):
+            raise ValueError(f"{path!r} must be as a training run writes it: {error}") from error
+        if folder.task:
+            # The length is an option, which has no error where the file itself has one.
+            open_stored_task(folder, {**stored, "max_seq_length": length})
+        raise
 
 
 def open_fine_tuned(
@@ -401,9 +435,6 @@ def open_fine_tuned(
     """
     stored = read_task(folder, overrides)
     weights = folder.stored
-    if overrides.max_seq_length is not None:
-        # An error of the option, not of the file.
-        check_length(overrides.max_seq_length, folder.config)
     task = open_stored_task(folder, stored)
     with blank_variables() as blank:
         model = task.whole_model(task.make_model(precision))
