@@ -203,6 +203,10 @@ def test_what_cannot_be_looked_into_is_an_error(pretrained, tmp_path, monkeypatc
         read(model, ("a " * 15, ""))
     with pytest.raises(ValueError, match=r"`text_b` must not be given.*Received 'b'"):
         read(model, ("a", "b"))
+    model = make_model("answers")
+    assert read(model, ("a " * 6, "b")).tokens.count("a") == 6
+    with pytest.raises(ValueError, match=r"question must have at most 6 .*_query_len.*It has 7\."):
+        read(model, ("a " * 7, "b"))
     monkeypatch.setattr(looking, "MAX_WEIGHTS", 4 * 10**2)
     with pytest.raises(ValueError, match=r"at most 10 tokens.*400 weights of attention in 4 heads"):
         read(pretrained, ("the " * 9, ""))

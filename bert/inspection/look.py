@@ -184,6 +184,8 @@ def read(
     if isinstance(model, LoadedModel):
         max_seq_length = model.task.stored()["max_seq_length"]
     _check_length(length, config, max_seq_length)
+    if isinstance(model, LoadedModel):
+        _check_question(len(_pieces(first)), model)
     start, end = (Word("", token, [], [token]) for token in ("[CLS]", "[SEP]"))
     words = [start, *first, end, *([*second, end] if second else [])]
     tokens, segment_ids = tokenization.pack(_pieces(first), _pieces(second), max_length=length)
@@ -235,6 +237,16 @@ def _check_length(length: int, config: modeling.BertConfig, max_seq_length: int 
         raise ValueError(
             f"The text must have at most {limit} tokens, [CLS] and [SEP] included: {limits[limit]}."
             f" It has {length}. Shorten it."
+        )
+
+
+def _check_question(length: int, model: LoadedModel) -> None:
+    """Checks that a model that answers questions reads all tokens of the question."""
+    limit = model.task.stored().get("max_query_length", length)
+    if length > limit:
+        raise ValueError(
+            f"The question must have at most {limit} tokens: `max_query_length`. It has {length}. "
+            "Shorten it."
         )
 
 
