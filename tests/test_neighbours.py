@@ -135,6 +135,21 @@ def test_a_sentence_is_itself_among_ready_vectors_of_any_length(ask, tmp_path, i
     assert answer["neighbours"][0]["cosine"] == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.parametrize("center", [False, True])
+def test_blank_texts_are_no_neighbours_among_ready_vectors(ask, tmp_path, center):
+    rows = [{"text": text, "id": len(text)} for text in ["", *TEXTS, " \t", "\n"]]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    given = {"input_file": str(tmp_path / "t.jsonl"), "id_column": "id", "max_seq_length": 16}
+    checkpoint, archive = str(GOLDEN / "bert_model.ckpt"), str(tmp_path / "v.npz")
+    settings = {"init_checkpoint": checkpoint, "output_file": archive, "pooling": "mean"}
+    extract_features.run(extract_features.Settings(**given, **settings, layers="-1"))
+    (expected,) = ask(**given, query="a house", center=center)
+    (found,) = ask(input_file=archive, query="a house", center=center)
+    for one, other in zip(found["neighbours"], expected["neighbours"], strict=True):
+        assert (one["id"], one["text"]) == (other["id"], other["text"])
+        assert one["cosine"] == pytest.approx(other["cosine"], abs=1e-5)
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 4])
 def test_neighbours_do_not_depend_on_how_many_texts_are_read_at_a_time(
     ask, tmp_path, monkeypatch, chunk

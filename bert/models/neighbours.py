@@ -127,9 +127,8 @@ def find_neighbours(
     search: Search, space: Space, top_k: int
 ) -> Iterable[tuple[str, Sequence[Neighbour]]]:
     """Returns the queries with their neighbours; an unknown word is an error before the first."""
-    if search.is_word_alone:
-        return [(word, space.nearest(word, top_k)) for word in search.queries()]
-    return ((query, space.nearest(query, top_k)) for query in search.queries())
+    found = ((query, space.nearest(query, top_k)) for query in search.queries())
+    return [*found] if search.is_word_alone else found
 
 
 class _Stored(Sequence[Any]):
@@ -240,8 +239,11 @@ def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center
             "or has several layers. Write it with extract_features.py, the pooling mean and the "
             "layer -1."
         )
-    vectors = arrays["values"][:, 0]
-    texts = arrays["texts"].tolist()
+    if not all(is_text := [bool(text.strip()) for text in arrays["texts"].tolist()]):
+        # A search of the file of the texts leaves blank ones out, too.
+        rows = {"values", "texts", "ids"} & {*arrays}
+        arrays |= {name: arrays[name][is_text] for name in rows}
+    vectors, texts = arrays["values"][:, 0], arrays["texts"].tolist()
     ids = arrays["ids"].tolist() if "ids" in arrays else [None] * len(texts)
     layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
 
