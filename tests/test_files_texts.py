@@ -66,6 +66,11 @@ def test_names_in_a_header_have_no_spaces_around_them(tmp_path):
     assert (found.texts, found.id) == ((" one", ""), "1")
 
 
+def test_null_is_no_id(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "a", "id": null}\n{"text": "b", "id": 0}\n')
+    assert [given.id for given in read(tmp_path / "x.jsonl", None, None, "id")] == [None, "0"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "arguments", "message"),
     [

@@ -115,7 +115,7 @@ class GivenText(NamedTuple):
     Attributes:
       place: The file and the line, for messages.
       texts: The text and the second text, which may be "".
-      id: The ID in the table; None without a column of IDs.
+      id: The ID in the table; None where it is null, and without a column of IDs.
     """
 
     place: str
@@ -234,8 +234,8 @@ class _Source:
                         f"{place}: must have text as {name!r}. Received {cells[name]!r:.80}."
                     )
             first, second = [*(cells[name] for name in self._text_columns), ""][:2]
-            given = None if self._id_column is None else str(cells[self._id_column])
-            yield GivenText(place, (first, second), given)
+            given = None if self._id_column is None else cells[self._id_column]
+            yield GivenText(place, (first, second), None if given is None else str(given))
 
 
 class Input(NamedTuple):
