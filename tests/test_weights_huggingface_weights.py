@@ -214,6 +214,14 @@ def write_bfloat16(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + numbers)
 
 
+def test_double_precision_becomes_float32(tmp_path, tensors):
+    store(
+        tmp_path,
+        {n: value.astype(np.float64) for n, value in stored_in(write(tmp_path, tensors)).items()},
+    )
+    assert_same(read(tmp_path), tensors)
+
+
 def test_half_precision_becomes_float32(tmp_path, tensors):
     folder = write(tmp_path, tensors)
     stored = stored_in(folder)

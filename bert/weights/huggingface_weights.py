@@ -119,7 +119,7 @@ def find(path: str, option: str) -> str | None:
 class Reader:
     """Reads the tensors of a model by their names in a TF1 checkpoint.
 
-    Numbers of 16 bits become float32. Tensors without a name in this project keep their own.
+    Floats of 16 or 64 bits become float32. Tensors without a name in this project keep their own.
 
     Args:
       stored: The tensors by their names in a file.
@@ -150,8 +150,8 @@ class Reader:
     def get_tensor(self, name: str) -> np.ndarray:
         """Returns the tensor of that name."""
         value = self._tensors[name].read()
-        is_half = value.dtype in (np.float16, "bfloat16")
-        return value.astype(np.float32) if is_half else value
+        is_float = value.dtype in (np.float16, "bfloat16", np.float64)
+        return value.astype(np.float32) if is_float else value
 
 
 def open_objects(reader: Any) -> Reader:
