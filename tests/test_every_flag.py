@@ -753,7 +753,7 @@ TRAINING = {
     "output_dir": Case(elsewhere, lambda o: (o.folder / "elsewhere/checkpoint").exists()),
     "do_train": Case(False, error, fails=True),
     "learning_rate": Case(0.02, weights),
-    "save_checkpoints_steps": Case(2, checkpoints),
+    "save_checkpoints_steps": Case(1, checkpoints),
     "keep_checkpoint_max": Case(2, checkpoints, save_checkpoints_steps=1),
     "log_every_steps": Case(2, steps_told),
     "report_to": Case("tensorboard", summaries),
@@ -805,11 +805,12 @@ FINE_TUNING = {
         1,
         checkpoints,
         do_eval=True,
+        num_train_epochs=1.5,
         learning_rate=0.0,
         save_checkpoints_steps=1,
         keep_checkpoint_max=0,
     ),
-    "max_train_samples": Case(10, TRAIN_RECORDS),
+    "max_train_samples": Case(10, TRAIN_RECORDS, num_train_epochs=1.0),
     "max_eval_samples": Case(3, EVAL_RECORDS, do_eval=True),
     "num_runs": Case(2, names, do_eval=True),
     "freeze_layers": Case(1, weights),
@@ -871,13 +872,13 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         **teacher_cases(pretrained),
         "eval_batch_size": Case(5, work, do_eval=True),
         "num_train_steps": Case(4, checkpoints),
-        "num_warmup_steps": Case(2, weights),
+        "num_warmup_steps": Case(3, weights),
         # Beside a number of steps, it is refused: tests/test_training_clock.py.
         "time_budget": Case("1h", error, fails=True),
         "warmup_proportion": Case(
             0.0, weights, time_budget="0.0001s", num_train_steps=100000, num_warmup_steps=10000
         ),
-        "max_eval_steps": Case(2, result, do_eval=True),
+        "max_eval_steps": Case(1, result, do_eval=True),
         "overwrite_output_dir": Case(True, told("^(Resuming from|No checkpoint)"), run_before={}),
     },
     "fill_mask": {
@@ -1036,7 +1037,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         **teacher_cases(tagger, "text.txt"),
         "scheme": Case("iobes", task),
         "crf": Case(True, names_of_tensors),
-        "unit": Case("character", TRAIN_RECORDS, train_file=chinese),
+        "unit": Case("character", TRAIN_RECORDS, train_file=chinese, num_train_epochs=1.0),
         "document_context": Case(True, TRAIN_RECORDS),
         "feature_based": Case(True, weights, bert_config_file=deeper),
         "feature_layers": Case("embeddings", weights, **ON_FEATURES),
@@ -1437,6 +1438,9 @@ def _marks(script: str) -> Any:
     return pytest.mark.exhaustive if script in _MANY else ()
 
 
+# Is there before the first step, so that another one would change nothing.
+_OF_DATA = (TRAIN_RECORDS, EVAL_RECORDS, task)
+
 CASES = [
     pytest.param(
         script,
@@ -1456,8 +1460,10 @@ CASES = [
 
 @pytest.mark.parametrize(("script", "field", "case"), CASES)
 def test_every_field_changes_something_that_can_be_seen(outcomes, script, field, case):
-    one = outcomes(script, case.given, {})
-    other = outcomes(script, case.given, {field: case.value})
+    given = {"num_train_epochs": 0.5} if case.see in _OF_DATA else {}
+    given |= case.given
+    one = outcomes(script, given, {})
+    other = outcomes(script, given, {field: case.value})
     if case.fails:
         assert one.error or other.error
     else:

@@ -57,7 +57,7 @@ def classifier_world(folder: Path) -> dict[str, Any]:
         "task_name": "custom",
         "max_seq_length": 8,
         "train_batch_size": 8,
-        "num_train_epochs": 1.5,
+        "num_train_epochs": 1.0,
         "learning_rate": 0.01,
         "do_train": True,
     }
@@ -135,8 +135,8 @@ def pretraining_world(folder: Path) -> dict[str, Any]:
         "max_seq_length": 12,
         "max_predictions_per_seq": 3,
         "train_batch_size": 4,
-        "eval_batch_size": 4,
-        "num_train_steps": 3,
+        "eval_batch_size": 10,
+        "num_train_steps": 2,
         "num_warmup_steps": 1,
         "learning_rate": 0.01,
     }
