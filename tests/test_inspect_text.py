@@ -94,6 +94,7 @@ def test_a_second_text_too_many_is_shown_by_check_wherever_the_first_is(settings
         inspect_text.run(settings(**values, text_b="b"), ["a"])
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_model_of_lstms_shows_its_pieces_and_says_what_it_lacks(
     pretraining_run, settings, tmp_path, capsys
 ):

@@ -84,6 +84,7 @@ def train(folder, base, records, **changes):
     return folder / "adapted"
 
 
+@pytest.mark.usefixtures("eager")
 def test_domain_pre_training_keeps_how_words_are_cut(base, tmp_path, log):
     expected = {"schön": 5, "für": 7, "<e1>": len(WORDS), "[UNK]": 1}
     assert pieces(base) == expected
