@@ -1,5 +1,6 @@
 """Engines: other runtimes that answer for a model, and the cache of what is converted for them."""
 
+import dataclasses
 import importlib.util
 import logging
 import multiprocessing
@@ -11,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 import pytest
-from conftest import GOLDEN
+from conftest import GOLDEN, exhaustive
 from helpers import classifier_runs
 from helpers.forks import fork_workers
 from helpers.overlaps import second_of_two
-from helpers.served_models import fetch, save_model
+from helpers.served_models import CONFIG, TASKS, classification, fetch, save_model
 
 import bert
 import run_classifier
@@ -154,6 +155,38 @@ def assert_same(found, expected):
     else:
         wanted = pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected
         assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_attention_heads": 1}, {"max_position_embeddings": 5}, {"vocab_size": 4}],
+)
+@pytest.mark.parametrize("engine", ["onnx", *exhaustive("litert")])
+def test_engines_compute_models_of_any_size(tmp_path, monkeypatch, engine, changes):
+    config = dataclasses.replace(CONFIG, **changes)
+    options = {"is_pair": False, "config": config, "length": 5}
+    task = classification("classification", ("no", "yes"), **options)
+    monkeypatch.setitem(TASKS, "small", task)
+    folder = save_model("small", tmp_path / "small")
+    model, fast = (bert.load(folder, engine=name) for name in ("tensorflow", engine))
+    assert_same(fast.predict(TEXTS), model.predict(TEXTS))
+
+
+def test_an_engine_that_fails_when_it_computes_is_left_out(classifier, monkeypatch, log):
+    def fail(inputs):
+        raise RuntimeError(f"no {[*inputs]}")
+
+    make = engines.portable.make_runtime
+    monkeypatch.setattr(
+        engines.portable,
+        "make_runtime",
+        lambda *given: engines.portable.Runtime(fail, make(*given).ranks),
+    )
+    monkeypatch.setattr(engines, "FORMS", {"onnx": engines.FORMS["onnx"]})
+    expected = chances(bert.load(str(classifier)))
+    np.testing.assert_array_equal(chances(bert.load(str(classifier), engine="auto")), expected)
+    left_out = [line for line in log.messages if "engine onnx is left out. `engine` must" in line]
+    assert len(left_out) == 1 and "no ['input_ids'" in left_out[0]
 
 
 def test_questions_tags_and_choices_are_answered_by_an_engine(tmp_path, cache_folder):

@@ -164,7 +164,7 @@ def _to_onnx(model: keras.Model, precision: str) -> bytes:
 
     weights = {f"weight_{number}": each for number, each in enumerate(_weights(model))}
     function = _function_of_weights(model, weights)
-    with hushed():
+    with hushed(), _kept_reshapes():
         converted, _ = tf2onnx.convert.from_function(
             function,
             input_signature=function.input_signature,
@@ -176,6 +176,30 @@ def _to_onnx(model: keras.Model, precision: str) -> bytes:
     _name_sizes(converted.graph)
     content = converted.SerializeToString(deterministic=True)
     return content if precision == "float32" else quantize(content)
+
+
+@contextlib.contextmanager
+def _keep_reshapes() -> Iterator[None]:
+    from tf2onnx.optimizer import back_to_back_optimizer  # noqa: PLC0415 (an extra)
+
+    optimizers = back_to_back_optimizer._func_map
+    merge = optimizers["Reshape",]
+
+    def merge_without_zeros(graph: Any, node: Any, consumers: Sequence[Any]) -> list[str]:
+        shapes = [each.inputs[1] for each in consumers if each.type == "Reshape"]
+        has_zero = any(each.is_const() and 0 in each.get_tensor_value() for each in shapes)
+        return [] if has_zero else merge(graph, node, consumers)
+
+    optimizers["Reshape",] = merge_without_zeros
+    try:
+        yield
+    finally:
+        optimizers["Reshape",] = merge
+
+
+# tf2onnx removes a reshape before another one, even where the shape of the latter has a 0, as with
+# one attention head: it copies a dimension of what the former returns.
+_kept_reshapes = Shared(_keep_reshapes)
 
 
 def quantize(content: bytes) -> bytes:

@@ -38,13 +38,14 @@ from bert.tasks.task import LISTS, Task
 from bert.training.options import AUTO
 from bert.weights.checkpoint import describe_weights
 from bert.weights.folder import ModelFolder
+from modeling import BertConfig
 
 # By engine, the format of its models.
 FORMS: Mapping[str, str] = {"litert": "tflite", "onnx": "onnx"}
 
 _FOLDER = "bert-engines"
 # Raised with a change of what is converted, after which what is kept is made anew.
-_REVISION = 1
+_REVISION = 2
 # By which outputs of float32 may differ, in logits.
 _TOLERANCE = 1e-3
 # An engine is timed for this long.
@@ -153,12 +154,14 @@ class _Source:
         try:
             content = portable.convert(model, form, precision)
             runtime = portable.make_runtime(content, form, engine)
-        # Converters raise what they like.
+            if precision == "float32":
+                _compare(model, runtime, engine, self._folder.config)
+        except OptionError:
+            raise
+        # Converters and runtimes raise what they like.
         except Exception as error:
             reason = (str(error) or type(error).__name__).partition("\n")[0]
             raise OptionError("engine", "be one that can run this model", engine, reason) from error
-        if precision == "float32":
-            _compare(model, runtime, engine)
         return content
 
 
@@ -180,9 +183,13 @@ class ConvertedModel(Encoding, PortableModel):
         return self._source.load().model
 
 
-def _compare(model: keras.Model, runtime: portable.Runtime, engine: str) -> None:
+def _compare(
+    model: keras.Model, runtime: portable.Runtime, engine: str, config: BertConfig
+) -> None:
     """Checks that an engine computes what the model does."""
-    arrays = pad_sequences([[1, 2, 3, 4, 2], [1, 2]], [[0, 0, 0, 0, 0], [0, 0]], 8)
+    length, largest = min(8, config.max_position_embeddings), config.vocab_size - 1
+    rows = [[min(token, largest) for token in row][:length] for row in ([1, 2, 3, 4, 2], [1, 2])]
+    arrays = pad_sequences(rows, [[0] * len(row) for row in rows], length)
     arrays["label_mask"] = arrays["input_mask"]
     batch = {
         name: arrays[name] if rank == 2 else arrays[name][:, None]

@@ -41,7 +41,7 @@ CONFIG = modeling.BertConfig(
 TOKENIZER = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(WORDS)})
 
 
-def classification(task_type, labels, *, is_pair):
+def classification(task_type, labels, *, is_pair, config=CONFIG, length=16):
     task = ClassificationTask(
         name="custom",
         task_type=task_type,
@@ -49,7 +49,9 @@ def classification(task_type, labels, *, is_pair):
         is_pair=is_pair,
         metric={"regression": "pearson"}.get(task_type, "accuracy"),
     )
-    return Classification(CONFIG, TOKENIZER, 16, task)
+    words = {word: i for i, word in enumerate(WORDS[: config.vocab_size])}
+    tokenizer = tokenization.FullTokenizer.from_vocab(words)
+    return Classification(config, tokenizer, length, task)
 
 
 TASKS = {
@@ -84,9 +86,9 @@ def make_model(name):
 def save_model(name, folder):
     """Makes the folder that a training of the model leaves, and returns its path."""
     model = make_model(name)
-    vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
+    vocabulary = "".join(f"{word}\n" for word in model.task.tokenizer.vocab).encode()
     folder.mkdir()
-    ModelFolder(str(folder)).save(CONFIG, vocabulary, model.task.stored())
+    ModelFolder(str(folder)).save(model.task.config, vocabulary, model.task.stored())
     weights = {variable.path: variable.numpy() for variable in model.model.weights}
     checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
     return str(folder)
