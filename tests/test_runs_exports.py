@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import json
+import shutil
 import subprocess
 import sys
 
@@ -17,7 +18,9 @@ import run_classifier
 from bert.export import portable
 from bert.export.formats import Export, read_exports
 from bert.export.portable import open_runtime
+from bert.models.exported import ExportedModel
 from bert.network import heads
+from bert.runs import exports
 from bert.runs.exports import Parity, find_refusal
 
 FEATURES = {
@@ -72,6 +75,18 @@ def test_other_runtimes_give_the_numbers_of_the_saved_model(exported):
         for logits, wanted in zip(outputs, (expected, expected[:1], expected), strict=True):
             np.testing.assert_allclose(logits, wanted, rtol=0, atol=tolerance)
         np.testing.assert_array_equal(outputs[0], outputs[2])
+
+
+@pytest.mark.parametrize("name", ["we[1]rd", "st*r"])
+def test_a_saved_model_is_opened_in_any_folder(exported, tmp_path, name):
+    folder = str(tmp_path / name)
+    shutil.copytree(exported / "saved_model", folder)
+    outputs = exports._open(folder, Export("saved_model", "float32"))(features())
+    np.testing.assert_array_equal(outputs["logits"], logits_of_saved_model(exported))
+    texts = ["a red b", "green"]
+    expected = bert.load(str(exported / "saved_model")).predict(texts)
+    assert bert.load(folder).predict(texts) == expected
+    assert ExportedModel(folder, runs=False).kind == "classification"
 
 
 @pytest.mark.parametrize("name", ["onnx", "tflite", "tflite_int8"])

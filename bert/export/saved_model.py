@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert.export.tokenizer import GraphTokenizer
 from bert.files.durable import replace_folder
 from bert.files.outputs import check_saved_model
+from bert.files.paths import without_wildcards
 from bert.network.lengths import round_up
 
 Tensor = Any
@@ -45,6 +46,17 @@ def save(folder: str, module: tf.Module, signatures: Mapping[str, Any]) -> None:
             partial,
             {name: function.get_concrete_function() for name, function in signatures.items()},
         )
+
+
+def load(folder: str) -> Any:
+    """Loads a SavedModel from a folder, whose path may have wildcards.
+
+    Args:
+      folder: The folder, which `bert.export.operations.read_graph` has checked or this process
+        has written.
+    """
+    with without_wildcards(folder) as path:
+        return tf.saved_model.load(path)
 
 
 class ExportedModel(tf.Module):

@@ -9,6 +9,7 @@ import gzip
 import json
 import math
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -111,6 +112,18 @@ def _match(pattern: str) -> list[str]:
         matched = [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
     beside = {*map(index_path, matched), *map(part_path, matched)}
     return [path for path in matched if path not in beside]
+
+
+@contextlib.contextmanager
+def without_wildcards(path: str) -> Iterator[str]:
+    """Gives a path that TensorFlow does not take for a pattern, where need be through a link."""
+    if is_remote(path) or not WILDCARDS & set(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="bert-link-") as folder:
+        link = os.path.join(folder, "link")
+        os.symlink(os.path.abspath(path), link)
+        yield link
 
 
 def index_path(path: str) -> str:

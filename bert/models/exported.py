@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert.export import saved_model
 from bert.export.operations import read_graph
+from bert.files.paths import without_wildcards
 from bert.models.model import Between, Inputs, Model, as_list, assume_frozen_weights
 from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
@@ -184,15 +186,16 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _read_weights(path: str) -> None:
-    reader = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
-    for name in reader.get_variable_to_shape_map():
-        reader.get_tensor(name)
+    with without_wildcards(path) as folder:
+        reader = tf.train.load_checkpoint(os.path.join(folder, "variables", "variables"))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
 
 
 def _load(path: str, option: str) -> Any:
     with _reporting_damage(path, option):
         try:
-            return tf.saved_model.load(path)
+            return saved_model.load(path)
         except RuntimeError as error:
             if "Op type not registered" not in str(error):
                 raise
@@ -209,7 +212,7 @@ def _load(path: str, option: str) -> Any:
             "the model again.",
         ) from None
     with _reporting_damage(path, option):
-        return tf.saved_model.load(path)
+        return saved_model.load(path)
 
 
 def _answers_with_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:

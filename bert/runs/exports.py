@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert.export import portable
+from bert.export import portable, saved_model
 from bert.export.formats import Export, ExportOptions, read_exports
 from bert.files import owned
 from bert.files.durable import replace_folder, write_text
@@ -305,7 +305,7 @@ def find_refusal(parities: Sequence[Parity]) -> OptionError | None:
 def _open(folder: str, export: Export) -> Runtime:
     if export.format != "saved_model":
         return portable.open_runtime(folder, export.format)
-    loaded = tf.saved_model.load(folder)
+    loaded = saved_model.load(folder)
     signature = loaded.signatures["features"]
 
     def call(inputs: Arrays) -> dict[str, np.ndarray]:

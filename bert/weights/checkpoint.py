@@ -4,10 +4,10 @@ A variable's name is its path. A resumable checkpoint also holds, for every trai
 slots `<name>/adam_m` and `<name>/adam_v`, and `global_step` (original: optimization.py).
 """
 
+import contextlib
 import functools
 import math
 import os
-import tempfile
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert.files import durable, fingerprints, owned
 from bert.files.durable import write_text
-from bert.files.paths import WILDCARDS, describe_folder, file_size, is_remote, paths_from
+from bert.files.paths import describe_folder, file_size, paths_from, without_wildcards
 from bert.files.stored_models import (
     SAVED_MODEL_FILE,
     WEIGHTS,
@@ -123,13 +123,12 @@ class Stored:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""
         is_file = self.index == self.prefix
         source = self.prefix if is_file else self.folder
-        if is_remote(self.prefix) or not WILDCARDS & set(source):
+        stack = contextlib.ExitStack()
+        weakref.finalize(self, stack.close)
+        path = stack.enter_context(without_wildcards(source))
+        if path == source:
             return self.prefix
-        folder = tempfile.TemporaryDirectory(prefix="bert-link-")
-        weakref.finalize(self, folder.cleanup)
-        link = os.path.join(folder.name, "link")
-        os.symlink(os.path.abspath(source), link)
-        return link if is_file else os.path.join(link, os.path.basename(self.prefix))
+        return path if is_file else os.path.join(path, os.path.basename(self.prefix))
 
     def _error(self, must: str, template: str, *arguments: Any) -> OptionError:
         return OptionError(self.option, must, remedy=Message(template, *arguments))
