@@ -16,7 +16,7 @@ from conftest import GOLDEN, exhaustive
 from helpers import classifier_runs
 from helpers.forks import fork_workers
 from helpers.overlaps import second_of_two
-from helpers.served_models import CONFIG, TASKS, classification, fetch, save_model
+from helpers.served_models import CONFIG, TASKS, classification, fetch, rows_of, save_model
 
 import bert
 import run_classifier
@@ -73,6 +73,15 @@ def test_an_engine_answers_as_tensorflow_does(classifier, cache_folder, engine, 
     np.testing.assert_array_equal(chances(again), chances(model))
     assert entries(cache_folder) == [name]
     assert {path: path.stat().st_mtime_ns for path in classifier.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["labels", *exhaustive("answers", "entities", "choices")])
+@pytest.mark.parametrize("engine", ["onnx", "litert"])
+def test_an_answer_of_eight_bits_does_not_depend_on_what_is_beside_it(tmp_path, engine, name):
+    model = bert.load(save_model(name, tmp_path / name), engine=engine, precision="int8")
+    rows = rows_of(model.fields) * 3
+    alone = [answer for row in rows for answer in model.predict([row])]
+    assert_same(model.predict(rows), alone)
 
 
 def test_vectors_are_those_of_tensorflow_which_loads_for_the_first(classifier, tmp_path):

@@ -129,6 +129,15 @@ def test_a_report_shows_the_comparison(exported):
     assert '"onnx_int8"' in (exported / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["onnx_int8", "tflite_int8"])
+def test_an_answer_of_eight_bits_does_not_depend_on_the_texts_beside_it(exported, name):
+    texts = ["a red b", "green", "red " * 20, "c", "black a"] * 3
+    model = bert.load(str(exported / name))
+    answers = [answer for text in texts for answer in model.predict([text])]
+    for answer, alone in zip(model.predict(texts), answers, strict=True):
+        assert answer["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-6)
+
+
 @pytest.mark.parametrize("name", ["onnx", "tflite_int8"])
 def test_the_example_answers_as_the_page_says(exported, name):
     command = [sys.executable, ROOT / "sample/ask_portable.py", exported / name, "a red b", "green"]

@@ -34,10 +34,12 @@ class Runtime:
     Attributes:
       run: From the model's inputs to its outputs, by name.
       ranks: By name of an input, the number of its dimensions.
+      mixes_rows: Whether the outputs of a row depend on the other rows and on padding.
     """
 
     run: Callable[[Arrays], dict[str, np.ndarray]]
     ranks: Mapping[str, int]
+    mixes_rows: bool = False
 
     def __call__(self, inputs: Arrays) -> dict[str, np.ndarray]:
         return self.run(inputs)
@@ -335,7 +337,8 @@ def _make_onnx(content: bytes, path: str) -> Runtime:
         given = {name: inputs[name] for name in ranks}
         return dict(zip(outputs, session.run(None, given), strict=True))
 
-    return Runtime(run, ranks)
+    # This operation rounds the activations of a batch by their common range.
+    return Runtime(run, ranks, mixes_rows=b"DynamicQuantizeLinear" in content)
 
 
 def _to_tflite(model: keras.Model, precision: str) -> bytes:

@@ -35,6 +35,7 @@ class AnsweringModel(Model):
         self.labels = list(task.stored().get("task", {}).get("labels", []))
         self.methods = ("predict",)
         self._ranks = ranks
+        self._max_rows = batch_size
 
     def _compute(self, batch: Arrays) -> Mapping[str, np.ndarray]:
         """Returns the model's outputs for a batch of its inputs."""
@@ -78,7 +79,7 @@ class AnsweringModel(Model):
 
     def _run(self, arrays: Arrays, between: Between) -> Outputs:
         """Yields the model's outputs; sequences of similar lengths go together."""
-        for numbers, batch in by_length(arrays, list(self._ranks), self.batch_size):
+        for numbers, batch in by_length(arrays, list(self._ranks), self._max_rows):
             outputs = self._compute({name: batch[name] for name in self._ranks})
             between()
             yield numbers, outputs

@@ -18,12 +18,15 @@ class PortableModel(AnsweringModel):
     Args:
       task: The task of the model.
       runtime: What computes its outputs.
-      batch_size: Maximum sequences that go through the model together.
+      batch_size: Maximum sequences that go through the model together; a single one where the
+        runtime mixes rows, so that answers do not depend on the batch.
     """
 
     def __init__(self, task: Task, runtime: Runtime, batch_size: int = 32) -> None:
         super().__init__(task, runtime.ranks, batch_size)
         self._runtime = runtime
+        if runtime.mixes_rows:
+            self._max_rows = 1
 
     @classmethod
     def open(cls, folder: ModelFolder, form: str, batch_size: int = 32) -> "PortableModel":
