@@ -96,7 +96,7 @@ def test_every_command_has_flags_of_its_script(tmp_path):
     for script in sorted({job.script for job in jobs}):
         fields = dataclasses.fields(importlib.import_module(script).Settings)
         known = {field.name for field in fields}
-        known |= {f"no{field.name}" for field in fields if field.type is bool}
+        known |= {f"no{field.name}" for field in fields if field.type in (bool, bool | None)}
         given = {flag for job in jobs if job.script == script for flag in job.flags}
         assert {flag.lstrip("-").partition("=")[0] for flag in given} <= known, script
 
