@@ -94,7 +94,7 @@ def write_instance_to_example_files(
     Raises:
       ValueError: where an instance does not fit the lengths, or the vocabulary lacks a token.
     """
-    output_files = [*map(os.fspath, output_files)]
+    paths = [os.fspath(path) for path in output_files]
     lengths = (max_seq_length, max_predictions_per_seq)
     if isinstance(instances, InstanceTable):
         length, most_masks = instances.lengths
@@ -102,14 +102,14 @@ def write_instance_to_example_files(
             must = f"be {length} for a table of instances without masks, as it was made"
             raise OptionError("max_seq_length", must, max_seq_length)
         if instances.lengths in {lengths, (length, 0)}:
-            write_instances(instances, instances.features, output_files, made_with)
+            write_instances(instances, instances.features, paths, made_with)
             return
     listed = list(instances)
 
     def features(start: int, stop: int) -> dict[str, Any]:
         return features_of(listed[start:stop], tokenizer.vocab, *lengths)
 
-    write_instances(listed, features, output_files, made_with)
+    write_instances(listed, features, paths, made_with)
 
 
 def create_training_instances(  # noqa: PLR0913, PLR0917
@@ -144,7 +144,7 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
     )
     draws.validate()
     check_vocabulary(tokenizer.vocab)
-    return list(_draw_instances([*map(os.fspath, input_files)], tokenizer, draws, rng))
+    return list(_draw_instances([os.fspath(f) for f in input_files], tokenizer, draws, rng))
 
 
 def _draw_instances(
