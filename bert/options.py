@@ -241,6 +241,12 @@ def plain_value(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
+def make_plain(options: Any) -> None:
+    """Sets every field of an object of a frozen data class to its `plain_value`."""
+    for name, value in vars(options).items():
+        object.__setattr__(options, name, plain_value(value))
+
+
 def fields_by_class(kind: type) -> list[tuple[type, Mapping[str, dataclasses.Field[Any]]]]:
     """Returns the fields of each data class among a class and its bases, nearest first."""
     owners = [owner for owner in kind.__mro__ if dataclasses.is_dataclass(owner)]

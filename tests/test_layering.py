@@ -40,7 +40,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 883,
+    "bert": 889,
     "bert.commands": 2936,
     "bert.export": 1671,
     "bert.files": 5159,

@@ -14,8 +14,8 @@ from bert.options import (
     OptionError,
     changed_options,
     joined,
+    make_plain,
     option,
-    plain_value,
     read_grid,
     shaping_options,
 )
@@ -199,8 +199,7 @@ class Recipe:
     command: Command = dataclasses.field(default_factory=Command)
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            object.__setattr__(self, name, plain_value(value))
+        make_plain(self)
 
     def groups(self) -> list[Any]:
         """Returns the groups of options."""

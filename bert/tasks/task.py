@@ -130,9 +130,8 @@ class Inputs:
     def describe(self) -> dict[str, Any]:
         """Returns by name the number and the digest of what a training run must find unchanged."""
         digest = fingerprints.of_arrays(self.arrays)
-        count = len(next(iter(self.arrays.values())))
         name = f"the {self.part.split} set{self.part.suffix}"
-        return {name: {"records": f"{count} records", "sha256": digest}}
+        return {name: {"records": f"{self.num_rows} records", "sha256": digest}}
 
     def head(self, count: int) -> Arrays:
         """Returns the arrays of the first rows."""
