@@ -28,7 +28,8 @@ beam_installed := .venv-beam/requirements-installed
 bench_installed := .venv-bench/requirements-installed
 weights_installed := .venv-weights/requirements-installed
 
-.PHONY: help setup demo demo-zh pretrain-hour test test-exhaustive test-interop test-beam test-weights test-formats benchmark .venv-bench
+.PHONY: help setup demo demo-zh pretrain-hour test test-types compile-tests \
+   test-exhaustive test-interop test-beam test-weights test-formats benchmark .venv-bench
 
 help:
 	@echo "make demo    learns a vocabulary from the sample text, pre-trains a small BERT, fine-tunes and exports it"
@@ -68,10 +69,17 @@ test test-exhaustive: export PYTHONDONTWRITEBYTECODE :=
 test: $(installed)
 	python -m ruff check .
 	python -m ruff format --check .
-	python -m mypy --exclude '^(tests|interop|build|paper/tests)/' .
+	@$(MAKE) --no-print-directory -j2 test-types compile-tests
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 	@$(MAKE) --no-print-directory test-interop
 	@$(MAKE) --no-print-directory test-beam
+
+test-types: $(installed)
+	python -m mypy --exclude '^(tests|interop|build|paper/tests)/' .
+
+# Once for all processes of pytest, which would each do it; errors are theirs to show.
+compile-tests: $(installed)
+	@python -m pytest --collect-only -q >/dev/null 2>&1 || true
 
 test-exhaustive: $(installed)
 	python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m 'exhaustive or hypothesis' \
