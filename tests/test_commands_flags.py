@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 from absl import flags
@@ -19,6 +20,7 @@ import run_pretraining
 import run_squad
 import run_swag
 import split_sentences
+from bert.commands.checks import OutputSettings
 from bert.commands.flags import WITHOUT_EFFECT, changed_flags, define, read_settings
 from bert.options import REQUIRED, option, read_grid, several
 from bert.runs.recipes import EvaluatedSteps, Steps
@@ -126,6 +128,16 @@ def test_settings_are_those_of_the_command_line(arguments, changes):
 class Dimmed(Switched):
     volts: float = several(option(12.0, "Its voltage.", low=0.0))
     bulbs: int = several(option(1, "How many bulbs it has.", low=1))
+
+
+def test_settings_take_path_objects():
+    # Those of a training may differ: its recipe takes them as texts.
+    classes = {script.Settings for script in SCRIPTS if issubclass(script.Settings, OutputSettings)}
+    for kind in classes:
+        fields = dataclasses.fields(kind)
+        required = [field.name for field in fields if field.default is dataclasses.MISSING]
+        assert kind(**dict.fromkeys(required, Path("a"))) == kind(**dict.fromkeys(required, "a"))
+    assert len(classes) > 5
 
 
 @pytest.mark.usefixtures("new_flags")

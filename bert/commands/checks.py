@@ -15,7 +15,7 @@ from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import PATTERNS
 from bert.files.texts import find_texts
-from bert.options import REQUIRED, Option, option, take
+from bert.options import REQUIRED, Option, make_plain, option, take
 from bert.parts import GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
 from bert.weights.options import ModelSource, VocabularySource
 
@@ -40,6 +40,9 @@ class CheckSettings:
         "training, also the expected memory, disk and time. Write nothing; exit with status 1 if "
         "the run would fail.",
     )
+
+    def __post_init__(self) -> None:
+        make_plain(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
