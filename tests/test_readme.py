@@ -198,6 +198,15 @@ def test_links_lead_to_files_and_headings(page):
         assert not anchor or anchor in anchors_of(target), link
 
 
+@pytest.mark.parametrize("page", [*PAGES, *CHINESE_PAGES], ids=lambda page: page.name)
+def test_tests_that_pages_name_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for module, names in re.findall(r"`(test_\w+\.py)`((?:[:,] `test_\w+`)*)", text):
+        [path] = ROOT.glob(f"*/{module}")
+        defined = re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), flags=re.M)
+        assert {*re.findall(r"`(test_\w+)`", names)} <= {*defined}, module
+
+
 def test_readme_leads_to_every_page():
     readme = PAGES[0].read_text(encoding="utf-8")
     assert [page.name for page in PAGES[1:] if f"](docs/{page.name}" not in readme] == []
