@@ -269,6 +269,14 @@ def test_logits_that_do_not_fit_are_refused(logits, label_ids, message):
         score(make_task(), np.array(logits), np.array(label_ids))
 
 
+def test_examples_are_counted_in_whole_numbers_where_no_answer_is_right():
+    scores = score(make_task(), np.eye(2)[[1] * 3], np.array([0] * 3))
+    assert [str(row["support"]) for row in scores["per_class"].values()] == ["3", "0"]
+    wrong = np.array([[-1.0, -1.0]])
+    scores = score(make_task("multi_label"), wrong, np.array([[1, 0]]))
+    assert [str(row["support"]) for row in scores["per_class"].values()] == ["1", "0"]
+
+
 def test_the_baseline_is_described_with_its_metric():
     label_ids = np.array([0] * 6 + [1] * 4)
     for metric, told in [

@@ -259,6 +259,8 @@ def score_choice(
             label_ids, predicted, labels=places, zero_division=0
         )
         matthews = metrics.matthews_corrcoef(label_ids, predicted)
+    # Where no answer is right, scikit-learn counts in floating point.
+    columns = (*columns[:-1], columns[-1].astype(int))
     rows = zip(*[column.tolist() for column in columns], strict=True)
     per_class = {
         label: dict(zip(_PER_CLASS, row, strict=True))
@@ -304,7 +306,7 @@ def score_multi_label(
         columns = metrics.precision_recall_fscore_support(
             true, guessed, labels=[1], zero_division=0
         )
-        row = [column.item() for column in columns]
+        row = [*(column.item() for column in columns[:-1]), int(columns[-1].item())]
         per_class[label] = dict(zip(_PER_CLASS, row, strict=True))
         matrices[label] = metrics.confusion_matrix(true, guessed, labels=[0, 1]).tolist()
     losses = np.logaddexp(0, logits) - logits * label_ids
