@@ -125,6 +125,10 @@ def sentence(tags, path="x.txt"):
         (["S-X O B-X I-X E-X"], "iobes"),
         (["B M E S", "B E"], "bmes"),
         (["B-N M-N E-N O"], "bmes"),
+        # Without O, every character is in a word, of which none has three.
+        (["B E S", "B E"], "bmes"),
+        (["B-N E-N S-V"], "bmes"),
+        (["S O B E"], "iobes"),
     ],
 )
 def test_the_detected_scheme_allows_all_tags(tags, scheme):

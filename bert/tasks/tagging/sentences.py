@@ -227,6 +227,8 @@ def _find_fault(sentences: Iterable[Sentence], scheme: str) -> tuple[int, str] |
 def detect_scheme(sentences: Sequence[Sentence]) -> str:
     """Returns the scheme of all tags, the first of `SCHEMES` that allows them.
 
+    Tags that IOBES and BMES allow are of BMES where none is O: they split a text into words.
+
     Raises:
       ValueError: if no scheme allows all tags, naming file, line and tag of each scheme's fault.
     """
@@ -234,6 +236,8 @@ def detect_scheme(sentences: Sequence[Sentence]) -> str:
     for scheme in SCHEMES:
         fault = _find_fault(sentences, scheme)
         if fault is None:
+            if scheme == "iobes" and not any(tag[0] in "IO" for tag in all_tags(sentences)):
+                return "bmes"
             return scheme
         faults.append(fault)
     # The scheme with the latest fault is most likely the intended one.
