@@ -274,7 +274,7 @@ def test_a_calibrated_run_gives_the_same_labels_and_other_probabilities_everywhe
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("deletes_checkpoints", [False, True])
 def test_a_calibration_changes_the_temperature_alone_and_outlasts_the_training_command(
-    tmp_path, deletes_checkpoints
+    tmp_path, log, deletes_checkpoints
 ):
     write_task(tmp_path, lambda color: color, count=64)
     write_tsv(tmp_path / "dev.tsv", make_rows(2 * MIN_CALIBRATION, 1, lambda color: color))
@@ -292,7 +292,13 @@ def test_a_calibration_changes_the_temperature_alone_and_outlasts_the_training_c
     with pytest.raises(ValueError, match=r"`calibrate` must be given with a trained `output_dir`"):
         run_classifier.run(make(do_eval=True, calibrate=True, **elsewhere))
     assert not (tmp_path / "elsewhere").exists()
+    # An export divides by the temperature that was known when it was written.
+    (out / "onnx_int8").mkdir()
+    older = f"Exports are not those of the model as it is now: {[str(out / 'onnx_int8')]}"
+    log.clear()
     run_classifier.run(make(do_eval=True, calibrate=True, **data))
+    assert [message.startswith(older) for message in log.messages].count(True) == 1
+    log.clear()
     calibrated = json.loads((out / "task.json").read_text())
     assert calibrated == {**trained, "temperature": calibrated["temperature"]}
     run_classifier.run(make(do_predict=True, **data))
@@ -303,12 +309,14 @@ def test_a_calibration_changes_the_temperature_alone_and_outlasts_the_training_c
     run_classifier.run(training)
     assert json.loads((out / "task.json").read_text()) == calibrated
     assert (out / "predictions.tsv").read_bytes() == answers
+    assert not any(message.startswith(older) for message in log.messages)
     if not deletes_checkpoints:
         # Other weights have another temperature.
         run_classifier.run(
             dataclasses.replace(training, num_train_epochs=2.0, resume_with_changes=True)
         )
         assert json.loads((out / "task.json").read_text()) == trained
+        assert any(message.startswith(older) for message in log.messages)
 
 
 def test_the_model_of_the_best_of_several_runs_has_its_temperature(tmp_path):

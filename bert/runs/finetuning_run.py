@@ -13,9 +13,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert.export.formats import PRECISIONS, Export
 from bert.files import owned
 from bert.files.outputs import make_folder
-from bert.files.paths import file_system
+from bert.files.paths import file_system, is_folder
 from bert.files.stored_models import step_of
 from bert.log import logger
 from bert.options import Message, Option, OptionError
@@ -222,8 +223,8 @@ def run(
     save = functools.partial(_save, folder, model_files, is_training=training is not None)
     # Read before the task is saved without its temperature.
     resumes = training and not training.starts_over
-    calibrated = ModelFolder(folder).task if resumes else {}
-    title, refusal = _title(task.kind, recipe.data), None
+    stored = ModelFolder(folder).task if resumes or not training else {}
+    title, refusal, exported = _title(task.kind, recipe.data), None, []
     make_folder(folder)
     with (
         plan.locked(folder),
@@ -256,7 +257,7 @@ def run(
             step, has_changed = plan.train_or_load(model, inputs, trackers, evaluation, observers)
             predictions = _calibrated(
                 *(predictions, inputs, step),
-                {} if has_changed else calibrated,
+                stored if resumes and not has_changed else {},
                 save if is_chief else None,
             )
             task = predictions.task
@@ -302,7 +303,23 @@ def run(
                 refusal = exports.find_refusal(exported)
                 if has_page and (more := exports.make_sections(exported)):
                     write_page([*first, *sections, *more])
+            if has_changed or getattr(task, _TEMPERATURE, 1.0) != stored.get(_TEMPERATURE, 1.0):
+                _warn_of_older_exports(
+                    folder, [each.export for each in exported if not each.is_refused]
+                )
     return Result(scores, step, plans.list_files(folder)), refusal
+
+
+def _warn_of_older_exports(folder: str, written: Sequence[Export]) -> None:
+    """Names the exports in a folder that answer as the model did before this run."""
+    known = (Export(form, each) for form, precisions in PRECISIONS.items() for each in precisions)
+    paths = [os.path.join(folder, each.name) for each in known if each not in written]
+    if older := [path for path in paths if is_folder(path)]:
+        logger.warning(
+            "Exports are not those of the model as it is now: %s. %s, with the %s and %s of each, "
+            "writes them again.",
+            *(older, *map(Option, ("do_export", "export_format", "export_precision"))),
+        )
 
 
 def _baselines(task: Task, scores: Mapping[str, Any]) -> dict[str, float]:
