@@ -527,6 +527,12 @@ WRONG = [
         "the file has no header, set `has_header` to false.",
     ),
     (
+        {"train.tsv": "a\t0\nb\t2.5\n"},
+        {**NUMBERS, "has_header": True, "task_type": "regression"},
+        "{folder}/train.tsv:1: the header must name columns. Received '0', which is a label. If "
+        "the file has no header, set `has_header` to false.",
+    ),
+    (
         {"train.tsv": GOOD, "dev.tsv": "text\tlabel\na\tz\n"},
         {"split": "dev"},
         "{folder}/dev.tsv:2: the label, in column 'label', must be among ['x', 'y'], found in the "

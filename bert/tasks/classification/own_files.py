@@ -240,7 +240,9 @@ def _check_header(file: File, data: ClassificationData, labels: Sequence[str]) -
     if file.header is not None:
         cell = file.header.cells.get("label_column", "")
         label = _parse_label(cell, data)
-        if cell.strip() != data.label_column and label and _is_among(label, labels):
+        # The number 0 is a label, and no labels at all are none.
+        is_label = label != () and _is_among(label, labels)
+        if cell.strip() != data.label_column and is_label:
             raise MessageError(
                 "%s:%d: the header must name columns. Received %r, which is a label. If the file "
                 "has no header, set %s to false.",
