@@ -17,6 +17,7 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
 from bert.commands.extend_vocab import Settings, check
+from bert.commands.lines import show_lines
 from bert.files.outputs import make_folder
 
 
@@ -31,6 +32,7 @@ def run(settings: Settings) -> dict[str, int]:
     Raises:
       ValueError: where words cannot be added, or files do not fit each other; nothing is written.
     """
+    show_lines()
     extension = check(settings)
     extension.folder.log_found()
     make_folder(settings.output_dir)

@@ -24,6 +24,7 @@ from bert.commands.fill_mask import (
     read_texts,
     waits,
 )
+from bert.commands.lines import show_lines
 from bert.files.outputs import open_output, try_outputs
 from bert.files.paths import split_by_size
 from bert.log import logger
@@ -46,6 +47,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     Raises:
       ValueError: where the settings, the texts and the model do not fit.
     """
+    show_lines()
     path, folder = prepare(settings, texts)
     from bert.models.pretrained import total_score
     from bert.training.devices import log_gpus

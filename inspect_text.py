@@ -19,6 +19,7 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
 from bert.commands.inspect_text import Settings, check, load_model, prepare, read
+from bert.commands.lines import show_lines
 from bert.files.outputs import try_outputs
 from bert.log import logger
 
@@ -42,6 +43,7 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
     Raises:
       ValueError: where the settings, the text and the model do not fit.
     """
+    show_lines()
     text = prepare(settings, texts)
     from bert.inspection.look import look
     from bert.inspection.page import format_inspection, write_inspection

@@ -17,6 +17,7 @@ from typing import Any
 from bert.commands import flags as common_flags
 from bert.commands.checks import OutputSettings, call, start
 from bert.commands.console import run_script
+from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
@@ -66,6 +67,7 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: where the files do not go together.
     """
+    show_lines()
     paths = prepare(settings)
     with replace_files([settings.output_file]) as [file]:
         join(paths, form_of(settings.output_file), file)

@@ -18,6 +18,7 @@ BERT's.
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
+from bert.commands.lines import show_lines
 from bert.commands.neighbours import Settings, check, prepare, show
 from bert.files.outputs import open_output, try_outputs
 from bert.log import logger
@@ -35,6 +36,7 @@ def run(settings: Settings) -> int:
     Raises:
       ValueError: where the settings, the texts and the model do not fit.
     """
+    show_lines()
     settings, files, folder = prepare(settings)
     from bert.models.neighbours import find_neighbours, open_space
     from bert.training.devices import log_gpus

@@ -19,6 +19,7 @@ from absl import flags
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
+from bert.commands.lines import show_lines
 from bert.commands.predict import Settings, check, load_model, prepare, read_arguments
 from bert.files.outputs import try_outputs
 from bert.names import serve
@@ -39,6 +40,7 @@ def run(settings: Settings) -> int:
     Raises:
       ValueError: where the folder, a flag or an input is not what it must be.
     """
+    show_lines()
     settings, folder = prepare(settings)
     from bert.scale.predictions import AnswerFile
     from bert.training.devices import log_gpus

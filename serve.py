@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
 from bert.commands.console import run_script
-from bert.commands.lines import write_json_lines
+from bert.commands.lines import show_lines, write_json_lines
 from bert.commands.serve import Settings, bind_address, check, closed_on_error, load_model
 from bert.log import logger
 from bert.options import take
@@ -35,6 +35,7 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: where the model cannot be opened, or the address is not free.
     """
+    show_lines()
     with open_server(settings) as server:
         try:
             server.wait()

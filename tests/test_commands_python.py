@@ -7,7 +7,7 @@ from helpers.forks import fork_python
 
 PROGRAM = """
 import sys
-import bert, run_classifier
+import bert, predict, run_classifier
 from bert.runs.plan import plan
 from bert.runs.run import run
 
@@ -19,6 +19,9 @@ def settings(output_dir):
 run(plan(run_classifier.make_recipe(settings(sys.argv[2]))))
 print("loads", file=sys.stderr)
 bert.load(sys.argv[2]).predict(["red a"])
+print("predicts", file=sys.stderr)
+files = {name: f"{sys.argv[3]}_{name}.txt" for name in ("input_file", "output_file")}
+predict.run(predict.Settings(model_dir=sys.argv[2], **files))
 print("trains", file=sys.stderr)
 run_classifier.run(settings(sys.argv[3]))
 """
@@ -28,10 +31,14 @@ def test_a_script_that_is_run_from_python_shows_its_lines_and_a_plan_only_warns(
     write_task(tmp_path, lambda color: color, count=8)
     values = vars(settings_in(tmp_path)(num_train_epochs=1.0))
     outputs = [str(tmp_path / "planned"), str(tmp_path / "out")]
+    (tmp_path / "out_input_file.txt").write_text("red a\n")
     shown = fork_python("-c", PROGRAM, repr(values), *outputs).stderr
-    planned, loaded, trained = re.split("^(?:loads|trains)\n", shown, flags=re.MULTILINE)
+    planned, loaded, predicted, trained = re.split(
+        "^(?:loads|predicts|trains)\n", shown, flags=re.MULTILINE
+    )
     assert not re.search(r"^\d\d:\d\d:\d\d ", planned + loaded, re.MULTILINE)
     assert "init_checkpoint" in planned and "--init_checkpoint" not in planned
+    assert predicted.splitlines()[-1][9:] == "Answered 1 input."
     lines = trained.splitlines()
     assert [line for line in lines if not re.match(r"\d\d:\d\d:\d\d", line)] == []
     assert any(line[9:].startswith("Warning: ") for line in lines)
