@@ -25,8 +25,10 @@ from bert.runs.plan import plan
 from bert.tasks import distillation
 from bert.tasks.classification import classifier
 from bert.tasks.classification.examples import ClassificationTask, InputExample
+from bert.tasks.options import Teacher
 from bert.tasks.tagging import tagger
 from bert.tasks.tagging.sentences import Sentence
+from bert.tasks.tagging.tags import TagSet
 from bert.weights.checkpoint import Stored
 from tokenization import FullTokenizer
 
@@ -248,6 +250,22 @@ def test_order_of_labels_is_found_by_their_names():
     assert np.array(["b", "c", "a"])[order].tolist() == ["a", "b", "c"]
     with pytest.raises(ValueError, match="classification of pairs with the labels a, b"):
         order_of(task("a", "b"), task("a", "b", is_pair=True))
+
+
+def test_a_file_of_blank_lines_holds_no_texts(tmp_path, tiny_config):
+    path = tmp_path / "blank.txt"
+    path.write_text(" \n\n")
+    options = Teacher(teacher="teacher", unlabeled_file=str(path))
+    tokenizer = FullTokenizer.from_vocab({"[UNK]": 0})
+    given = {"name": "x", "task_type": "regression", "labels": (), "metric": "pearson"}
+    for task in (
+        classifier.Classification(
+            tiny_config, tokenizer, 8, ClassificationTask(**given, is_pair=False)
+        ),
+        tagger.Tagging(tiny_config, tokenizer, 8, TagSet(labels=("O", "B-X"), scheme="iob2")),
+    ):
+        with pytest.raises(ValueError, match=r"`unlabeled_file` must hold texts.*are blank"):
+            distillation.Teacher.of(options, None, task)
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,8 @@ class Teacher:
             columns = getattr(task, "columns", {})
             rows = read_unlabeled(options.unlabeled_file, task.fields, columns)
             unlabeled = task.parse_unlabeled(rows)
+            if not unlabeled:
+                raise OptionError("unlabeled_file", "hold texts", remedy="All its lines are blank.")
         weight, temperature = options.teacher_weight, options.distillation_temperature
         return cls(
             unlabeled=unlabeled, weight=weight, temperature=temperature, in_step=in_step, **others

@@ -265,8 +265,6 @@ class Classification(EncoderTask):
     def parse_unlabeled(self, rows: Mapping[int, Row]) -> list[InputExample]:
         """Returns the examples of rows by lines, without labels; skips blank rows."""
         texts = {line: row for line, row in rows.items() if "".join(row.values()).strip()}
-        if not texts:
-            raise OptionError("unlabeled_file", "hold texts", remedy="All its lines are blank.")
         parsed = self.parse([*texts.values()])
         return [
             dataclasses.replace(example, guid=f"unlabeled-{line}")
