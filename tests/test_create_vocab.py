@@ -221,6 +221,8 @@ def test_vocabulary_shorter_than_asked_for_is_told(tmp_path, log):
         ("", {}, "must hold text"),
         (" \n\x00\n", {}, "must hold text"),
         ("abc\n", {"vocab_size": 5}, "`vocab_size` must be at least 6"),
+        ("abc\n", {"coverage": 1.5}, r"`coverage` must be at most 1\.0"),
+        ("abc\n", {"limit_alphabet": 0}, "`limit_alphabet` must be at least 1"),
         ("abc\n", {"vocab_size": 100, "num_unused": 99}, "must be at least 105"),
         ("abc,\n", {"vocab_size": 11}, "`vocab_size` must be at least 12: 5 special.*4 characters"),
         (
