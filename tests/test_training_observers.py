@@ -106,6 +106,20 @@ def test_results_come_a_step_later_unless_an_observer_needs_them(tmp_path, train
     assert seen == [(1, 2), (2, 2), (3, 4), (4, 5), (5, 5)]
 
 
+def test_the_step_that_had_started_when_an_observer_ended_training_is_observed(
+    tmp_path, trainer, make_batches
+):
+    trainer.num_unread = 1
+    calls = []
+    ending = Call(lambda step, _: step == 2)
+    run_with(trainer, make_batches(4), tmp_path, Recorder(calls), ending, steps=5)
+    assert [call for call in calls if call[0] in ("after", "end")] == [
+        *[("after", step) for step in (1, 2, 3)],
+        ("end", None),
+    ]
+    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-3")
+
+
 @pytest.mark.parametrize("num_unread", [0, *exhaustive(1)])
 def test_an_observer_ends_a_run_which_resumes_as_if_nothing_had_been(
     tmp_path, trainer, make_batches, num_unread

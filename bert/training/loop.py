@@ -92,6 +92,10 @@ def train(
             for results in trainer.pop_results():
                 ends |= any([observer.after_step(*results) for observer in observers])
             if ends:
+                # A step may have started before an observer ended training.
+                for results in trainer.finish_steps():
+                    for observer in observers:
+                        observer.after_step(*results)
                 return
 
 
