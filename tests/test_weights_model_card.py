@@ -176,9 +176,9 @@ def test_a_model_that_fills_no_masks_gives_vectors(folder, config, title):
     assert "python extract_features.py --init_checkpoint=my_model" in card
     assert 'print(model.encode(["A text."]))' in card
     (folder / "bert_config.json").unlink()
-    theirs = {**CONFIG, "architectures": ["BertModel"]}
-    (folder / "config.json").write_text(json.dumps(theirs))
-    assert "pipeline_tag: feature-extraction" in read(folder)
+    for name in ("BertModel", "BertForNextSentencePrediction"):
+        (folder / "config.json").write_text(json.dumps({**CONFIG, "architectures": [name]}))
+        assert "pipeline_tag: feature-extraction" in read(folder)
     # A fine-tuned one does what it was tuned for.
     (folder / "task.json").write_text(json.dumps(TASK))
     assert "pipeline_tag: text-classification" in read(folder)

@@ -20,6 +20,7 @@ from bert.log import logger
 from bert.options import typed_flags
 from bert.weights import hub, provenance
 from bert.weights.model_files import CONFIG_FILE, TASK_FILE
+from bert.weights.options import FINE_TUNED
 from bert.weights.tokenizers import HUGGINGFACE_CONFIG_FILE, TOKENIZER_CONFIG_FILE
 
 CARD_FILE = "README.md"
@@ -222,7 +223,10 @@ def make(
 
 
 def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any], architectures: Any) -> _Kind:
-    name = str(task.get("kind", ""))
+    # A folder for others has no task; the class of the model says what it does.
+    classes = {(theirs,): ours for ours, theirs in FINE_TUNED.items()}
+    listed = tuple(map(str, architectures)) if isinstance(architectures, list) else ()
+    name = str(task.get("kind", classes.get(listed, "")))
     if name in _KINDS and name:
         kind = _KINDS[name]
         is_pair = (task.get("task") or {}).get("is_pair")
@@ -231,7 +235,8 @@ def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any], architectures
         return _LEFT_TO_RIGHT
     if config.get("encoder_type") == "bilstm":
         return _LSTMS
-    return _ENCODER if architectures == ["BertModel"] else _KINDS[""]
+    is_encoder = listed in (("BertModel",), ("BertForNextSentencePrediction",))
+    return _ENCODER if is_encoder else _KINDS[""]
 
 
 def _read_scores(folder: str, split: str) -> dict[str, float]:
