@@ -177,6 +177,22 @@ def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
 
 
 @pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("form", ["huggingface", "onnx"])
+def test_labels_that_do_not_exclude_each_other_stay_so_for_others(tmp_path, classifier, form):
+    hf = tmp_path / "hf"
+    convert(classifier, hf, "huggingface")
+    (hf / "task.json").unlink()
+    config = json.loads((hf / "config.json").read_text())
+    config["problem_type"] = "multi_label_classification"
+    (hf / "config.json").write_text(json.dumps(config))
+    convert(hf, tmp_path / "out", form)
+    assert json.loads((tmp_path / "out/config.json").read_text()) == config
+    # No file there has the task, but the class of the model tells what it is for.
+    card = (tmp_path / "out/README.md").read_text()
+    assert "pipeline_tag: text-classification" in card and "MASK" not in card
+
+
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("labels", "scheme"),
     [

@@ -43,6 +43,7 @@ from bert.weights.model_files import (
     check_known_to_transformers,
     make_files,
     make_huggingface_config,
+    read_task_type,
 )
 
 # The library that reads the weights of a format.
@@ -433,11 +434,14 @@ def _tokenizer_options(folder: ModelFolder) -> dict[str, Any]:
 
 def _huggingface_config(folder: ModelFolder, architecture: str) -> dict[str, Any]:
     has_labels = folder.labels or "output_weights" in folder.stored.shapes
+    task_type = folder.task.get("task", {}).get("task_type")
+    if architecture == "BertForSequenceClassification":
+        task_type = task_type or read_task_type(folder.huggingface_config)
     return make_huggingface_config(
         folder.config.to_dict(),
         architecture,
         labels=labels_of(folder) if has_labels and architecture != "BertModel" else None,
-        task_type=folder.task.get("task", {}).get("task_type"),
+        task_type=task_type,
     )
 
 
