@@ -395,3 +395,8 @@ def test_an_engine_that_computes_something_else_is_refused(classifier, cache_fol
 def test_engines_and_precisions_that_do_not_fit_are_refused(classifier, given, message):
     with pytest.raises(ValueError, match=message):
         bert.load(str(classifier), **given)
+
+
+def test_no_engine_computes_a_model_that_is_only_pre_trained_in_8_bits():
+    with pytest.raises(ValueError, match="`precision` must be another one for a model that is on"):
+        bert.load(str(GOLDEN), do_lower_case=True, engine="auto", precision="int8")

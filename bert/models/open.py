@@ -224,6 +224,9 @@ def open_model(
         logger.info("The engine is tensorflow: the model is only pre-trained.")
     elif engine != "tensorflow":
         raise OptionError("engine", "be tensorflow for a model that is only pre-trained", engine)
+    if precision == INT8:
+        must = "be another one for a model that is only pre-trained"
+        raise OptionError("precision", must, precision)
     return _open_pretrained(folder, overrides, batch_size, precision)
 
 
