@@ -255,11 +255,18 @@ def test_tokenizer_files_that_say_something_else_are_named(words, folder, config
         ("word_tokenizer_type", "mecab"),
         ("subword_tokenizer_type", "character"),
         ("do_basic_tokenize", False),
+        ("cls_token", "<s>"),
+        ("sep_token", "</s>"),
     ],
 )
 def test_a_tokenizer_of_another_kind_is_refused_by_its_name(words, key, value):
     with pytest.raises(ValueError, match=rf"must be BERT's WordPiece\..*`{key}` {value!r}"):
         words("a", tokenizer_config={key: value})
+
+
+def test_the_marks_around_a_text_are_known_in_both_forms_of_transformers(words):
+    marks = {"cls_token": {"content": "[CLS]", "special": True}, "sep_token": "[SEP]"}
+    assert words("a", tokenizer_config=marks) == ["a"]
 
 
 WORDPIECE = {"vocab": {"[UNK]": 0}}

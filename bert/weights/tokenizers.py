@@ -285,7 +285,17 @@ def find_other_tokenizer(
             if not _TOKENIZERS.fullmatch(str(kind)):
                 return "tokenizer_class", name, kind
             break
-    return _find_other_step(files[TOKENIZER_FILE])
+    return _find_other_mark(config) or _find_other_step(files[TOKENIZER_FILE])
+
+
+def _find_other_mark(config: Mapping[str, Any]) -> tuple[str, str, Any] | None:
+    """Returns the first token around a text that is not BERT's, which may be there beside it."""
+    for key, usual in (("cls_token", "[CLS]"), ("sep_token", "[SEP]")):
+        token = config.get(key)
+        content = token.get("content") if isinstance(token, Mapping) else token
+        if content not in (None, usual):
+            return key, TOKENIZER_CONFIG_FILE, content
+    return None
 
 
 def _find_other_step(values: Mapping[str, Any]) -> tuple[str, str, Any] | None:
