@@ -22,7 +22,7 @@ import run_swag
 import split_sentences
 from bert.commands.checks import OutputSettings
 from bert.commands.flags import WITHOUT_EFFECT, changed_flags, define, read_settings
-from bert.options import REQUIRED, option, read_grid, several
+from bert.options import REQUIRED, OptionError, option, read_grid, several
 from bert.runs.recipes import EvaluatedSteps, Steps
 
 SCRIPTS = (
@@ -130,7 +130,7 @@ class Dimmed(Switched):
     bulbs: int = several(option(1, "How many bulbs it has.", low=1))
 
 
-def test_settings_take_path_objects():
+def test_settings_take_path_objects_and_have_the_bounds_of_flags():
     # Those of a training may differ: its recipe takes them as texts.
     classes = {script.Settings for script in SCRIPTS if issubclass(script.Settings, OutputSettings)}
     for kind in classes:
@@ -138,6 +138,8 @@ def test_settings_take_path_objects():
         required = [field.name for field in fields if field.default is dataclasses.MISSING]
         assert kind(**dict.fromkeys(required, Path("a"))) == kind(**dict.fromkeys(required, "a"))
     assert len(classes) > 5
+    with pytest.raises(OptionError, match="`batch_size` must be at least 1"):
+        predict.Settings(model_dir="a", batch_size=0)
 
 
 @pytest.mark.usefixtures("new_flags")

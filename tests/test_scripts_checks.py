@@ -40,8 +40,6 @@ SCRIPTS = [
         create_pretraining_data,
         {**TEXT, "vocab_file": "model/vocab.txt", "max_seq_length": 32},
         [
-            {"dupe_factor": 0},
-            {"max_seq_length": 4},
             {"vocab_file": "nowhere"},
             {"vocab_file": "text.txt"},
             {"input_file": "text.txt,nowhere"},

@@ -15,7 +15,7 @@ from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import PATTERNS
 from bert.files.texts import find_texts
-from bert.options import REQUIRED, Option, make_plain, option, take
+from bert.options import REQUIRED, Option, check_bounds, make_plain, option, take
 from bert.parts import GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
 from bert.weights.options import ModelSource, VocabularySource
 
@@ -43,6 +43,7 @@ class CheckSettings:
 
     def __post_init__(self) -> None:
         make_plain(self)
+        check_bounds(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

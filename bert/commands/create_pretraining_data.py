@@ -11,7 +11,7 @@ from bert.files.outputs import check_open_files, name_shards
 from bert.files.paths import PATTERNS
 from bert.files.texts import find_texts
 from bert.log import logger
-from bert.options import REQUIRED, Option, check_bounds, option, take
+from bert.options import REQUIRED, Option, option, take
 from bert.pretraining.draws import Draws
 from bert.pretraining.options import Processing
 from bert.pretraining.records import NewRecords, open_tokenizer
@@ -90,7 +90,6 @@ def check(settings: Settings, step: Any = call) -> tuple[NewRecords, int | None]
 
 
 def _check_draws(settings: Settings) -> None:
-    check_bounds(settings)
     take(Draws, settings).validate()
     if settings.mask_at_training and settings.dupe_factor > 1:
         logger.info(

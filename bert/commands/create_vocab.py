@@ -5,7 +5,7 @@ from typing import Any
 
 from bert.commands.checks import TextFileSettings, call, check_files
 from bert.log import logger
-from bert.options import REQUIRED, check_bounds, option
+from bert.options import REQUIRED, option
 from bert.pretraining.vocabulary import LONGEST_WORD, UNUSED_IN_FRONT, Summary, check_room
 
 # A vocabulary with a larger share of unknown pieces does not fit its text.
@@ -60,13 +60,9 @@ def check(settings: Settings, step: Any = call) -> list[str]:
       step: As for `check_files`.
     """
     size = settings.vocab_size
-    step("size", _check_size, settings, shows=lambda _: f"{size:,} entries at most")
+    arguments = (size, settings.num_unused)
+    step("size", check_room, *arguments, shows=lambda _: f"{size:,} entries at most")
     return check_files(settings, step)
-
-
-def _check_size(settings: Settings) -> None:
-    check_bounds(settings)
-    check_room(settings.vocab_size, settings.num_unused)
 
 
 def report(settings: Settings, summary: Summary) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from bert.commands.checks import Checks, CheckSettings
 from bert.commands.lines import show_lines
 from bert.export.formats import ExportOptions
-from bert.options import Message, Option, option, several, take
+from bert.options import Message, Option, make_plain, option, several, take
 from bert.parts import PlanError
 from bert.runs.plan import plan
 from bert.runs.recipes import (
@@ -69,7 +69,8 @@ class FineTuningSettings(
     )
 
     def __post_init__(self) -> None:
-        CheckSettings.__post_init__(self)
+        # Scripts use some of the values before there is a recipe.
+        make_plain(self)
         Schedule.__post_init__(self)
 
 
