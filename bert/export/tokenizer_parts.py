@@ -77,9 +77,14 @@ def tabulate(replace: Callable[[str], Sequence[int]]) -> tuple[np.ndarray, ...]:
         news = [(code, replace(chr(code))) for code in block]
         found = [tuple([_ITSELF if new == code else new for new in many]) for code, many in news]
         row[:] = [patterns.setdefault(pattern, len(patterns)) for pattern in found]
-    blocks, block_of = np.unique(rows, axis=0, return_inverse=True)
+    # Only a few are to be sorted.
+    first: dict[bytes, int] = {}
+    alike = [first.setdefault(row.tobytes(), number) for number, row in enumerate(rows)]
+    kept = [*first.values()]
+    blocks, place_of = np.unique(rows[kept], axis=0, return_inverse=True)
+    places = dict(zip(kept, place_of.reshape(-1), strict=True))
     return (
-        block_of.reshape(-1).astype(np.int32),
+        np.asarray([places[number] for number in alike], np.int32),
         blocks.reshape(-1),
         np.asarray([code for pattern in patterns for code in pattern], np.int32),
         np.cumsum([0, *map(len, patterns)], dtype=np.int32),
