@@ -1,5 +1,6 @@
 """What tests of several modules share of `weights_huggingface`."""
 
+import functools
 import json
 import os
 
@@ -7,17 +8,23 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import modeling
 from bert.pretraining import heads as pretraining_heads
 from bert.weights import huggingface_weights
 from helpers.tokenizer_files import CONFIG
 
 
+@functools.cache
+def _pretraining_shapes(config_text):
+    config = modeling.BertConfig.from_dict(json.loads(config_text))
+    return {v.path: v.shape for v in pretraining_heads.pretraining_model(config).weights}
+
+
 @pytest.fixture
 def tensors(still_config):
     """Random values for the variables of a pre-trained model."""
-    rng = np.random.RandomState(3)
-    weights = pretraining_heads.pretraining_model(still_config).weights
-    return {v.path: rng.standard_normal(v.shape).astype(np.float32) for v in weights}
+    rng, shapes = np.random.RandomState(3), _pretraining_shapes(still_config.to_json_string())
+    return {path: rng.standard_normal(shape).astype(np.float32) for path, shape in shapes.items()}
 
 
 def write(folder, tensors, architecture="BertForPreTraining", config=CONFIG):
