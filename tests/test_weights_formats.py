@@ -13,12 +13,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
+from conftest import GOLDEN, exhaustive
 
 import bert
 import convert_checkpoint
 import modeling
-from bert.models import conversion, keras_models
+from bert.models import keras_models
 from bert.weights import pickles, tf_hub
 from bert.weights.checkpoint import Stored, describe_weights
 from bert.weights.folder import ModelFolder
@@ -89,13 +89,10 @@ def compute(model, inputs):
     return {name: np.asarray(value) for name, value in model(given, training=False).items()}
 
 
-def compute_layers(opened, inputs):
-    """Returns the output of the embeddings and of each layer, [L + 1, B, S, H]."""
-    encoder = modeling.BertModel(opened.config)
+def compute_layers(model, inputs):
+    """Returns the output of the embeddings and of each layer of the encoder, [L + 1, B, S, H]."""
     rows = {name: values.reshape(-1, values.shape[-1]) for name, values in inputs.items()}
-    encoder(rows)
-    opened.stored.assign(encoder.weights)
-    found = encoder(rows)
+    found = model.get_layer("bert")(rows)
     return np.stack([found["embedding_output"], *found["encoder_layers"]])
 
 
@@ -105,9 +102,10 @@ def test_every_layer_and_head_computes_what_the_program_that_saved_it_does(forma
     inputs = {ours: expected[theirs] for theirs, ours in INPUTS.items()}
     opened = ModelFolder.open(str(formats / name))
     (architecture,) = opened.huggingface_config["architectures"]
-    layers = compute_layers(opened, inputs)
+    model = make_model(opened, architecture)
+    layers = compute_layers(model, inputs)
     np.testing.assert_allclose(layers, expected["hidden_states"], rtol=0, atol=TOLERANCE)
-    outputs = compute(make_model(opened, architecture), inputs)
+    outputs = compute(model, inputs)
     names = {**OUTPUTS, "logits": LOGITS.get(architecture, "logits")}
     compared = {theirs: ours for theirs, ours in names.items() if theirs in expected}
     assert compared
@@ -143,11 +141,11 @@ def test_a_model_of_the_garden_computes_what_it_did_there(formats, name, archite
         "segment_ids": expected["input_type_ids"],
     }
     opened = ModelFolder.open(str(formats / name))
-    if "layers" in expected:
-        layers = compute_layers(opened, inputs)[1:]
-        np.testing.assert_allclose(layers, expected["layers"], rtol=0, atol=TOLERANCE)
     model = keras_models.make_model(architecture, opened.config, 3)
     opened.stored.assign(model.weights)
+    if "layers" in expected:
+        layers = compute_layers(model, inputs)[1:]
+        np.testing.assert_allclose(layers, expected["layers"], rtol=0, atol=TOLERANCE)
     outputs = compute(model, inputs)
     for theirs, ours in names.items():
         np.testing.assert_allclose(outputs[ours], expected[theirs], rtol=0, atol=TOLERANCE)
@@ -172,9 +170,9 @@ def test_a_model_is_converted_from_a_file_with_its_configuration(formats, name, 
         format="tf",
         bert_config_file=str(config),
         without_vocabulary=True,
+        verify=False,
     )
     report = convert_checkpoint.run(settings)
-    assert report.difference <= conversion.TOLERANCE
     before, after = Stored.open(str(path)), Stored.open(str(tmp_path / "converted"))
     assert {*report.converted} <= before.shapes.keys()
     for tensor, values in before.read().items():
@@ -183,16 +181,16 @@ def test_a_model_is_converted_from_a_file_with_its_configuration(formats, name, 
 
 
 def test_files_of_keras_and_of_pytorch_load_with_their_vocabulary(formats, tmp_path):
-    for name in ("BertModel/tf_model.h5", "legacy/pytorch_model.bin"):
+    for name, is_file in (("BertModel/tf_model.h5", False), ("legacy/pytorch_model.bin", True)):
         source = formats / name
         folder = tmp_path / source.parent.name
         shutil.copytree(source.parent, folder)
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxy"]
         (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-        for given in ({}, {"bert_config_file": folder / "config.json"}):
-            path = folder / source.name if given else folder
-            vectors = bert.load(path, do_lower_case=True, **given).encode(["a b c"])
-            assert vectors.shape == (1, 8) and np.abs(vectors).max() > 0
+        given = {"bert_config_file": folder / "config.json"} if is_file else {}
+        path = folder / source.name if is_file else folder
+        vectors = bert.load(path, do_lower_case=True, **given).encode(["a b c"])
+        assert vectors.shape == (1, 8) and np.abs(vectors).max() > 0
 
 
 def cut(path, size):
@@ -413,7 +411,7 @@ def test_a_model_of_a_library_computes_what_it_did_there(formats, name):
     heads = {key.partition("_probabilities")[0] for key in expected if "_prob" in key}
     architecture = "BertForPreTraining" if heads else "BertModel"
     model = make_model(opened, architecture)
-    layers = compute_layers(opened, inputs)[1:]
+    layers = compute_layers(model, inputs)[1:]
     np.testing.assert_allclose(layers[:, real], expected["layers"][:, real], rtol=0, atol=TOLERANCE)
     outputs = compute(model, inputs)
     for head in heads:
@@ -438,12 +436,12 @@ def test_a_model_of_keras_hub_computes_what_it_did_there(formats, name):
     inputs = {ours: expected[ours] for ours in INPUTS.values()}
     real = inputs["input_mask"] == 1
     opened = ModelFolder.open(str(formats / name))
-    layers = compute_layers(opened, inputs)[1:]
-    np.testing.assert_allclose(layers[:, real], expected["layers"][:, real], rtol=0, atol=TOLERANCE)
     has_classes = "logits" in expected
     architecture = "BertForSequenceClassification" if has_classes else "BertModel"
     model = keras_models.make_model(architecture, opened.config, 3)
     opened.stored.assign(model.weights, with_head=True)
+    layers = compute_layers(model, inputs)[1:]
+    np.testing.assert_allclose(layers[:, real], expected["layers"][:, real], rtol=0, atol=TOLERANCE)
     head = "logits" if has_classes else "pooled_output"
     outputs = compute(model, inputs)
     np.testing.assert_allclose(outputs[head], expected[head], rtol=0, atol=TOLERANCE)
@@ -484,10 +482,11 @@ def test_a_model_of_flax_computes_what_it_did_there(formats, kind):
     expected = np.load(folder / "outputs.npz")
     inputs = {ours: expected[ours] for ours in INPUTS.values()}
     opened = ModelFolder.open(str(folder))
-    layers = compute_layers(opened, inputs)[1:]
-    np.testing.assert_allclose(layers, expected["layers"], rtol=0, atol=TOLERANCE)
     (architecture,) = opened.huggingface_config["architectures"]
-    assert_outputs(compute(make_model(opened, architecture), inputs), expected)
+    model = make_model(opened, architecture)
+    layers = compute_layers(model, inputs)[1:]
+    np.testing.assert_allclose(layers, expected["layers"], rtol=0, atol=TOLERANCE)
+    assert_outputs(compute(model, inputs), expected)
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0"])
@@ -577,8 +576,19 @@ def test_a_preset_of_keras_hub_has_its_vocabulary_and_casing(formats, tmp_path):
         modeling.BertConfig.from_json_file(str(tmp_path / "config.json"))
 
 
-@pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForQuestionAnswering"])
-@pytest.mark.parametrize("ending", [".keras", ".weights.h5", ".h5"])
+@pytest.mark.parametrize(
+    ("architecture", "ending"),
+    [
+        ("BertForPreTraining", ".keras"),
+        ("BertForQuestionAnswering", ".weights.h5"),
+        ("BertForQuestionAnswering", ".h5"),
+        *exhaustive(
+            ("BertForPreTraining", ".weights.h5"),
+            ("BertForPreTraining", ".h5"),
+            ("BertForQuestionAnswering", ".keras"),
+        ),
+    ],
+)
 def test_what_keras_saves_of_a_model_of_this_project_opens(formats, tmp_path, architecture, ending):
     keras.utils.clear_session()
     config = ModelFolder.open(str(formats / "BertForTokenClassification")).config
