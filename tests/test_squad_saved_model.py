@@ -6,10 +6,12 @@ from conftest import exhaustive, mostly_portable
 from helpers.opened_tasks import open_task
 from helpers.raw_texts import SPECIALS, raw_texts
 from helpers.saved_models import as_lists, call_elsewhere
+from helpers.served_models import approximately
 from helpers.squad_runs import golden_settings, read_json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import bert
 import modeling
 import run_squad
 import tokenization
@@ -148,6 +150,15 @@ def test_answers_come_from_all_windows_and_are_parts_of_words(answerer):
     compare(loaded, answer, [(b"", b"ab a. " * 200), (b"b", b""), (b"b", b"a")])
 
 
+def test_the_folder_of_an_export_answers_as_its_model(answerer):
+    loaded, _, folder = answerer
+    exported = bert.load(folder)
+    assert (exported.fields, exported.kind) == (loaded.fields, loaded.task.kind)
+    for mine, theirs in zip(exported.predict(TRICKY), loaded.predict(TRICKY), strict=True):
+        # The graph has the best answer alone.
+        assert mine == approximately({name: theirs[name] for name in exported.answer_names})
+
+
 def test_an_answer_is_the_text_at_its_place(answerer):
     text = "B\t a.\n\nb ,a" * 5
     outputs = answerer[1](question=tf.constant(["a"]), context=tf.constant([text]))
@@ -225,21 +236,21 @@ EXTREMES = exhaustive(-100.0, 100.0)
 
 
 @pytest.mark.parametrize("threshold", [0.0, *EXTREMES])
-def test_one_best_answer_is_that_of_python(tmp_path, threshold):
+def test_one_best_answer_is_that_of_python(threshold):
     """Such a span begins and ends at the best places, so that "there is no answer" is no better."""
     tokenizer = make_tokenizer()
     config, model = make_model(tokenizer)
     decoding = DecodingOptions(
         n_best_size=1, version_2_with_negative=True, null_score_diff_threshold=threshold
     )
-    folder = str(tmp_path / "saved_model")
-    export_answerer(folder, model, GraphTokenizer(tokenizer), **LENGTHS, decoding=decoding)
+    answerer = squad_saved_model._Answerer(
+        model, GraphTokenizer(tokenizer), *LENGTHS.values(), decoding
+    )
     loaded = LoadedModel(QuestionAnswering(config, tokenizer, **LENGTHS, decoding=decoding), model)
-    answer = tf.saved_model.load(folder).signatures["serving_default"]
     rng = np.random.RandomState(2)
     texts = ["".join(rng.choice(list("abAB.,  "), 12)).encode() for _ in range(60)]
     rows = [(b"ab", text) for text in texts] + [(text[:5], b"ab") for text in texts]
-    found = compare(loaded, answer, rows)
+    found = compare(loaded, lambda **given: answerer.answer(*given.values()), rows)
     answered = sum(each["start"] is not None for each in found)
     assert answered == 0 if threshold < 0 else 0 < answered < len(rows)
 
