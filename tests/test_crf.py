@@ -89,6 +89,7 @@ def test_gradients_are_differences_of_the_loss(drawn):
     labels = np.array([[1, 0, 2, 2]] * 4, np.int32)
     variables = [tf.Variable(each) for each in drawn]
 
+    @tf.function
     def loss():
         logits, transitions = map(tf.convert_to_tensor, variables)
         return tf.reduce_sum(crf.path_losses(logits, COUNTS, transitions, labels))
