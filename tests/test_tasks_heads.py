@@ -1,3 +1,6 @@
+import functools
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -47,8 +50,14 @@ def tiny_config(tiny_config):
     return change(tiny_config, num_hidden_layers=1)
 
 
+@functools.cache
+def _make(kind, config_text, **kwargs):
+    return MODELS[kind][0](modeling.BertConfig.from_dict(json.loads(config_text)), **kwargs)
+
+
 def make(kind, config, **kwargs):
-    return MODELS[kind][0](config, **kwargs)
+    """Returns a model that tests share; its weights are those of the last one."""
+    return _make(kind, config.to_json_string(), **kwargs)
 
 
 def spread(model, seed=0):
