@@ -552,6 +552,7 @@ def test_create_model_works_on_tensors_at_once(tiny_config):
 
 def test_is_training_decides_about_dropout(still_config):
     # Without dropout in the encoder, only the head's is left.
+    still_config = change(still_config, num_hidden_layers=1)
     examples = make_examples(still_config, 3)
     arrays = [examples[name] for name in ("input_ids", "input_mask", "segment_ids")]
     for is_training in (False, True):
@@ -559,7 +560,7 @@ def test_is_training_decides_about_dropout(still_config):
         outputs = run_classifier.create_model(still_config, is_training, *tensors, None, 2, False)
         model = keras.Model(tensors, outputs[2])
         np.testing.assert_array_equal(model(arrays), model(arrays, training=False))
-        drops = [np.array_equal(model(arrays), model(arrays, training=True)) for _ in range(9)]
+        drops = [np.array_equal(model(arrays), model(arrays, training=True)) for _ in range(4)]
         assert (not all(drops)) is is_training
 
 
