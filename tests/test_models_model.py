@@ -204,8 +204,8 @@ console.run_script(main)
     ("model", "flags", "promised"),
     [
         ("folder", ["--precision=bfloat16"], "1"),
-        *exhaustive(("folder", [], "None")),
-        ("float32", [], "None"),
+        ("folder", [], "None"),
+        *exhaustive(("float32", [], "None")),
         ("bfloat16", [], "1"),
     ],
 )

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import change, spread
+from conftest import change, exhaustive, spread
 from helpers.served_models import fetch
 
 import bert
@@ -116,7 +116,7 @@ def cosines(folder, query=TEXTS[0], **given):
 
 @pytest.mark.parametrize(
     ("pooling", "is_scaled", "max_seq_length"),
-    [("cls", True, 4), ("mean", False, 5), ("max", True, None)],
+    [("cls", True, 4), ("mean", False, 5), *exhaustive(("max", True, None))],
 )
 def test_all_scripts_that_compute_vectors_follow_the_folder(
     model_dir, log, pooling, is_scaled, max_seq_length
