@@ -5,16 +5,37 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import GOLDEN
+from conftest import GOLDEN, exhaustive
 
 import extract_features
 import neighbours
 import tokenization
 from bert.commands.checks import WRONG, Checks
 from bert.models import neighbours as neighbours_module
+from bert.models.vectors import TextEncoder
 from bert.weights.checkpoint import Stored
 
 TEXTS = ["the old house", "he told it", "who heard?", "the house was old", "cat and dog"]
+
+
+@pytest.fixture(scope="module")
+def encoders():
+    """The encoders of all tests, by their folders and sizes of batches."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _opened_once(encoders, monkeypatch):
+    """What has been opened is not opened again, for its graph would be built again."""
+    load = TextEncoder.load
+
+    def load_once(folder, batch_size=32):
+        key = folder.stored.prefix, batch_size
+        if key not in encoders:
+            encoders[key] = load(folder, batch_size)
+        return encoders[key]
+
+    monkeypatch.setattr(TextEncoder, "load", load_once)
 
 
 @pytest.fixture
@@ -116,7 +137,7 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
         ask(input_file=archive, query="a house")
 
 
-@pytest.mark.parametrize("is_scaled", [False, True])
+@pytest.mark.parametrize("is_scaled", [False, *exhaustive(True)])
 def test_a_sentence_is_itself_among_ready_vectors_of_any_length(ask, tmp_path, is_scaled):
     archive = str(tmp_path / "v.npz")
     extract_features.run(
@@ -150,7 +171,7 @@ def test_blank_texts_are_no_neighbours_among_ready_vectors(ask, tmp_path, center
         assert one["cosine"] == pytest.approx(other["cosine"], abs=1e-5)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 4])
+@pytest.mark.parametrize("chunk", [2, *exhaustive(1, 4)])
 def test_neighbours_do_not_depend_on_how_many_texts_are_read_at_a_time(
     ask, tmp_path, monkeypatch, chunk
 ):
