@@ -120,8 +120,9 @@ def test_a_model_of_lstms_shows_its_pieces_and_says_what_it_lacks(
     assert page["tokens"] == inspection.reading.tokens
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_tagger_on_word_vectors_is_told_to_have_no_encoder(settings, tmp_path):
-    write_task(tmp_path)
+    write_task(tmp_path, count=8)
     run_ner.run(
         run_ner.Settings(
             data_dir=str(tmp_path),
@@ -131,6 +132,7 @@ def test_a_tagger_on_word_vectors_is_told_to_have_no_encoder(settings, tmp_path)
             word_vectors=write_vectors(tmp_path / "vectors.txt"),
             lstm_size=2,
             max_seq_length=32,
+            train_batch_size=8,
             num_train_epochs=1.0,
         )
     )
