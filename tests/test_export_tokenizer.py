@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, LARGE_GOLDEN, ROOT
+from conftest import GOLDEN, LARGE_GOLDEN, ROOT, exhaustive
 from helpers.raw_texts import (
     BATCH,
     ODD,
@@ -16,6 +16,7 @@ from helpers.raw_texts import (
     characters,
     graph,
     is_worth_a_look,
+    many_characters,
     raw_texts,
 )
 from hypothesis import HealthCheck, example, given, settings
@@ -28,12 +29,16 @@ from bert.export.tokenizer import GraphTokenizer
 VOCABULARIES = ROOT.parent / "shared" / "data" / "vocab"
 
 
+# Tables of all characters take seconds.
+END = 0x600
+
+
 @functools.cache
-def every_character():
-    """A vocabulary in which hardly a character hides behind [UNK]."""
-    characters = [chr(code) for code in range(33, 0x110000) if not 0xD800 <= code < 0xE000]
-    characters = [char for char in characters if is_worth_a_look(char) or char in ODD]
-    tokens = [*SPECIALS, *characters, *("##" + char for char in characters)]
+def every_character(end=0x110000):
+    """A vocabulary in which hardly a character before `end` hides behind [UNK]."""
+    characters = [chr(code) for code in range(33, end) if not 0xD800 <= code < 0xE000]
+    characters = [*filter(is_worth_a_look, characters), *(char for char in ODD if char > " ")]
+    tokens = dict.fromkeys([*SPECIALS, *characters, *("##" + char for char in characters)])
     return {token: index for index, token in enumerate(tokens)}
 
 
@@ -52,15 +57,10 @@ WAYS = {
 OFTEN = ("uncased", "cased with chinese words")
 
 
-def mostly_exhaustive(values, often):
-    """Returns parameters of which `make test` takes those that are given as `often`."""
-    return [
-        value if value in often else pytest.param(value, marks=pytest.mark.exhaustive)
-        for value in values
-    ]
+RARELY = exhaustive(*(way for way in WAYS if way not in OFTEN))
 
 
-@pytest.fixture(scope="module", params=mostly_exhaustive(WAYS, OFTEN))
+@pytest.fixture(scope="module", params=[*OFTEN, *RARELY])
 def pair(request):
     """A tokenizer and its graph."""
     lower, strips, chinese = WAYS[request.param]
@@ -127,23 +127,25 @@ ADDED = [
         "lstrip": ["ab", "<e1>"],
         "rstrip": ["abc", "b "],
         "special": ["b"],
+        "single_word": ["\xc9", "\u4e2d\u6587"],
     },
 ]
 
 
+# One with each attribute.
+ADDED_OFTEN = (5, "uncased with accents")
 ADDED_WAYS = list(itertools.product(range(len(ADDED)), WAYS))[::5]
-# Each attribute is among them.
-ADDED_OFTEN = [(3, "uncased with accents"), (5, "cased with chinese words")]
+ADDED_RARELY = exhaustive(*((each,) for each in ADDED_WAYS))
 
 
-@pytest.fixture(scope="module", params=mostly_exhaustive(ADDED_WAYS, ADDED_OFTEN), ids=str)
+@pytest.fixture(scope="module", params=[ADDED_OFTEN, *ADDED_RARELY], ids=str)
 def added_pair(request):
     """A tokenizer with added tokens and its graph."""
     number, way = request.param
     lower, strips, chinese = WAYS[way]
     names = {"normalized": [], **ADDED[number]}
     tokenizer = tokenization.FullTokenizer.from_vocab(
-        every_character(),
+        every_character(END),
         lower,
         strip_accents=strips,
         tokenize_chinese_chars=chinese,
@@ -174,9 +176,7 @@ def test_no_text_has_no_added_tokens(added_pair):
 
 @pytest.mark.slow
 def test_graph_treats_every_character_as_python_does(pair):
-    chars = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    chars = [char for char in chars if is_worth_a_look(char) or ord(char) % 64 == 0]
-    assert_same(pair, [f"A{char}\u03a3{char}b" for char in chars])
+    assert_same(pair, [f"A{char}\u03a3{char}b" for char in many_characters()])
 
 
 def test_no_text_and_empty_texts_have_no_pieces(pair):
@@ -232,26 +232,30 @@ vocabularies = st.lists(
 
 # All examples are for the same operations.
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(vocabularies, st.lists(st.text("abc#\xe9\u4e2d\U0001d7d8 ", max_size=12), max_size=BATCH))
-@example(["", "a", "", "a", "##b", "a"], ["a", "ab", "abb"])
-def test_vocabularies_of_any_kind_give_the_same_pieces(wordpiece, tokens, batch):
+@given(
+    vocabularies,
+    st.lists(st.text("abc#\xe9\u4e2d\U0001d7d8 ", max_size=12), max_size=BATCH),
+    st.booleans(),
+)
+@example(["", "a", "", "a", "##b", "a"], ["a", "ab", "abb"], True)
+def test_vocabularies_of_any_kind_give_the_same_pieces(wordpiece, tokens, batch, do_lower_case):
     # Later lines count, so ids have gaps.
     vocab = {token: index for index, token in enumerate([*tokens, *SPECIALS])}
-    for do_lower_case in (True, False):
-        tokenizer = tokenization.FullTokenizer.from_vocab(vocab, do_lower_case)
-        expected = [tokenizer.tokenize_to_ids(text) for text in batch]
-        texts = tf.constant(batch, tf.string)
-        assert GraphTokenizer(tokenizer, wordpiece).tokenize(texts).to_list() == expected
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab, do_lower_case)
+    expected = [tokenizer.tokenize_to_ids(text) for text in batch]
+    texts = tf.constant(batch, tf.string)
+    assert GraphTokenizer(tokenizer, wordpiece).tokenize(texts).to_list() == expected
 
 
-@pytest.mark.parametrize("char", ["a", "\u0434", "\u3042", "\U0001d7d8"])
-def test_words_of_more_than_200_characters_are_unknown(char, wordpiece):
-    vocab = {t: i for i, t in enumerate([*SPECIALS, char, "##" + char, char * 201])}
+def test_words_of_more_than_200_characters_are_unknown(wordpiece):
+    chars = ["a", "\u0434", "\u3042", "\U0001d7d8"]
+    tokens = [each for char in chars for each in (char, "##" + char, char * 201)]
+    vocab = {token: index for index, token in enumerate([*SPECIALS, *tokens])}
     tokenizer = tokenization.FullTokenizer.from_vocab(vocab)
     tokenize = graph(GraphTokenizer(tokenizer, wordpiece).tokenize)
-    short, long = tokenize(tf.constant([char * 200, char * 201])).to_list()
-    assert short == [5] + [6] * 199
-    assert long == [1]
+    found = tokenize([char * count for char in chars for count in (200, 201)]).to_list()
+    assert found[::2] == [[vocab[char]] + [vocab["##" + char]] * 199 for char in chars]
+    assert found[1::2] == [[1]] * 4
 
 
 @NEEDS_TEXT
@@ -306,7 +310,7 @@ def test_the_special_tokens_must_be_in_the_vocabulary():
 
 @pytest.fixture(scope="module")
 def words_pair():
-    tokenizer = tokenization.FullTokenizer.from_vocab(every_character())
+    tokenizer = tokenization.FullTokenizer.from_vocab(every_character(END))
     return tokenizer, graph(GraphTokenizer(tokenizer).tokenize_words)
 
 
@@ -337,13 +341,6 @@ def test_words_have_their_place_and_their_pieces(words_pair, batch):
 @functools.cache
 def packer():
     return GraphTokenizer(tokenization.FullTokenizer(str(GOLDEN / "vocab.txt")))
-
-
-@functools.cache
-def pack_in_graph(is_pair, max_seq_length):
-    spec = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int64)
-    pack = functools.partial(packer().pack, max_seq_length=max_seq_length)
-    return tf.function(pack, autograph=False, input_signature=[spec] * (2 if is_pair else 1))
 
 
 def pack_in_python(first, second, max_seq_length):
@@ -381,8 +378,8 @@ def test_packing_is_that_of_python(pairs, is_pair, max_seq_length):
         ids = [tokenization.convert_tokens_to_ids(vocab, row) for row in rows]
         return tf.ragged.constant(ids, tf.int32, ragged_rank=1, row_splits_dtype=tf.int64)
 
-    pack = pack_in_graph(is_pair, max_seq_length)
-    features = pack(ragged(first), ragged(second)) if is_pair else pack(ragged(first))
+    given = [ragged(first), ragged(second)] if is_pair else [ragged(first)]
+    features = packer().pack(*given, max_seq_length=max_seq_length)
     expected = pack_in_python(first, second, max_seq_length)
     assert features.keys() == expected.keys()
     for name, values in features.items():

@@ -1,5 +1,6 @@
 """What tests of several modules share of `export_tokenizer`."""
 
+import functools
 import unicodedata
 
 import tensorflow as tf
@@ -43,6 +44,13 @@ raw_texts = st.lists(
 def graph(method):
     """Compiles a method for strings; batches of any size share the graph."""
     return tf.function(method, autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+
+
+@functools.cache
+def many_characters():
+    """Returns all characters that are worth a look, and each 64th of the others."""
+    chars = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    return [char for char in chars if ord(char) % 64 == 0 or is_worth_a_look(char)]
 
 
 def is_worth_a_look(char):
