@@ -210,6 +210,7 @@ def test_single_texts_may_have_several_labels(tmp_path, tokenizer, log, python):
     assert {(row > 0).sum() for row in logits} >= {1, 2}
     assert answer["label"] == expected
     assert nothing == {"logits": [], "probabilities": [], "label": []}
+    assert ",".join(bert.load(folder).predict(FIRST[0])[0]["labels"]) == expected[0]
 
 
 @pytest.mark.parametrize("task_type", ["classification", "multi_label"])
@@ -224,7 +225,7 @@ def test_probabilities_show_whether_a_task_is_multi_label(logits, task_type):
     assert _is_multi_label(arrays) == (task_type == "multi_label")
 
 
-@pytest.mark.parametrize("task_type", ["classification", "multi_label"])
+@pytest.mark.parametrize("task_type", ["classification", *exhaustive("multi_label")])
 def test_a_calibrated_export_is_opened_as_what_it_is(tmp_path, tokenizer, task_type):
     model = make_classifier(2)
     model.weights[-2].assign(np.zeros((8, 2)))
