@@ -100,26 +100,25 @@ def test_features_are_those_of_extract_features_at_first_pieces(config, layers, 
         np.testing.assert_allclose(features[number], expected[number][mask], atol=1e-5)
 
 
-def test_training_and_prediction_give_the_same_logits(config, tmp_path):
-    for layers in ("sum_last_four", "weighted"):
-        _, task, arrays = make_arrays(6)
-        tagger = make_tagger(config, task, layers)
-        path = str(tmp_path / f"{layers}.features.npy")
-        features = word_features.WordFeatures(tagger.encoder, arrays, path)
-        words = word_features.compact(arrays)
-        whole = tagger.whole_model()
-        inputs = {**encoder_inputs(arrays), "label_mask": arrays["label_mask"]}
-        logits = np.asarray(whole(inputs)["logits"])
-        assert not logits[arrays["label_mask"] == 0].any()
-        batches = word_features.FeatureBatches(features, words, batch_size=5)
-        count = 0
-        for step, batch in enumerate(batches.iterate(0, batches.num_batches)):
-            outputs = tagger.model({name: batch[name] for name in tagger.model.input})["logits"]
-            for number, each in zip(batches.numbers(step), outputs, strict=True):
-                expected = logits[number][arrays["label_mask"][number] > 0]
-                np.testing.assert_allclose(each[: len(expected)], expected, atol=1e-5)
-                count += 1
-        assert count == len(arrays["input_ids"])
+@pytest.mark.parametrize("layers", ["weighted", *exhaustive("sum_last_four")])
+def test_training_and_prediction_give_the_same_logits(config, tmp_path, layers):
+    _, task, arrays = make_arrays(6)
+    tagger = make_tagger(config, task, layers)
+    features = word_features.WordFeatures(tagger.encoder, arrays, str(tmp_path / "x.features.npy"))
+    words = word_features.compact(arrays)
+    whole = tagger.whole_model()
+    inputs = {**encoder_inputs(arrays), "label_mask": arrays["label_mask"]}
+    logits = np.asarray(whole(inputs)["logits"])
+    assert not logits[arrays["label_mask"] == 0].any()
+    batches = word_features.FeatureBatches(features, words, batch_size=5)
+    count = 0
+    for step, batch in enumerate(batches.iterate(0, batches.num_batches)):
+        outputs = tagger.model({name: batch[name] for name in tagger.model.input})["logits"]
+        for number, each in zip(batches.numbers(step), outputs, strict=True):
+            expected = logits[number][arrays["label_mask"][number] > 0]
+            np.testing.assert_allclose(each[: len(expected)], expected, atol=1e-5)
+            count += 1
+    assert count == len(arrays["input_ids"])
 
 
 def test_the_whole_model_depends_neither_on_padding_nor_on_other_rows(config):
