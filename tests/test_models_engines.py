@@ -198,10 +198,10 @@ def assert_same(found, expected):
         assert found == wanted
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"num_attention_heads": 1}, {"max_position_embeddings": 5}, {"vocab_size": 4}],
-)
+ONES = {"num_attention_heads": 1}, {"max_position_embeddings": 5}, {"vocab_size": 4}
+
+
+@pytest.mark.parametrize("changes", [ONES[0] | ONES[1] | ONES[2], *exhaustive(*ONES)])
 @pytest.mark.parametrize("engine", ["onnx", *exhaustive("litert")])
 def test_engines_compute_models_of_any_size(tmp_path, monkeypatch, engine, changes):
     config = dataclasses.replace(CONFIG, **changes)

@@ -424,7 +424,7 @@ def test_an_export_answers_as_its_model(chooser, model_dir, kind):
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", *exhaustive("parquet")])
 def test_words_are_written_to_tables(model_dir, tmp_path, ending):
     if ending == "parquet":
         pytest.importorskip("pyarrow")
