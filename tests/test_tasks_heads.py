@@ -135,37 +135,20 @@ def encode(model, inputs):
     }
 
 
-def test_classifier_multiplies_the_pooled_output(tiny_config):
-    model = spread(make("classifier", tiny_config))
+@pytest.mark.parametrize("kind", ["classifier", "tagging", "span"])
+def test_head_multiplies_what_the_encoder_gives_for_the_text_or_each_token(kind, tiny_config):
+    model = spread(make(kind, tiny_config))
     inputs = make_inputs(tiny_config, 6, 7)
     weights, bias = head_weights(model)
-    logits = model(inputs)
-    assert logits.keys() == {"logits"}
-    expected = encode(model, inputs)["pooled_output"] @ weights.T + bias
+    encoded = encode(model, inputs)["pooled_output" if kind == "classifier" else "sequence_output"]
+    expected = encoded @ weights.T + bias
     assert expected.std() > 0.3
-    np.testing.assert_allclose(logits["logits"], expected, rtol=0, atol=1e-5)
-
-
-def test_tagger_multiplies_the_output_of_every_token(tiny_config):
-    model = spread(make("tagging", tiny_config))
-    inputs = make_inputs(tiny_config, 6, 7)
-    weights, bias = head_weights(model)
-    expected = encode(model, inputs)["sequence_output"] @ weights.T + bias
-    assert expected.shape == (6, 7, NUM_OUTPUTS) and expected.std() > 0.3
-    logits = model(inputs)
-    assert logits.keys() == {"logits"}
-    np.testing.assert_allclose(logits["logits"], expected, rtol=0, atol=1e-5)
-
-
-def test_span_has_a_score_for_every_token_as_start_and_as_end(tiny_config):
-    model = spread(make("span", tiny_config))
-    inputs = make_inputs(tiny_config, 6, 7)
-    weights, bias = head_weights(model)
-    expected = encode(model, inputs)["sequence_output"] @ weights.T + bias
+    of_spans = {"start_logits": expected[..., 0], "end_logits": expected[..., 1]}
     outputs = model(inputs)
-    assert outputs.keys() == {"start_logits", "end_logits"}
-    np.testing.assert_allclose(outputs["start_logits"], expected[:, :, 0], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(outputs["end_logits"], expected[:, :, 1], rtol=0, atol=1e-5)
+    assert outputs.keys() == ({*of_spans} if kind == "span" else {"logits"})
+    for name, values in outputs.items():
+        wanted = of_spans[name] if kind == "span" else expected
+        np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_choices", [1, 2, 5])
