@@ -670,6 +670,7 @@ def test_bad_batches_are_refused(golden_config, mode, changes, message):
         model_fn(batch, None, mode)
 
 
+@pytest.mark.usefixtures("eager")
 def test_training_that_diverges_says_so(golden_config):
     model_fn = golden_model_fn(golden_config)
     model_fn.model.get_layer("classifier").output_bias.assign([np.inf, 0])

@@ -118,6 +118,7 @@ def test_missing_features_are_named(tiny_config):
             model_fn(batch_of(tiny_config), None, mode)
 
 
+@pytest.mark.usefixtures("eager")
 def test_training_that_diverges_says_so(tiny_config):
     model_fn = model_fn_of(tiny_config)
     model_fn.model.get_layer("span").output_bias.assign([np.inf, 0])
