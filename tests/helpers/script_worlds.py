@@ -57,7 +57,7 @@ def classifier_world(folder: Path) -> dict[str, Any]:
         "task_name": "custom",
         "max_seq_length": 8,
         "train_batch_size": 8,
-        "num_train_epochs": 1.0,
+        "num_train_epochs": 0.5,
         "learning_rate": 0.01,
         "do_train": True,
     }
@@ -83,7 +83,7 @@ def squad_world(folder: Path) -> dict[str, Any]:
         "doc_stride": 4,
         "max_query_length": 4,
         "train_batch_size": 8,
-        "num_train_epochs": 1.0,
+        "num_train_epochs": 0.5,
         "learning_rate": 0.003,
         "do_train": True,
     }
@@ -98,7 +98,7 @@ def swag_world(folder: Path) -> dict[str, Any]:
         "data_dir": str(folder),
         "max_seq_length": 16,
         "train_batch_size": 8,
-        "num_train_epochs": 1.0,
+        "num_train_epochs": 0.6,
         "do_train": True,
     }
 
@@ -136,8 +136,8 @@ def pretraining_world(folder: Path) -> dict[str, Any]:
         "max_predictions_per_seq": 3,
         "train_batch_size": 4,
         "eval_batch_size": 10,
-        "num_train_steps": 2,
-        "num_warmup_steps": 1,
+        "num_train_steps": 1,
+        "num_warmup_steps": 0,
         "learning_rate": 0.01,
     }
 
