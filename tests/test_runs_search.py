@@ -4,7 +4,7 @@ import shutil
 
 import keras
 import pytest
-from conftest import read_report
+from conftest import eagerly, read_report
 from helpers import classifier_runs
 from helpers.checked_runs import check
 
@@ -147,9 +147,10 @@ def test_a_refused_export_does_not_end_a_search(tmp_path):
     ]
     for name in ("train.tsv", "dev.tsv"):
         classifier_runs.write_tsv(tmp_path / name, rows)
-    given = {"task_type": "regression", "do_train": True, "do_eval": True, "num_train_epochs": 1.0}
+    given = {"task_type": "regression", "do_train": True, "do_eval": True, "num_train_epochs": 0.3}
     keras.utils.set_random_seed(make().seed)
-    run_classifier.run(make(**given, output_dir=str(tmp_path / "alone")))
+    with eagerly():
+        run_classifier.run(make(**given, output_dir=str(tmp_path / "alone")))
     answers = classifier_runs.read_tsv(tmp_path / "alone/dev_predictions.tsv")
     own = [(text, row["predicted_score"]) for (text, _), row in zip(rows, answers, strict=True)]
     classifier_runs.write_tsv(tmp_path / "dev.tsv", own)
@@ -162,6 +163,7 @@ def test_a_refused_export_does_not_end_a_search(tmp_path):
     assert not [*out.glob("saved_model*"), *out.glob("run_1/saved_model*")]
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("rates", "changes"),
     [
@@ -172,7 +174,7 @@ def test_a_refused_export_does_not_end_a_search(tmp_path):
     ],
 )
 def test_a_point_that_diverges_does_not_end_a_search(make_settings, tmp_path, log, rates, changes):
-    settings = make_settings(**{"learning_rate": rates, "num_train_epochs": 2.0, **changes})
+    settings = make_settings(**{"learning_rate": rates, "num_train_epochs": 0.25, **changes})
     if rates[1] > 1:
         with pytest.raises(ArithmeticError, match="`learning_rate`"):
             run_classifier.run(settings)
@@ -189,12 +191,13 @@ def test_a_point_that_diverges_does_not_end_a_search(make_settings, tmp_path, lo
     assert read_report(tmp_path / "out")
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_search_that_replaces_another_resumes_its_own_runs(searched, monkeypatch, tmp_path):
     """The search is killed in its first run, and resumed without the flag to overwrite."""
     folder, make, _ = searched
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)
-    settings = make(**GRID, num_train_epochs=2.0, output_dir=str(out))
+    settings = make(**GRID, num_train_epochs=0.25, output_dir=str(out))
 
     def die(*_):
         raise KilledError
@@ -303,28 +306,33 @@ def test_a_training_by_itself_does_not_replace_the_best_of_several(searched, tmp
     run_classifier.run(make(learning_rate=best, output_dir=str(out)))
     name = "bert_model.ckpt.data-00000-of-00001"
     assert content(out)[name] == before[name]
-    settings = make(learning_rate=0.5, num_train_epochs=1.0, output_dir=str(out))
-    run_classifier.run(dataclasses.replace(settings, overwrite_output_dir=True))
+    settings = make(learning_rate=0.5, num_train_epochs=0.125, output_dir=str(out))
+    with eagerly():
+        run_classifier.run(dataclasses.replace(settings, overwrite_output_dir=True))
     assert not {"runs.json", "runs.txt", FOLDERS[0] + "/run.json"} & {*content(out)}
 
 
+@pytest.mark.usefixtures("eager")
 def test_several_runs_leave_the_weights_of_a_single_run(make_settings, alone, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(alone, out)
     for path in (out / "checkpoint", *out.glob("model.ckpt-*")):
         path.unlink()
     before = (out / "bert_model.ckpt.index").read_bytes()
-    summary = run_classifier.run(make_settings(num_runs=2, num_train_epochs=1.0))
+    summary = run_classifier.run(make_settings(num_runs=2, num_train_epochs=0.125))
     assert (out / "bert_model.ckpt.index").read_bytes() == before
     assert (out / summary["best"]["folder"] / "bert_model.ckpt.index").exists()
 
 
+@pytest.mark.usefixtures("eager")
 def test_overwriting_deletes_the_files_of_a_search_alone(searched, monkeypatch, tmp_path):
     folder, make, _ = searched
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)
     (out / FOLDERS[0] / "notes.txt").write_text("mine")
-    settings = make(num_runs=2, overwrite_output_dir=True, output_dir=str(out))
+    settings = make(
+        num_runs=2, num_train_epochs=0.125, overwrite_output_dir=True, output_dir=str(out)
+    )
 
     def die(*_):
         raise KilledError
