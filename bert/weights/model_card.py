@@ -224,9 +224,9 @@ def make(
 
 def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any], architectures: Any) -> _Kind:
     # A folder for others has no task; the class of the model says what it does.
-    classes = {(theirs,): ours for ours, theirs in FINE_TUNED.items()}
-    listed = tuple(map(str, architectures)) if isinstance(architectures, list) else ()
-    name = str(task.get("kind", classes.get(listed, "")))
+    first = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    kinds = {theirs: ours for ours, theirs in FINE_TUNED.items()}
+    name = str(task.get("kind", kinds.get(first, "")))
     if name in _KINDS and name:
         kind = _KINDS[name]
         is_pair = (task.get("task") or {}).get("is_pair")
@@ -235,7 +235,7 @@ def _find_kind(task: Mapping[str, Any], config: Mapping[str, Any], architectures
         return _LEFT_TO_RIGHT
     if config.get("encoder_type") == "bilstm":
         return _LSTMS
-    is_encoder = listed in (("BertModel",), ("BertForNextSentencePrediction",))
+    is_encoder = first in ("BertModel", "BertForNextSentencePrediction")
     return _ENCODER if is_encoder else _KINDS[""]
 
 
