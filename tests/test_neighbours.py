@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import GOLDEN, exhaustive
+from helpers.remembered import remembered
 
 import extract_features
 import neighbours
@@ -18,24 +19,13 @@ from bert.weights.checkpoint import Stored
 TEXTS = ["the old house", "he told it", "who heard?", "the house was old", "cat and dog"]
 
 
-@pytest.fixture(scope="module")
-def encoders():
-    """The encoders of all tests, by their folders and sizes of batches."""
-    return {}
+@pytest.fixture(autouse=True, scope="module")
+def _opened_once():
+    def key_of(folder, batch_size=32):
+        return folder.stored.prefix, batch_size
 
-
-@pytest.fixture(autouse=True)
-def _opened_once(encoders, monkeypatch):
-    """What has been opened is not opened again, for its graph would be built again."""
-    load = TextEncoder.load
-
-    def load_once(folder, batch_size=32):
-        key = folder.stored.prefix, batch_size
-        if key not in encoders:
-            encoders[key] = load(folder, batch_size)
-        return encoders[key]
-
-    monkeypatch.setattr(TextEncoder, "load", load_once)
+    with remembered(TextEncoder, "load", key_of):
+        yield
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import tensorflow as tf
 from conftest import exhaustive
 from helpers.forks import fork_python
 from helpers.prediction_runs import WORDS, model_dir, untrained
+from helpers.remembered import remembered
 
 import predict
 from bert.commands.predict import read_arguments
@@ -34,26 +35,16 @@ OF_ANSWERS = (
 )
 
 
-@pytest.fixture(scope="module")
-def loaded_models():
-    """The models of all tests, by their files and options."""
-    return {}
-
-
-@pytest.fixture(autouse=True)
-def _opened_once(loaded_models, monkeypatch):
-    """What has been loaded is not loaded again, for its graph would be built again."""
-    load = predict.load_model
-
-    def load_once(given, folder):
+@pytest.fixture(autouse=True, scope="module")
+def _opened_once():
+    def key_of(given, folder):
+        del folder
         files = sorted(path for path in Path(given.model_dir).iterdir() if path.is_file())
         options = {name: value for name, value in vars(given).items() if name not in OF_ANSWERS}
-        key = str(options), *((path.name, path.read_bytes()) for path in files)
-        if key not in loaded_models:
-            loaded_models[key] = load(given, folder)
-        return loaded_models[key]
+        return str(options), *((path.name, path.read_bytes()) for path in files)
 
-    monkeypatch.setattr(predict, "load_model", load_once)
+    with remembered(predict, "load_model", key_of):
+        yield
 
 
 @pytest.fixture
