@@ -22,6 +22,7 @@ from paper.pretrainings import (
     TEXT,
     Corpus,
     Pretraining,
+    again,
     points_of,
     prepare,
     pretrain,
@@ -170,6 +171,8 @@ class _Maker:
             ),
             Pretraining(ELMO, size, objective=ELMO),
         ]
+        if recipe.seeds > 1:
+            models += [model.repeated() for model in models[:3]]
         self.models = {model.name: model for model in models}
         self.setup: dict[str, Job] = {job.name: job for job in prepare(sources.corpus, recipe)}
         self.groups: dict[str, dict[str, Job]] = {
@@ -221,6 +224,20 @@ class _Maker:
         jobs = fine_tune(task, model, self.recipe, self._precision, seeds)
         self.groups[group or model.name].update(self._note_all(jobs))
         return Cell(tuple(job.name for job in jobs), task.score, task.scale)
+
+    def _whole_cell(self, task: Task, name: str, use: str, flags: tuple[str, ...]) -> Cell:
+        """Returns the cell of a task and a model whose pre-training is repeated, too.
+
+        Each job of it is of another seed from the initial weights on.
+        """
+        found: list[Job] = []
+        names = [each for each in (name, again(name)) if each in self.models]
+        for seed, each in enumerate(names, self._seed):
+            model = dataclasses.replace(self._model(each), name=f"{each}{use}", flags=flags)
+            jobs = fine_tune(task, model, self.recipe, self._precision, [seed])
+            self.groups[each].update(self._note_all(jobs))
+            found += jobs
+        return Cell(tuple(job.name for job in found), task.score, task.scale, is_whole=True)
 
     def tables(self) -> Iterator[Table]:
         """Yields all tables, in the paper's order."""
@@ -278,31 +295,28 @@ class _Maker:
 
     def _objectives(self) -> Table:
         tasks = [*self._ablation_tasks(), squad_task(self.sources.squad)]
-        left = self._model(LEFT)
-        on_top = dataclasses.replace(left, name=f"{LEFT}/bilstm", flags=("--add_bilstm",))
-        rows = {
-            "BERT Base": ("masked and next sentence", self._model(BASE)),
-            "No NSP": ("masked, no next sentence", self._model(MASKED)),
-            "LTR & No NSP": ("left to right, no next sentence", left),
-            "+ BiLSTM": ("left to right, with a BiLSTM on top", on_top),
+        rows: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+            "BERT Base": ("masked and next sentence", BASE, "", ()),
+            "No NSP": ("masked, no next sentence", MASKED, "", ()),
+            "LTR & No NSP": ("left to right, no next sentence", LEFT, "", ()),
+            "+ BiLSTM": ("left to right, with a BiLSTM on top", LEFT, "/bilstm", ("--add_bilstm",)),
         }
+        seeds = " Each score is the mean of two seeds of pre-training and fine-tuning together."
         return Table(
             "table5",
             "What the two tasks of pre-training are worth",
             "The same text, steps and shape, and another objective. The last row is the model of "
-            "the row above it, fine-tuned with a BiLSTM on top.",
+            "the row above it, fine-tuned with a BiLSTM on top."
+            f"{seeds if self.recipe.seeds > 1 else ''}",
             tuple(map(_column, tasks)),
             tuple(
                 Row(
                     title,
                     paper,
-                    tuple(
-                        self._cell(task, model, group=LEFT if model is on_top else "")
-                        for task in tasks
-                    ),
+                    tuple(self._whole_cell(task, name, use, flags) for task in tasks),
                     tuple(published.OBJECTIVES[paper].get(task.name) for task in tasks),
                 )
-                for paper, (title, model) in rows.items()
+                for paper, (title, name, use, flags) in rows.items()
             ),
             "The paper's MNLI and QNLI are left out. All of its rows are of BERT Base.",
         )

@@ -34,6 +34,7 @@ class Pretraining:
       objective: As `run_pretraining.py --objective`.
       masks: As `create_pretraining_data.py --mask_ratios`.
       keeps: Whether checkpoints on the way stay, for figure 5.
+      repetition: 0, or 1 for the same model with the next seed.
     """
 
     name: str
@@ -41,6 +42,13 @@ class Pretraining:
     objective: str = "masked_lm_nsp"
     masks: str = MASKS
     keeps: bool = False
+    repetition: int = 0
+
+    def repeated(self) -> "Pretraining":
+        """Returns the same model with the next seed, without checkpoints on the way."""
+        return dataclasses.replace(
+            self, name=again(self.name), keeps=False, repetition=self.repetition + 1
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +134,11 @@ def _records(
 def pretrain(
     model: Pretraining, corpus: Corpus, recipe: Recipe, precision: str, seed: int
 ) -> Iterator[Job]:
-    """Yields the two phases of a pre-training, with the records of each before it."""
+    """Yields the two phases of a pre-training, with the records of each before it.
+
+    Records are the same for every seed, which draws initial weights and their order.
+    """
+    seed += model.repetition
     for length, steps in zip((SHORT, LONG), recipe.steps, strict=True):
         yield _records(corpus, recipe, length, model.masks)
         is_last = length == LONG
@@ -167,6 +179,11 @@ def pretrain(
             has_scores=is_last,
             seed=seed,
         )
+
+
+def again(name: str) -> str:
+    """Returns the name of a model that is pre-trained with the next seed."""
+    return f"{name}/again"
 
 
 def phase_of(name: str) -> str:

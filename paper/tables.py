@@ -24,11 +24,13 @@ class Cell:
       jobs: Names of those that give it, one for each seed.
       score: Its name there.
       scale: What it is multiplied by.
+      is_whole: Whether each seed is of the pre-training, too, and not of a fine-tuning alone.
     """
 
     jobs: tuple[str, ...]
     score: str
     scale: float = 1.0
+    is_whole: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -319,22 +321,23 @@ class Outcome:
 def look_up(tables: Sequence[Table], scores: Scores) -> list[Outcome]:
     """Returns what has come of the tables.
 
-    The noise of a score is known from all rows of all tables that have several seeds of it.
+    The noise of a score is known from all rows of all tables that have several seeds of it, of
+    fine-tunings alone or of whole trainings.
     """
     found = {
         table.key: tuple(tuple(score_of(cell, scores) for cell in row.cells) for row in table.rows)
         for table in tables
     }
-    pools: dict[str, dict[str, Score]] = {}
+    pools: dict[tuple[str, bool], dict[str, Score]] = {}
     for table in tables:
         for row, values in zip(table.rows, found[table.key], strict=True):
             for column, cell, score in zip(table.columns, row.cells, values, strict=True):
                 if cell and score:
                     # A row that stands in several tables counts once, with the most of its seeds.
-                    pool = pools.setdefault(column.title, {})
+                    pool = pools.setdefault((column.title, cell.is_whole), {})
                     known = pool.get(cell.jobs[0], score)
                     pool[cell.jobs[0]] = max(known, score, key=lambda each: each.count)
-    deviations = {title: pooled_deviation(pool.values()) for title, pool in pools.items()}
+    deviations = {key: pooled_deviation(pool.values()) for key, pool in pools.items()}
     return [
         Outcome(table, found[table.key], _agreements(table, found[table.key], deviations))
         for table in tables
@@ -344,8 +347,9 @@ def look_up(tables: Sequence[Table], scores: Scores) -> list[Outcome]:
 def _agreements(
     table: Table,
     found: Sequence[Sequence[Score | None]],
-    deviations: Mapping[str, float | None],
+    deviations: Mapping[tuple[str, bool], float | None],
 ) -> tuple[Agreement, ...]:
+    is_whole = any(cell.is_whole for row in table.rows for cell in row.cells if cell)
     titles = [row.title for row in table.rows]
     return tuple(
         compare(
@@ -353,7 +357,7 @@ def _agreements(
             titles,
             [row[place] for row in found],
             [row.theirs[place] for row in table.rows],
-            deviations.get(column.title),
+            deviations.get((column.title, is_whole)),
         )
         for place, column in enumerate(table.columns)
     )

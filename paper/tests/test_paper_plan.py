@@ -89,7 +89,10 @@ def test_every_cell_has_its_job_and_every_job_stands_behind_what_it_needs():
 def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
     plan = plan_of(recipe=LADDER[7])
     phases = [job for job in plan.jobs.values() if job.kind == "pretraining"]
-    assert len(phases) == 2 * 13
+    repeated = [job for job in phases if "/again" in job.name]
+    assert (len(phases), len(repeated)) == (2 * 16, 2 * 3)
+    assert {job.seed for job in repeated} == {2}
+    phases = [job for job in phases if job not in repeated]
     names = ("train_batch_size", "num_train_steps", "learning_rate", "num_warmup_steps", "seed")
     for is_last in (False, True):
         found = [flags_of(plan, job.name) for job in phases if job.has_scores == is_last]
@@ -98,6 +101,29 @@ def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
         length = LONG if is_last else SHORT
         tokens = int(found[0]["train_batch_size"]) * length
         assert tokens == LADDER[7].tokens
+
+
+def test_a_repeated_pretraining_differs_by_its_seed_and_is_fine_tuned_with_that():
+    plan = plan_of(recipe=LADDER[7])
+    others = {"output_dir", "init_checkpoint", "seed", "save_checkpoints_steps"}
+    for name in ("base", "left_to_right", "masked_lm"):
+        for phase in ("", "/short"):
+            one, again = (flags_of(plan, f"{each}{phase}") for each in (name, f"{name}/again"))
+            differing = {flag for flag in one if one[flag] != again[flag]}
+            assert {"seed"} <= differing <= {*others, "keep_checkpoint_max"}
+            assert (one["seed"], again["seed"]) == ("1", "2")
+        assert flags_of(plan, f"{name}/again")["init_checkpoint"] == f"<{name}/again/short>"
+    [table] = [table for table in plan.tables if table.key == "table5"]
+    assert [row.cells[-1].jobs for row in table.rows] == [
+        ("base/SQuAD/1", "base/again/SQuAD/2"),
+        ("masked_lm/SQuAD/1", "masked_lm/again/SQuAD/2"),
+        ("left_to_right/SQuAD/1", "left_to_right/again/SQuAD/2"),
+        ("left_to_right/bilstm/SQuAD/1", "left_to_right/again/bilstm/SQuAD/2"),
+    ]
+    flags = flags_of(plan, "left_to_right/again/bilstm/SQuAD/2")
+    assert (flags["init_checkpoint"], flags["seed"]) == ("<left_to_right/again>", "2")
+    # Where a score is of one seed, nothing is pre-trained twice.
+    assert not any("again" in name for name in plan_of().jobs)
 
 
 @pytest.mark.parametrize(("rung", "warmups"), [(1, [300, 60]), (4, [400, 300]), (6, [800, 1200])])

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import math
 import statistics
@@ -202,6 +203,22 @@ def test_seeds_that_two_tables_share_count_once_for_the_noise():
         outcome = next(one for one in found if one.table.key == "table5")
         # 4.7 apart; of a deviation of 2, two standard errors are 2 * 2 * sqrt(1/2 + 1) = 4.9.
         assert outcome.agreements[0].verdict == NOISE
+
+
+def test_the_noise_of_whole_trainings_is_not_that_of_fine_tunings():
+    def whole(row):
+        return dataclasses.replace(
+            row, cells=tuple(dataclasses.replace(cell, is_whole=True) for cell in row.cells)
+        )
+
+    tuned = table("table6", [("a", ("a/1", "a/2"), 1.0), ("b", ("b/1", "b/2"), 2.0)])
+    trained = table("table5", [("c", ("a/1", "c/2"), 1.0), ("d", ("b/1", "d/2"), 2.0)])
+    trained = dataclasses.replace(trained, rows=tuple(map(whole, trained.rows)))
+    values = {"a/1": 10.0, "a/2": 10.2, "b/1": 12.0, "b/2": 12.2, "c/2": 14.0, "d/2": 16.0}
+    scores = {job: {"accuracy": value} for job, value in values.items()}
+    both = look_up([tuned, trained], scores)
+    # Of either table, the rows are 2 apart; fine-tunings differ by 0.2, whole trainings by 4.
+    assert [outcome.agreements[0].verdict for outcome in both] == [AGREES, NOISE]
 
 
 @pytest.mark.parametrize("values", [(74.8, 77.6), (52.3, 52.4), (0.0, 100.0)])
