@@ -52,7 +52,7 @@ setup: $(installed)
 # Written only after pip has succeeded, so that an interrupted set-up is done again.
 $(installed): $(requirements) $(if $(filter-out $(or $(was_for),cpu),$(for)),FORCE)
 	@.ci/make_venv $(PYTHON)
-	.venv/bin/python -m pip install --disable-pip-version-check -r requirements.txt -r requirements-dev.txt $(cuda)
+	.venv/bin/python -m pip install --disable-pip-version-check --use-pep517 -r requirements.txt -r requirements-dev.txt $(cuda)
 ifneq ($(was_for),)
 ifeq ($(for),cpu)
 	.venv/bin/python -m pip freeze | sed -n 's/^\(nvidia-[^=]*\)==.*/\1/p' | xargs -r .venv/bin/python -m pip uninstall -y
