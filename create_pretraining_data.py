@@ -11,7 +11,9 @@ in its order.
 import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, chain, islice
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -144,7 +146,21 @@ def create_training_instances(  # noqa: PLR0913, PLR0917
     )
     draws.validate()
     check_vocabulary(tokenizer.vocab)
-    return list(_draw_instances([os.fspath(f) for f in input_files], tokenizer, draws, rng))
+    whole = tokenizer if hasattr(tokenizer, "inv_vocab") else _complete(tokenizer)
+    return list(_draw_instances([os.fspath(f) for f in input_files], whole, draws, rng))
+
+
+def _complete(tokenizer: Any) -> Any:
+    """Returns a tokenizer with what the original did not ask of one, made of its vocabulary."""
+    vocab = tokenizer.vocab
+    inverse = {number: token for token, number in vocab.items()}
+    return SimpleNamespace(
+        vocab=vocab,
+        inv_vocab=inverse,
+        tokenize=tokenizer.tokenize,
+        convert_tokens_to_ids=partial(tokenization.convert_by_vocab, vocab),
+        convert_ids_to_tokens=partial(tokenization.convert_by_vocab, inverse),
+    )
 
 
 def _draw_instances(

@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -454,6 +455,18 @@ def test_numbers_of_numpy_and_paths_of_pathlib_are_taken(settings, tokenizer, tm
     data.write_instance_to_example_files(made, tokenizer, others[0], others[-1], [tmp_path / "out"])
     ids = [record["input_ids"][: len(made[0].tokens)] for record in read_records(tmp_path / "out")]
     assert ids[0] == tokenizer.convert_tokens_to_ids(made[0].tokens)
+
+
+def test_a_tokenizer_of_another_make_needs_its_vocabulary_alone(settings, tokenizer):
+    """The original's function asks for `tokenize` and `vocab`, the writing for the ids."""
+    own = SimpleNamespace(
+        vocab=dict(tokenizer.vocab),
+        tokenize=tokenizer.tokenize,
+        convert_tokens_to_ids=tokenizer.convert_tokens_to_ids,
+    )
+    path, numbers = settings().input_file, (32, 3, 0.5, 0.25, 5)
+    expected = data.create_training_instances([path], tokenizer, *numbers, random.Random(1))
+    assert data.create_training_instances([path], own, *numbers, random.Random(1)) == expected
 
 
 def test_instances_may_be_changed_before_they_are_written(settings, tokenizer):
