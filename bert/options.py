@@ -17,7 +17,7 @@ import operator
 import os
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 # The default of an option that must be given.
 REQUIRED = dataclasses.MISSING
@@ -334,8 +334,11 @@ def check_bounds(options: Any) -> None:
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         given = find_metadata(type(options), field.name)["options"]
+        is_whole = field.type is int or int in get_args(field.type)
         for each in value if isinstance(value, tuple | list) else [value]:
-            if fault := _bounds_fault(each, given):
+            if fault := _bounds_fault(each, given) or (
+                "be a whole number" if is_whole and isinstance(each, float | bool) else ""
+            ):
                 raise OptionError(field.name, fault, each)
 
 

@@ -25,6 +25,8 @@ from bert.options import (
 class Rates:
     learning_rate: float = several(option(5e-5, "Rate.", low=0.0, high=1.0))
     kind: str = option("a", "Kind.", choices=("a", "b"))
+    steps: int = option(1, "Steps.", low=1)
+    most: int | None = option(None, "Most.")
 
 
 def test_an_error_names_options_as_python_does_and_a_command_as_flags():
@@ -78,6 +80,10 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"learning_rate": math.nan}, "finite"),
         ({"learning_rate": "0.5"}, "be a number. Received '0.5'"),
         ({"kind": "c"}, "one of a, b"),
+        ({"steps": 2.0}, "`steps` must be a whole number. Received 2.0."),
+        ({"steps": True}, "`steps` must be a whole number. Received True."),
+        ({"most": 2.5}, "`most` must be a whole number. Received 2.5."),
+        ({"most": (1, 2.0)}, "`most` must be a whole number. Received 2.0."),
     ],
 )
 def test_values_out_of_bounds_are_refused(options, fault):

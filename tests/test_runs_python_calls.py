@@ -6,6 +6,7 @@ import json
 import random
 import re
 from pathlib import Path
+from typing import get_args
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ from helpers.forks import fork_python
 from helpers.script_worlds import TRAINED, with_dropout
 
 from bert.commands.flags import changed_flags
+from bert.options import OptionError
 from bert.runs.plan import plan
 
 _COMMAND = """
@@ -140,3 +142,22 @@ def test_a_recipe_with_a_path_object_and_scalars_of_numpy_is_planned_as_with_tex
     found = plan(dataclasses.replace(recipe, **groups, seed=np.int64(recipe.seed)), limit=4)
     assert repr(found.recipe) == repr(plan(recipe, limit=4).recipe)
     assert json.loads(json.dumps(found.recipe.options())) == found.recipe.options()
+
+
+@pytest.mark.parametrize("script", ["run_classifier", "run_pretraining", "run_squad"])
+def test_a_number_that_must_be_whole_is_refused_by_its_name(tmp_path, script):
+    module = importlib.import_module(script)
+    values = TRAINED[script](tmp_path)
+    for field in dataclasses.fields(module.Settings):
+        if field.type is int or int in get_args(field.type):
+            given = module.Settings(**{**values, field.name: 9.0})
+            with pytest.raises(OptionError, match=rf"`{field.name}` must be .*Received 9\.0"):
+                plan(module.make_recipe(given), limit=4)
+
+
+@pytest.mark.parametrize("num_runs", [0, 1.0])
+def test_a_recipe_is_expanded_by_a_number_of_runs(tmp_path, num_runs):
+    module = importlib.import_module("run_classifier")
+    recipe = module.make_recipe(module.Settings(**TRAINED["run_classifier"](tmp_path)))
+    with pytest.raises(OptionError, match=f"`num_runs` must .*least 1. Received {num_runs}"):
+        recipe.expand(num_runs)

@@ -396,6 +396,8 @@ class FineTuning(Recipe):
         A single run is a recipe without several values. A folder's name has the values of options
         that have several: these can get more, and the runs that have ended are used.
         """
+        if not isinstance(num_runs, int) or num_runs < 1:
+            raise OptionError("num_runs", "be a whole number of at least 1", num_runs)
         # A generator has its rows once, for all runs.
         recipe = self.completed()
         grid = read_grid(recipe.schedule)
@@ -411,9 +413,8 @@ class FineTuning(Recipe):
             schedule = dataclasses.replace(recipe.schedule, **chosen)
             trial = dataclasses.replace(recipe, schedule=schedule, data=data, command=command)
             for index in range(num_runs):
-                name = "-".join([*parts, f"run_{index + 1}"])
-                folder = os.path.join(self.output.output_dir, name)
-                output = dataclasses.replace(self.output, output_dir=folder)
+                path = os.path.join(self.output.output_dir, "-".join([*parts, f"run_{index + 1}"]))
+                output = dataclasses.replace(self.output, output_dir=path)
                 seeded = dataclasses.replace(trial, output=output, seed=self.seed + index)
                 trials.append(Trial(point, seeded))
         if len(trials) > 1:
