@@ -127,6 +127,8 @@ def test_where_there_is_one_column_a_blank_line_is_a_blank_text(tmp_path, log, n
     (tmp_path / name).write_text("".join(f"{line}\n" for line in [*header, "x", "", "y"]))
     inputs = read_inputs(str(tmp_path / name), None, ONE)
     assert [each.row for each in inputs] == [{"a": "x"}, {"a": ""}, {"a": "y"}]
+    # Of a matrix of features, row i is that of answer i.
+    assert [text for text, _ in texts_of(tmp_path / name)] == ["x", "", "y"]
     assert not log.messages
 
 

@@ -401,6 +401,11 @@ class Table:
             self.names = list(first.cells)
             self.rows = itertools.chain([first], self.rows)
 
+    def keep_blank_texts(self) -> "Table":
+        """Makes a blank line in a single column of TSV a row with a blank text; returns itself."""
+        self._reader.keeps_blank = self._reader.is_plain_tsv and len(self.names) == 1
+        return self
+
     def find(self, name: str) -> int | None:
         """Returns the position of a column in the header, None where the header does not name it.
 

@@ -180,7 +180,8 @@ class _Source:
             )
 
     def _open(self) -> Table:
-        return Table(RowReader(self.path, self.form, self._separator), strict=True)
+        reader = RowReader(self.path, self.form, self._separator)
+        return Table(reader, strict=True).keep_blank_texts()
 
     def _find_columns(self, text_column: str | None) -> None:
         table = self._open()
@@ -441,8 +442,7 @@ def _read_table(reader: RowReader, columns: Columns) -> Inputs:
     # A header may be blank, which is then the error.
     reader.keeps_blank = reader.is_plain_tsv
     table = Table(reader)
-    # In a single column of TSV, a blank line is a row with a blank text.
-    reader.keeps_blank = reader.is_plain_tsv and len(table.names) == 1
+    table.keep_blank_texts()
     names, rows = _unique(table.names), table.rows
     likeliest = columns.choices[0]
     expects_header = columns.expects_header
