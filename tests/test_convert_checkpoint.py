@@ -272,14 +272,15 @@ def test_keras_weights_that_fit_has_trained_come_back_with_their_labels(tmp_path
     model.optimizer.build(model.trainable_variables)
     folder = save(tmp_path / "source", {"unused": np.zeros(1, np.float32)}, flat_config)
     model.save_weights(tmp_path / "fitted.weights.h5")
-    files = {name: str(folder / name) for name in ("bert_config.json", "vocab.txt")}
-    report = convert(
-        tmp_path / "fitted.weights.h5",
-        tmp_path / "back",
-        "tf",
-        bert_config_file=files["bert_config.json"],
-        vocab_file=files["vocab.txt"],
-    )
+    names = {"bert_config_file": "bert_config.json", "vocab_file": "vocab.txt"}
+    given = {option: str(folder / name) for option, name in names.items()}
+    # Keras saves the weights anywhere, also beside the vocabulary of another model.
+    (tmp_path / "vocab.txt").write_text("".join(f"other{n}\n" for n in range(9)) + "[UNK]\n")
+    with pytest.raises(ValueError, match="another model's, put the weights in a folder of their"):
+        convert(tmp_path / "fitted.weights.h5", tmp_path / "back", "tf", **given)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "fitted.weights.h5").rename(tmp_path / "own" / "fitted.weights.h5")
+    report = convert(tmp_path / "own" / "fitted.weights.h5", tmp_path / "back", "tf", **given)
     assert report.difference == 0
     assert read(tmp_path / "back")["output_weights"].shape == (3, 8)
 

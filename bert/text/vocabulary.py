@@ -133,7 +133,8 @@ def check_same(
     if 2 * len(changed) > len(own):
         raise MessageError(
             "%s must be the model's, or extend it. %r differs from %r in %s of %s entries. Leave "
-            "it out, since the latter is the default.",
+            "it out, since the latter is the default; or, if the latter is another model's, put "
+            "the weights in a folder of their own.",
             *(what, path, own_file, f"{len(changed):,}", f"{len(own):,}"),
         )
     if changed:
