@@ -52,7 +52,7 @@ def define_flags() -> None:
 
 def run(
     settings: run_classifier.Settings,
-    bert_hub_module_handle: str,
+    bert_hub_module_handle: str | os.PathLike[str],
     do_lower_case: bool | None = None,
 ) -> dict[str, Any]:
     """Does what `run_classifier.run` does, with the model of the module.
@@ -67,19 +67,20 @@ def run(
       ValueError: before the expensive part, where settings, files and module do not fit.
     """
     with model_folder() as folder:
-        complete = _complete(settings, bert_hub_module_handle, do_lower_case, folder)
+        complete = _complete(settings, os.fspath(bert_hub_module_handle), do_lower_case, folder)
         return run_classifier.run(complete)
 
 
 def check(
     settings: run_classifier.Settings,
-    bert_hub_module_handle: str,
+    bert_hub_module_handle: str | os.PathLike[str],
     do_lower_case: bool | None = None,
 ) -> None:
     """Shows what `run` would do, and exits with 1 if it would fail."""
     with model_folder() as folder:
-        arguments = (settings, bert_hub_module_handle, do_lower_case, folder)
-        run_classifier.check(prepare("module", bert_hub_module_handle, _complete, *arguments))
+        handle = os.fspath(bert_hub_module_handle)
+        arguments = (settings, handle, do_lower_case, folder)
+        run_classifier.check(prepare("module", handle, _complete, *arguments))
 
 
 def _complete(
@@ -111,7 +112,9 @@ def _complete(
     return dataclasses.replace(settings, **found)
 
 
-def create_tokenizer_from_hub_module(bert_hub_module_handle: str) -> tokenization.FullTokenizer:
+def create_tokenizer_from_hub_module(
+    bert_hub_module_handle: str | os.PathLike[str],
+) -> tokenization.FullTokenizer:
     """Returns the tokenizer of a module (original: run_classifier_with_tfhub.py).
 
     Raises:
@@ -129,7 +132,7 @@ def model_fn_builder(
     num_train_steps: int | None,
     num_warmup_steps: int | None,
     use_tpu: bool,
-    bert_hub_module_handle: str,
+    bert_hub_module_handle: str | os.PathLike[str],
 ) -> "model_fn.ModelFn":
     """Returns what `run_classifier.model_fn_builder` does, with the model of the module.
 

@@ -55,7 +55,7 @@ def weights(folder):
 
 @pytest.mark.usefixtures("eager")
 def test_module_is_trained_as_its_files_given_one_by_one(tmp_path, module):
-    run_classifier_with_tfhub.run(make_settings(tmp_path), str(module))
+    run_classifier_with_tfhub.run(make_settings(tmp_path), module)
     config_file = tmp_path / "bert_config.json"
     config_file.write_text(CONFIG.to_json_string())
     run_classifier.run(
@@ -107,7 +107,7 @@ def test_a_module_is_a_checkpoint_with_its_files(module):
 
 def test_shape_and_casing_come_from_the_module_and_its_tokenizer(module):
     assert tf_hub.Module(str(module)).config == CONFIG
-    tokenizer = run_classifier_with_tfhub.create_tokenizer_from_hub_module(str(module))
+    tokenizer = run_classifier_with_tfhub.create_tokenizer_from_hub_module(module)
     assert tokenizer.tokenize("Red red") == ["Red", "red"]
 
 
@@ -212,7 +212,7 @@ def test_of_several_assets_the_one_counts_that_the_graph_names(tmp_path, module)
 
 
 def test_model_fn_has_the_weights_of_the_module(module):
-    model_fn = run_classifier_with_tfhub.model_fn_builder(3, 1e-3, 10, 1, False, str(module))
+    model_fn = run_classifier_with_tfhub.model_fn_builder(3, 1e-3, 10, 1, False, module)
     reader = tf.train.load_checkpoint(str(module / "variables/variables"))
     weights = {each.path: each.numpy() for each in model_fn.model.weights}
     assert weights["output_weights"].shape == (3, CONFIG.hidden_size)
@@ -247,7 +247,7 @@ def test_create_model_has_the_encoder_of_the_module(module, is_graph):
             loss, logits, weights, bias = session.run([loss, logits, *head])
     else:
         inputs = modeling.encoder_inputs()
-        _, _, logits, _ = create(False, *inputs.values(), None, 3, str(module))
+        _, _, logits, _ = create(False, *inputs.values(), None, 3, module)
         model = keras.Model(inputs, logits)
         weights, bias = (each.numpy() for each in model.weights[-2:])
         logits = model(examples).numpy()

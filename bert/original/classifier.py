@@ -5,6 +5,7 @@ Arguments and results are the original's. Code written for it finds these names 
 """
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -209,7 +210,7 @@ def create_hub_model(
     segment_ids: Tensor,
     labels: Tensor | None,
     num_labels: int,
-    bert_hub_module_handle: str,
+    bert_hub_module_handle: str | os.PathLike[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns the results of `run_classifier.create_model` with the encoder of a module.
 

@@ -50,8 +50,13 @@ class Module(ModelFolder):
     """
 
     def __init__(
-        self, path: str, *, vocab_file: str | None = None, do_lower_case: bool | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        vocab_file: str | None = None,
+        do_lower_case: bool | None = None,
     ) -> None:
+        path = os.fspath(path)
         check_local(path)
         stored = Stored(os.path.join(path, "variables", "variables"), OPTION)
         try:
