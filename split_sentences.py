@@ -10,11 +10,13 @@ languages, any splitter that writes this form serves as well.
 """
 
 import dataclasses
+from typing import Any
 
 from bert.commands import flags as common_flags
 from bert.commands.checks import TextFileSettings, start
 from bert.commands.checks import check_files as check
 from bert.commands.console import run_script
+from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.log import logger
@@ -60,42 +62,38 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-def run(
-    *,
-    input_file: str,
-    output_file: str,
-    input_format: str = Settings.input_format,
-    document_gap: int = Settings.document_gap,
-    min_sentences: int = Settings.min_sentences,
-    overwrite: bool = Settings.overwrite,
-) -> tuple[int, int]:
-    """Writes the sentences of all files; returns the numbers of documents and of sentences."""
-    names = Settings(input_file=input_file, output_file=output_file, overwrite=overwrite)
-    input_files = check(names)
-    try_outputs([output_file], "output_file")
-    with replace_files([output_file]) as [output]:
+def run(settings: Settings | None = None, **options: Any) -> tuple[int, int]:
+    """Writes the sentences of all files; returns the numbers of documents and of sentences.
+
+    Args:
+      settings: The flags.
+      **options: The flags, where `settings` is left out.
+
+    Raises:
+      ValueError: where there is no text, or the output file must not be written.
+    """
+    settings = settings or Settings(**options)
+    show_lines()
+    input_files = check(settings)
+    try_outputs([settings.output_file], "output_file")
+    with replace_files([settings.output_file]) as [output]:
         num_documents, num_sentences = write_sentences(
             output,
             input_files,
-            input_format,
-            document_gap=document_gap,
-            min_sentences=min_sentences,
+            settings.input_format,
+            document_gap=settings.document_gap,
+            min_sentences=settings.min_sentences,
         )
     logger.info(
-        "Wrote %d sentences in %d documents to %s.", num_sentences, num_documents, output_file
+        "Wrote %d sentences in %d documents to %s.",
+        *(num_documents, num_sentences, settings.output_file),
     )
     return num_documents, num_sentences
 
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-
-    def split(settings: Settings) -> None:
-        values = dataclasses.asdict(settings)
-        del values["check"]
-        run(**values)
-
-    start(common_flags.read_settings(Settings), split, check)
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

@@ -1306,9 +1306,6 @@ def run_with_module(script: Any, settings: Any, folder: Path) -> Any:
 
 # Where a script's `run` takes more or less than its settings.
 RUN: Mapping[str, Callable[[Any, Any, Path], Any]] = {
-    "split_sentences": lambda script, settings, _: script.run(
-        **{name: value for name, value in vars(settings).items() if name != "check"}
-    ),
     "fill_mask": lambda script, settings, _: script.run(settings, ()),
     "inspect_text": lambda script, settings, _: script.run(settings, ["Red a b [MASK]"]),
     "serve": ask_server,

@@ -100,10 +100,11 @@ def test_wrapped_files_are_written_as_documents(tmp_path):
     (tmp_path / "a.txt").write_text(WRAPPED)
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"Last one. Really."))
     output = tmp_path / "out.txt"
-    counts = split_sentences.run(
-        input_file=f"{tmp_path}/a.txt,{tmp_path}/b*", output_file=str(output), min_sentences=2
-    )
+    flags = {"input_file": f"{tmp_path}/a.txt,{tmp_path}/b*", "output_file": output}
+    counts = split_sentences.run(split_sentences.Settings(**flags, min_sentences=2))
     assert counts == (3, 10)
+    # As the flags may be given, too.
+    assert split_sentences.run(**flags, min_sentences=2, overwrite=True) == counts
     assert output.read_text().split("\n\n") == [
         'A TITLE\nChapter 1\nIt was cold.\nMr. Bennet was old.\n"Who is it?"',
         "Chapter 2\nThe end came.\nIt was late.",
