@@ -158,6 +158,24 @@ def test_casing_of_the_normalizer_counts_where_nothing_else_says(folder):
     complete(init_checkpoint=str(folder), do_lower_case=False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "follows_json"),
+    [
+        ("BertTokenizer", False),
+        ("BertTokenizerFast", False),
+        ("PreTrainedTokenizerFast", True),
+        ("TokenizersBackend", True),
+    ],
+)
+@pytest.mark.parametrize("casing", [False, True])
+def test_of_two_casings_that_of_transformers_counts(folder, kind, follows_json, casing):
+    """As `AutoTokenizer` of transformers 5.23 lower-cases with these files."""
+    write_tokenizer(folder / "tokenizer.json", normalizer={"lowercase": not casing})
+    said = {"tokenizer_class": kind, "do_lower_case": casing}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    assert ModelFolder.open(str(folder)).do_lower_case == casing ^ follows_json
+
+
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "a", "##b", "\xc9", "e", "\u4e2d", "##\u4e2d"]
 E1 = {"content": "<e1>", "lstrip": True, "normalized": False, "special": True}
 

@@ -110,16 +110,19 @@ def read_options_beside(vocab_file: str) -> dict[str, Any]:
 
 def read_casing(folder: str) -> tuple[bool, str] | None:
     """Returns whether a folder says that its model is uncased, and the file that says so."""
-    for name in (TASK_FILE, TOKENIZER_CONFIG_FILE):
+    names = [TASK_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE]
+    kind = find_json_object(os.path.join(folder, TOKENIZER_CONFIG_FILE)).get("tokenizer_class")
+    if kind in _OF_JSON:
+        names = [TASK_FILE, TOKENIZER_FILE, TOKENIZER_CONFIG_FILE]
+    for name in names:
         path = os.path.join(folder, name)
-        casing = find_json_object(path).get("do_lower_case")
+        values = find_json_object(path)
+        casing = (_of_keras_hub(values) or values).get("do_lower_case")
+        if casing is None and name == TOKENIZER_FILE and is_file(path):
+            casing = read_json_casing(read_file(path), path)
         if isinstance(casing, bool):
             return casing, path
-    path = os.path.join(folder, TOKENIZER_FILE)
-    casing = _of_keras_hub(find_json_object(path)).get("do_lower_case")
-    if casing is None and is_file(path):
-        casing = read_json_casing(read_file(path), path)
-    return None if casing is None else (casing, path)
+    return None
 
 
 def check_casing(casing: bool, stored: tuple[bool, str] | None) -> None:
@@ -255,6 +258,10 @@ def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, 
         options["added_tokens"] = added
     return options
 
+
+# Classes of transformers that follow `tokenizer.json` alone where the files contradict each other;
+# those of BERT follow `tokenizer_config.json`.
+_OF_JSON = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
 
 # Classes of transformers that tokenize as BERT's does, or as their `tokenizer.json` says.
 _TOKENIZERS = re.compile(
