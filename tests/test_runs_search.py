@@ -139,6 +139,21 @@ def test_an_older_model_does_not_answer_with_files_of_the_next(searched, alone, 
     assert not (out / "bert_model.ckpt.index").exists()
 
 
+@pytest.mark.usefixtures("eager")
+def test_exports_of_another_best_model_are_named(searched, tmp_path, log):
+    folder, make, summary = searched
+    out, best = tmp_path / "out", summary["best"]["folder"]
+    shutil.copytree(folder / "out", out)
+    [other] = {*FOLDERS} - {best}
+    search.keep_model(str(out / other), str(out))
+    (out / "saved_model").mkdir()
+    for _ in range(2):
+        run_classifier.run(make(**GRID, do_predict=True, output_dir=str(out)))
+    older = f"Exports are not those of the model as it is now: {[str(out / 'saved_model')]}"
+    # The second time, the model has not changed.
+    assert log.text.count(older) == 1
+
+
 def test_a_refused_export_does_not_end_a_search(tmp_path):
     """Run 1 has a perfect score, run 2 has not; an export in bfloat16 differs a little."""
     make = classifier_runs.settings_in(tmp_path)

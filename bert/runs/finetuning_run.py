@@ -204,6 +204,7 @@ def run(
     observers: Sequence[loop.Observer] = (),
     *,
     first: Sequence[Section] = (),
+    is_other: bool = False,
 ) -> tuple[Result, OptionError | None]:
     """Trains, evaluates, predicts and exports as planned; as `bert.runs.run.run`.
 
@@ -211,6 +212,7 @@ def run(
       plan: The plan.
       observers: As `bert.runs.run.run`.
       first: The first sections of the report.
+      is_other: Whether the model in the folder is another than the exports there were made from.
 
     Returns:
       The result, and the error of the exports that are refused, if any.
@@ -303,7 +305,8 @@ def run(
                 refusal = exports.find_refusal(exported)
                 if has_page and (more := exports.make_sections(exported)):
                     write_page([*first, *sections, *more])
-            if has_changed or getattr(task, _TEMPERATURE, 1.0) != stored.get(_TEMPERATURE, 1.0):
+            is_other |= getattr(task, _TEMPERATURE, 1.0) != stored.get(_TEMPERATURE, 1.0)
+            if is_other or has_changed:
                 _warn_of_older_exports(
                     folder, [each.export for each in exported if not each.is_refused]
                 )

@@ -22,7 +22,7 @@ from bert.files.durable import replace_files, write_text
 from bert.files.outputs import make_folder
 from bert.files.paths import finite, is_file, read_file
 from bert.files.process import same_random_state
-from bert.files.stored_models import SUFFIXES, WEIGHTS
+from bert.files.stored_models import SUFFIXES, TASK_FILE, WEIGHTS
 from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.parts import Parts
@@ -151,7 +151,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
     refusals: dict[str, OptionError | None] = {}
     make_folder(folder)
     with plan.locked(folder):
-        keeps_best = may_keep_best(search.shared.output)
+        keeps_best, before = may_keep_best(search.shared.output), _read_model(folder)
         if is_chief:
             _remove_replaced(search.shared.output, plan.folders, keeps_best)
         for number, (trial, planned) in enumerate(
@@ -193,7 +193,9 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                 gc.collect()
                 with same_random_state(recipe.seed):
                     [planned] = finetuning.plan(recipe)
-                    result, refusals[best["folder"]] = finetuning_run.run(planned, first=tables)
+                    result, refusals[best["folder"]] = finetuning_run.run(
+                        planned, first=tables, is_other=_read_model(folder) != before
+                    )
                 step = result.step
             _write_summary(folder, summary, points)
             if not keeps_best:
@@ -275,6 +277,12 @@ def keep_model(source: str, folder: str) -> None:
     if not tf.io.gfile.exists(index):
         owned.claim_all(folder, [WEIGHTS + suffix for suffix in SUFFIXES])
         saving.save_tensors(weights, stored.read())
+
+
+def _read_model(folder: str) -> list[bytes | None]:
+    """Returns what tells the model in a folder from another: the checksums, and `task.json`."""
+    paths = [os.path.join(folder, name) for name in (f"{WEIGHTS}.index", TASK_FILE)]
+    return [read_file(path) if is_file(path) else None for path in paths]
 
 
 def _fill_scores(results: Sequence[dict[str, Any]]) -> None:
