@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import json
 import sys
 
@@ -164,10 +165,14 @@ def test_a_tracker_that_is_not_installed_ends_the_run_before_anything(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_tracker_that_cannot_be_opened_deletes_nothing(tmp_path, train, sent, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"num_runs": 2}])
+def test_a_tracker_that_cannot_be_opened_deletes_nothing(
+    tmp_path, train, sent, monkeypatch, options
+):
     def files():
         return {p: p.read_bytes() for p in sorted((tmp_path / "out").rglob("*")) if p.is_file()}
 
+    train = functools.partial(train, **options)
     train(report_to="wandb")
     before = files()
     monkeypatch.setenv("LOGGED_OUT", "1")
@@ -175,9 +180,13 @@ def test_a_tracker_that_cannot_be_opened_deletes_nothing(tmp_path, train, sent, 
         with pytest.raises(OptionError, match=r"`report_to`.*wandb.*api_key not configured"):
             train(report_to=report_to, overwrite_output_dir=True)
     assert files() == before
+    if options:
+        with pytest.raises(OptionError, match=r"`report_to`"):
+            train(report_to="wandb", num_runs=3)
+        assert (tmp_path / "out" / "bert_model.ckpt.index").exists()
     # The names of trackers are those of the run that is overwritten.
     train(overwrite_output_dir=True)
-    assert not (tmp_path / "out" / "trackers.json").exists()
+    assert not [*(tmp_path / "out").rglob("trackers.json")]
 
 
 def test_a_damaged_list_of_trackers_is_named(tmp_path):

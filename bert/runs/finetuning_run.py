@@ -203,6 +203,7 @@ def run(
     plan: FineTuningPlan,
     observers: Sequence[loop.Observer] = (),
     *,
+    clear: Callable[[], None] = lambda: None,
     first: Sequence[Section] = (),
     is_other: bool = False,
 ) -> tuple[Result, OptionError | None]:
@@ -211,6 +212,7 @@ def run(
     Args:
       plan: The plan.
       observers: As `bert.runs.run.run`.
+      clear: Called before the files of an earlier run are deleted, once the trackers are open.
       first: The first sections of the report.
       is_other: Whether the model in the folder is another than the exports there were made from.
 
@@ -244,7 +246,7 @@ def run(
                 # A run that only predicts loads no loop.
                 from bert.runs.training import prepare_folder  # noqa: PLC0415
 
-                prepare_folder(output, trackers, recipe.options(), MODEL_FILES)
+                prepare_folder(output, trackers, recipe.options(), MODEL_FILES, clear)
             inputs = [
                 task.open_inputs(each, plan.example_file(each.part, record_folder, is_chief))
                 for each in plan.inputs

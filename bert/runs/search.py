@@ -5,6 +5,7 @@ rate, the batch size and the number of epochs that suit a task are tried (paper,
 """
 
 import dataclasses
+import functools
 import gc
 import itertools
 import json
@@ -152,8 +153,6 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
     make_folder(folder)
     with plan.locked(folder):
         keeps_best, before = may_keep_best(search.shared.output), _read_model(folder)
-        if is_chief:
-            _remove_replaced(search.shared.output, plan.folders, keeps_best)
         for number, (trial, planned) in enumerate(
             zip(search.trials, plan.plans, strict=True), start=1
         ):
@@ -168,7 +167,10 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
             try:
                 with same_random_state(seed):
                     result, refusals[trial.folder] = finetuning_run.run(
-                        planned.renewed(), observers
+                        *(planned.renewed(), observers),
+                        clear=functools.partial(
+                            _remove_replaced, search.shared.output, plan.folders, number, keeps_best
+                        ),
                     )
                 scores, step = result.scores, result.step
             except NonFiniteLossError as error:
@@ -206,18 +208,19 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
     return Result(summary, step, plans.list_files(folder))
 
 
-def _remove_replaced(output: Output, folders: Sequence[str], keeps_best: bool) -> None:
+def _remove_replaced(output: Output, folders: Sequence[str], number: int, keeps_best: bool) -> None:
     """Removes what the runs replace, before anything is trained.
 
     Args:
       output: The output of the search.
       folders: The folders of the runs.
+      number: The number of runs that have begun.
       keeps_best: Whether the best model is copied to the folder of the search.
     """
     if output.overwrite_output_dir:
-        # The list of the first run's files stays, so that a resumed search finds no older run.
-        first = f"{os.path.basename(folders[0])}/{owned.LIST_FILE}"
-        owned.clear(output.output_dir, but=[*MODEL_FILES, first])
+        # The lists of their files stay, so that a resumed search finds no older run.
+        begun = [f"{os.path.basename(each)}/{owned.LIST_FILE}" for each in folders[:number]]
+        owned.clear(output.output_dir, but=[*MODEL_FILES, *begun])
     elif keeps_best and not all(map(has_ended, folders)):
         # A prediction must not take the best model of other runs for the best of these.
         saving.remove(os.path.join(output.output_dir, WEIGHTS))

@@ -5,7 +5,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -210,7 +210,11 @@ class TrainingRun:
 
 
 def prepare_folder(
-    output: Output, trackers: Trackers, options: Mapping[str, Any], model_files: Collection[str]
+    output: Output,
+    trackers: Trackers,
+    options: Mapping[str, Any],
+    model_files: Collection[str],
+    clear: Callable[[], None] = lambda: None,
 ) -> None:
     """Opens the trackers of a training run, and deletes what it overwrites.
 
@@ -219,6 +223,7 @@ def prepare_folder(
       trackers: The trackers, which get the options but the folder.
       options: The options of the run.
       model_files: The names of the files in the folder that the run may have read.
+      clear: Deletes what the run overwrites elsewhere.
 
     Raises:
       OptionError: where a tracker cannot be opened; nothing is deleted then.
@@ -226,6 +231,7 @@ def prepare_folder(
     folder, overwrites = output.output_dir, output.overwrite_output_dir
     kinds = read_trackers(output.report_to)
     trackers.open(kinds, folder, without_folders(options), begins_anew=overwrites)
+    clear()
     if overwrites:
         owned.clear(folder, but=[*model_files, TRACKED])
 
