@@ -1,7 +1,9 @@
+import contextlib
 import dataclasses
 import json
 import logging
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,25 @@ def test_a_plan_writes_nothing_and_a_run_does_what_the_command_does(make_recipe,
     )
     assert run_classifier.run(settings) == result.scores
     assert weights_in(tmp_path / "command") == weights_in(tmp_path / "out") != {}
+
+
+@pytest.mark.usefixtures("eager")
+def test_the_last_line_of_a_training_has_the_speed_of_the_others(make_recipe, monkeypatch, log):
+    now = 1000.0
+
+    class Second(Observer):
+        @contextlib.contextmanager
+        def around_step(self, step):
+            nonlocal now
+            now += 1.0
+            yield
+
+    planned = plan(make_recipe(do_eval=False, num_train_epochs=5.0, log_every_steps=2))
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    run(planned, observers=[Second()])
+    lines = [message for message in log.messages if "/10  " in message]
+    assert len(lines) == 5
+    assert all("  8 examples/s" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,9 @@ class Trainer:
             signature=signature,
         )
         trainer.all_reduce_precision = compute.all_reduce_precision
-        trainer.num_unread = min(compute.iterations_per_loop - 1, 1)
+        # A CPU has ended a step when its function returns.
+        unread = 0 if is_on("CPU", model) else compute.iterations_per_loop - 1
+        trainer.num_unread = min(unread, 1)
         return trainer
 
     def state(self) -> dict[str, keras.Variable]:
