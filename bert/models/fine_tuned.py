@@ -102,7 +102,8 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
     if architecture is None:
         architecture = huggingface_weights.architecture_of(heads)
         if _HEAD in shapes:
-            logger.warning(
+            _warn(
+                folder,
                 "No file says what the head `output_weights` is for: a classifier is assumed. "
                 "Otherwise give %s.",
                 Option("architecture"),
@@ -116,6 +117,13 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
             f"heads, the model is a {huggingface_weights.architecture_of(heads)}.",
         )
     return architecture
+
+
+def _warn(folder: ModelFolder, text: str, *values: Any) -> None:
+    """Logs a warning, once however often the folder is read."""
+    if text not in folder.warned_of:
+        folder.warned_of.add(text)
+        logger.warning(text, *values)
 
 
 def num_labels(folder: ModelFolder) -> int:
@@ -223,14 +231,16 @@ def _warn_of_assumptions(folder: ModelFolder, architecture: str, overrides: Over
     """Warns of assumptions where neither files nor options say."""
     is_open = overrides.is_pair is None and not overrides.task_name
     if architecture == "BertForSequenceClassification" and is_open:
-        logger.warning(
+        _warn(
+            folder,
             "Nothing says whether %s takes one text or two: one is assumed. For pairs of texts, "
             "give %s.",
             folder.stored.path,
             Option("is_pair", True),
         )
     if architecture == "BertForQuestionAnswering" and overrides.version_2_with_negative is None:
-        logger.warning(
+        _warn(
+            folder,
             "Nothing says whether %s may find that a question has no answer: an answer to each is "
             "assumed. For a model of SQuAD 2.0, give %s.",
             folder.stored.path,

@@ -89,6 +89,7 @@ class ModelFolder:
         self._given = {"bert_config_file": bert_config_file, "vocab_file": text[0]}
         self._given_casing = text[1]
         self._default_casing = default_casing
+        self.warned_of: set[str] = set()
 
     @classmethod
     def open(
