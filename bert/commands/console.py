@@ -101,8 +101,10 @@ def _remedy_for_several(arguments: Sequence[str]) -> str:
     Args:
       arguments: The words of the command line that are neither flags nor their values.
     """
-    if not arguments:
-        return ""
+    if not arguments or arguments[0] not in sys.argv:
+        # Of a flag file.
+        is_marked = any(word.startswith("\ufeff") for word in arguments)
+        return " Save the flag file without a byte order mark." if is_marked else ""
     place = len(sys.argv) - sys.argv[::-1].index(arguments[0])
     before, last = ["", *sys.argv][place - 2 : place]
     word, _, value = last.partition("=") if last.startswith("-") else (before, "", last)
