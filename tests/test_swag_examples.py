@@ -51,10 +51,16 @@ def test_json_lines_may_have_the_same_keys_or_their_own(tmp_path):
     rows = [
         {"sent1": "A", "sent2": "He", "ending0": "x", "ending1": "y", "ending2": "z", "label": "2"},
         {"context": "B", "endings": ["x", " y"], "label": 1, "id": "q"},
+        {"context": "C", "endings": ["x", "y"], "label": 0, "id": None},
+        {"context": "D", "endings": ["x", "y"], "label": 0, "id": ""},
+        {"context": "E", "endings": ["x", "y"], "label": 0, "id": 0},
     ]
     assert swag_examples.read(write_json(tmp_path / "x.jsonl", *rows)) == [
         swag_examples.Example("0", "A", ["He x", "He y", "He z"], 2),
         swag_examples.Example("q", "B", ["x", "y"], 1),
+        swag_examples.Example("2", "C", ["x", "y"], 0),
+        swag_examples.Example("3", "D", ["x", "y"], 0),
+        swag_examples.Example("0", "E", ["x", "y"], 0),
     ]
 
 

@@ -108,7 +108,8 @@ def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_labe
     endings = _find_endings(place, cells)
     label = _read_label(place, cells.get("label"), len(endings), with_label)
     # SWAG's first column, which counts the rows, has no name.
-    name = cells.get("id", cells.get("", number))
+    given = (cells.get(name) for name in ("id", ""))
+    name = next((each for each in given if each not in (None, "")), number)
     return Example(str(name), context, endings, label)
 
 
