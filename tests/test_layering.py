@@ -41,7 +41,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 892,
-    "bert.commands": 2938,
+    "bert.commands": 2940,
     "bert.export": 1676,
     "bert.files": 5164,
     "bert.inspection": 509,
@@ -53,7 +53,7 @@ BUDGETS = {
     "bert.runs": 4237,
     "bert.scale": 2887,
     "bert.serving": 2171,
-    "bert.tasks": 10734,
+    "bert.tasks": 10735,
     "bert.text": 1158,
     "bert.training": 4433,
     "bert.weights": 5521,
