@@ -14,6 +14,7 @@ from sklearn import metrics
 
 import bert
 import run_classifier
+from bert.log import logger
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.results import (
     MIN_CALIBRATION,
@@ -274,8 +275,13 @@ def test_a_calibrated_run_gives_the_same_labels_and_other_probabilities_everywhe
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("deletes_checkpoints", [False, True])
 def test_a_calibration_changes_the_temperature_alone_and_outlasts_the_training_command(
-    tmp_path, log, deletes_checkpoints
+    tmp_path, log, monkeypatch, deletes_checkpoints
 ):
+    def stop_before_weights(record):
+        if record.msg.startswith("Devices: "):
+            raise KeyboardInterrupt
+        return True
+
     write_task(tmp_path, lambda color: color, count=64)
     write_tsv(tmp_path / "dev.tsv", make_rows(2 * MIN_CALIBRATION, 1, lambda color: color))
     make, out = settings_in(tmp_path), tmp_path / "out"
@@ -306,6 +312,11 @@ def test_a_calibration_changes_the_temperature_alone_and_outlasts_the_training_c
     if deletes_checkpoints:
         for path in (out / "checkpoint", *out.glob("model.ckpt-*")):
             path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(logger, "filters", [stop_before_weights])
+        with pytest.raises(KeyboardInterrupt):
+            run_classifier.run(training)
+    assert json.loads((out / "task.json").read_text()) == calibrated
     run_classifier.run(training)
     assert json.loads((out / "task.json").read_text()) == calibrated
     assert (out / "predictions.tsv").read_bytes() == answers

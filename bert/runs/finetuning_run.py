@@ -252,7 +252,7 @@ def run(
                 for each in plan.inputs
             ]
             if is_chief and training:
-                save(task)
+                save(_with_temperature(task, stored if _nothing_to_train(training, folder) else {}))
             for first_inputs in plan.inputs[:1]:
                 show_examples(task, first_inputs)
             devices.log_set_up(model, recipe.compute, recipe.changed_options())
@@ -356,14 +356,26 @@ def _calibrated(
         dev = find_inputs(inputs, "dev")
         known = task.task, dev.examples, task.label_ids(dev)
         temperature = calibrate(*known, predictions(dev, step)[0], task.temperature)
+        task = dataclasses.replace(task, temperature=temperature)
     elif _TEMPERATURE in earlier:
-        temperature = earlier[_TEMPERATURE]
+        task = _with_temperature(task, earlier)
     else:
         return predictions
-    task = dataclasses.replace(task, temperature=temperature)
     if save:
         save(task)
     return _Predictions(task, predictions.model)
+
+
+def _nothing_to_train(training: identity.Training, folder: str) -> bool:
+    """Returns whether the weights in the folder are those of the last step."""
+    steps = map(step_of, checkpoint.weight_files(folder))
+    return training.has_ended or training.num_train_steps in [*steps]
+
+
+def _with_temperature(task: Any, stored: Mapping[str, Any]) -> Any:
+    """Returns the task with the temperature that a `task.json` has, if there is one."""
+    given = {_TEMPERATURE: stored[_TEMPERATURE]} if _TEMPERATURE in stored else {}
+    return dataclasses.replace(task, **given)
 
 
 def _save(
