@@ -65,8 +65,8 @@ class Compute:
     # The original's default; there, so many steps were one call of the TPU.
     iterations_per_loop: int = option(
         1000,
-        "When to read the results of a step. 1: before the next step starts; more: after it has "
-        "started, so that a GPU does not wait for the host. The results are the same.",
+        "When to read the results of a step. 1: before the next step starts; more: on a GPU, after "
+        "it has started, so that the GPU does not wait for the host. The results are the same.",
         low=1,
     )
     use_tpu: bool = option(False, Message("Train on the TPU given by %s.", Option("tpu_name")))
