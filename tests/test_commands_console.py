@@ -89,14 +89,16 @@ def test_several_values_behind_spaces_are_answered(words):
 def test_words_of_a_flag_file_that_are_no_flags_are_named(tmp_path):
     (tmp_path / "flags").write_text("--count=1\n0\n")
     (tmp_path / "marked").write_text("--count=1\n", encoding="utf-8-sig")
+    (tmp_path / "misspelled").write_text("--counts=1\n")
     results = [
-        run_python("-c", SCRIPT.format(takes=False), f"--flagfile={path}", check=False)
-        for path in (tmp_path / "flags", tmp_path / "marked")
+        run_python("-c", SCRIPT.format(takes=False), f"--flagfile={tmp_path / name}", check=False)
+        for name in ("flags", "marked", "misspelled")
     ]
     assert all(result.returncode != 0 for result in results)
     said = [result.stdout + result.stderr for result in results]
     assert "Arguments must be flags. Received ['0']. `--help`" in said[0]
     assert "Save the flag file without a byte order mark." in said[1]
+    assert "`--counts` must be a flag of" in said[2]
 
 
 def test_other_arguments_are_named_as_they_are():

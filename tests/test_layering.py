@@ -41,7 +41,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 892,
-    "bert.commands": 2940,
+    "bert.commands": 2941,
     "bert.export": 1676,
     "bert.files": 5164,
     "bert.inspection": 509,

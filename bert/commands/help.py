@@ -161,7 +161,8 @@ def _explain(error: Exception, arguments: Sequence[str]) -> list[str]:
     if not isinstance(error, flags.UnrecognizedFlagError):
         return [_explain_one(error)]
     script = os.path.basename(arguments[0])
-    unknown = _unknown(arguments[1:]) or {error.flagname: error.flagvalue.partition("=")[2]}
+    words = flags.FLAGS.read_flags_from_files(arguments[1:])
+    unknown = _unknown(words) or {error.flagname: error.flagvalue.partition("=")[2]}
     return [_explain_unknown(name, value, script) for name, value in unknown.items()]
 
 
