@@ -124,7 +124,7 @@ class Parity:
         text = f"{self.bytes / 1e6:.1f} MB"
         if self.largest_difference is not None:
             text += (
-                f", probabilities of {self.examples} dev examples differ by "
+                f", predictions of {self.examples} dev examples differ by "
                 f"{self.largest_difference:.2g} at most"
             )
         if self.score is not None:
@@ -280,7 +280,7 @@ def make_sections(parities: Sequence[Parity]) -> list[Section]:
         for parity in compared
     ]
     metric = compared[0].metric.replace("_", " ")
-    columns = ["", metric, "of float32", "largest difference of probabilities", "MB", ""]
+    columns = ["", metric, "of float32", "largest difference of predictions", "MB", ""]
     note = f"Compared with the model in float32, on the {compared[0].examples:,} dev examples."
     return [Table("Exports", columns, rows, note)]
 
