@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.text.added_tokens import Finder, is_space, is_word_character
+from bert.text.added_tokens import SPACES, Finder, is_word_character
 from bert.text.characters import CJK_RANGES
 
 Tensor = Any
@@ -206,9 +206,6 @@ class GraphWordpiece(tf.Module):
         )
 
 
-_SPACES = [code for code in range(0x3001) if is_space(chr(code))]
-
-
 class GraphFinder(tf.Module):
     """Does in a graph what a `Finder` does.
 
@@ -302,7 +299,7 @@ class GraphFinder(tf.Module):
     ) -> tuple[Tensor, Tensor]:
         """Adds the spaces on the sides where they belong to the token."""
         flat, count = codes.values, tf.size(codes.values)
-        is_space = tf.reduce_any(flat[:, None] == tf.constant(_SPACES), 1)
+        is_space = tf.reduce_any(flat[:, None] == tf.constant([*map(ord, SPACES)]), 1)
         solid = tf.cast(tf.where(~is_space)[:, 0], tf.int32)
         # Behind the last character before that is no space, and at the next one.
         earlier = tf.searchsorted(solid, starts) - 1

@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 # What Unicode, and so the Rust of `tokenizers`, calls white space; Python's has four more.
-_SPACE = "[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-_SPACES_AFTER = re.compile(f"{_SPACE}*")
+SPACES = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+_SPACES_AFTER = re.compile(f"[{SPACES}]*")
 
 # Word characters outside of the categories of letters: symbols of letters, and joiners.
 _OTHER_WORD_CHARACTERS = (
@@ -99,7 +102,7 @@ class Finder:
             if token.single_word and _touches_word(text, start, end):
                 continue
             if token.lstrip:
-                start = max(_start_of_spaces(text, start), done)
+                start = done + len(text[done:start].rstrip(SPACES))
             if token.rstrip:
                 spaces = _SPACES_AFTER.match(text, end)
                 end = spaces.end() if spaces else end
@@ -114,17 +117,6 @@ class Finder:
 def _touches_word(text: str, start: int, end: int) -> bool:
     before, after = text[start - 1 : start] if start else "", text[end : end + 1]
     return any(char and is_word_character(char) for char in (before, after))
-
-
-def _start_of_spaces(text: str, end: int) -> int:
-    while end and is_space(text[end - 1]):
-        end -= 1
-    return end
-
-
-def is_space(char: str) -> bool:
-    """Returns whether a character is white space in Unicode."""
-    return re.fullmatch(_SPACE, char) is not None
 
 
 @functools.lru_cache(maxsize=4096)
