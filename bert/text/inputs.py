@@ -1,6 +1,5 @@
 """From texts to the inputs of a model, and back, by the calls that transformers has."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -148,15 +147,16 @@ def _read_rows(
     for text in (text for column in columns for text in column):
         if not isinstance(text, str):
             raise ValueError(f"`texts` and `text_pairs` must be strings. Received {text!r:.200}.")
-    tokenize = functools.partial(_to_ids, tokenizer, _special_finder(tokenizer))
-    return [[*map(tokenize, row)] for row in zip(*columns, strict=True)]
+    finder = Finder(special_tokens(tokenizer))
+    rows = zip(*columns, strict=True)
+    return [[_to_ids(tokenizer, finder, text) for text in row] for row in rows]
 
 
-def _special_finder(tokenizer: Tokenizer) -> Finder:
-    """Returns the finder of the special tokens that the tokenizer itself does not find."""
+def special_tokens(tokenizer: Tokenizer) -> list[AddedToken]:
+    """Returns the special tokens of the vocabulary that are no added tokens of the tokenizer."""
     known = {token.content for token in tokenizer.added_tokens}
     contents = [token for token in _SPECIAL if token in tokenizer.vocab and token not in known]
-    return Finder(AddedToken(content, normalized=False, special=True) for content in contents)
+    return [AddedToken(content, normalized=False, special=True) for content in contents]
 
 
 def _to_ids(tokenizer: Tokenizer, finder: Finder, text: str) -> list[int]:

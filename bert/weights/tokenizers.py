@@ -9,6 +9,7 @@ import tokenization
 from bert.files.paths import find_json_object, is_file, read_file
 from bert.files.stored_models import TASK_FILE
 from bert.options import Option, OptionError
+from bert.text.inputs import special_tokens
 from bert.text.vocabulary import (
     check_size,
     find_step,
@@ -388,15 +389,9 @@ def tokenizer_json(tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
       tokenizer: A tokenizer whose vocabulary has [CLS] and [SEP].
     """
     basic, wordpiece = tokenizer.basic_tokenizer, tokenizer.wordpiece_tokenizer
-    known = {token.content for token in tokenizer.added_tokens}
-    special = [
-        tokenization.AddedToken(name, normalized=False, special=True)
-        for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-        if name in tokenizer.vocab and name not in known
-    ]
     added = [
         {"id": tokenizer.vocab[token.content], **token.to_dict()}
-        for token in (*special, *tokenizer.added_tokens)
+        for token in (*special_tokens(tokenizer), *tokenizer.added_tokens)
     ]
     marks = {"cls": "[CLS]", "sep": "[SEP]"}
     ends = {name: (mark, tokenizer.vocab[mark]) for name, mark in marks.items()}
