@@ -2,6 +2,7 @@
 
 import collections
 import html
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
@@ -220,11 +221,6 @@ def _paragraphs(
     if input_format == WRAPPED:
         yield from wrapped_paragraphs(lines, document_gap)
         return
-    paragraphs: list[str] = []
-    for line in lines:
-        if line.strip():
-            paragraphs.append(line)
-        else:
-            yield paragraphs
-            paragraphs = []
-    yield paragraphs
+    for has_text, group in itertools.groupby(lines, key=lambda line: bool(line.strip())):
+        if has_text:
+            yield [*group]
