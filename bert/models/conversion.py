@@ -171,7 +171,7 @@ class Conversion:
             converted = [variable.path for variable in model.weights if variable.path in names]
             model.save_weights(path)
         elif self.output.format in _WITH_CONFIG:
-            known, _ = huggingface_weights.split(trained)
+            known = huggingface_weights.find_known(trained)
             if self.output.format == "sentence_transformers":
                 known = {name: known[name] for name in known if name.startswith("bert/")}
             converted = [name for name in trained if name in known or name == saving.GLOBAL_STEP]

@@ -8,7 +8,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -220,11 +220,10 @@ _BY_NAME = {
 }
 
 
-def split(tensor_names: Sequence[str]) -> tuple[Table, list[str]]:
-    """Returns the variables of tensors by name, and the names without one in transformers."""
+def find_known(tensor_names: Collection[str]) -> Table:
+    """Returns by name the variables of those tensors that transformers has."""
     table = find_variables(tensor_names)
-    known = {name: table[name] for name in tensor_names if name in table}
-    return known, [name for name in tensor_names if name not in table and name != GLOBAL_STEP]
+    return {name: table[name] for name in tensor_names if name in table}
 
 
 def architecture_of(tensor_names: Sequence[str]) -> str:
@@ -242,11 +241,10 @@ def write(file: BinaryIO, tensors: Mapping[str, np.ndarray], architecture: str) 
         out, and `global_step` becomes metadata.
       architecture: One of `ARCHITECTURES`.
     """
-    known, _ = split(list(tensors))
     # The encoder alone is saved without the prefix that it has within other models.
     prefix = "bert." if architecture == "BertModel" else ""
     stored = {}
-    for name, variable in known.items():
+    for name, variable in find_known(tensors).items():
         value = tensors[name].T if variable.is_transposed else tensors[name]
         stored[variable.theirs.removeprefix(prefix)] = np.ascontiguousarray(value)
     metadata = {"format": "pt"}
