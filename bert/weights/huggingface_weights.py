@@ -143,10 +143,6 @@ class Reader:
         """Returns the shape of each tensor as a TF1 checkpoint has it."""
         return {name: [*tensor.shape] for name, tensor in self._tensors.items()}
 
-    def has_tensor(self, name: str) -> bool:
-        """Returns whether there is such a tensor."""
-        return name in self._tensors
-
     def get_tensor(self, name: str) -> np.ndarray:
         """Returns the tensor of that name."""
         value = self._tensors[name].read()
@@ -157,7 +153,7 @@ class Reader:
 def open_objects(reader: Any) -> Reader:
     """Returns the tensors of a model that TensorFlow 2 has stored by objects, as `read_objects`."""
     found = Reader(read_objects(reader))
-    if not found.has_tensor(WORD_TABLE):
+    if WORD_TABLE not in found.get_variable_to_shape_map():
         raise OtherModelError(
             "it was written by tf.train.Checkpoint or Keras and stores objects, none of which is "
             "the encoder of transformers or the Model Garden by name. Of a released BERT, take "
