@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tokenization
 from bert.export.formats import MODEL_FILES
 from bert.files.paths import find_file, paths_from
-from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
+from bert.files.stored_models import TASK_FILE
 from bert.log import logger
 from bert.models.fine_tuned import (
     LoadedModel,
@@ -175,9 +175,7 @@ def find_export(path: str) -> Export | None:
     Weights are preferred, since reading them runs no graph. An ONNX model without a `task.json` is
     one of another program.
     """
-    if weight_files(path) or find_file(path, [SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE]):
-        return None
-    if saved_models.has_only_weights(path):
+    if weight_files(path) or saved_models.has_only_weights(path):
         return None
     for form, name in MODEL_FILES.items():
         if find_file(path, [name]) and (form == "saved_model" or find_file(path, [TASK_FILE])):

@@ -319,7 +319,8 @@ def _only_checkpoint(folder: str, option: str) -> str:
 def weight_files(folder: str) -> list[str]:
     """Returns the names of the weights in a folder: an index, or files of other formats."""
     names = [os.path.basename(path) for path in paths_from(os.path.join(folder, ""))]
-    found = [name for name in names if is_index(name) or huggingface_weights.is_usual(name)]
+    usual = huggingface_weights.FILES
+    found = [n for n in names if is_index(n) or is_safetensors(n) or n in usual]
     return [*found, *map(os.path.basename, find_single_files(folder))]
 
 

@@ -15,11 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 from bert.files.paths import open_file, parse_json, read_json_object
-from bert.files.stored_models import (
-    SAFETENSORS_FILE,
-    SAFETENSORS_INDEX_FILE,
-    is_safetensors,
-)
+from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE
 from bert.options import OptionError
 from bert.weights import frozen_graphs, gguf, keras_archives, libraries
 from bert.weights.formats import (
@@ -77,11 +73,6 @@ def find_reader(path: str) -> Callable[[str], Tensors] | None:
     if start == _HDF5:
         return read_hdf5
     return read_pickle if start.startswith(PICKLES) else None
-
-
-def is_usual(name: str) -> bool:
-    """Returns whether a file of that name has weights in a folder of transformers."""
-    return name in FILES or is_safetensors(name)
 
 
 def find(path: str, option: str) -> str | None:
