@@ -289,9 +289,8 @@ def _open_export(
 
         return PortableModel.open(ModelFolder(export.path, option), export.form, batch_size)
     from bert.models.exported import ExportedModel  # noqa: PLC0415
-    from bert.weights.saved_models import check_encodes  # noqa: PLC0415
 
-    check_encodes(export.path, option)
+    saved_models.check_encodes(export.path, option)
     return ExportedModel(export.path, batch_size, option, runs=runs)
 
 
@@ -344,8 +343,6 @@ def find_folder(
       ValueError: where there are no weights.
     """
     folder = ModelFolder(model, option, **overrides.files)
-    if folder.task and folder.find_weights():
-        return folder
-    if folder.task and not huggingface_weights.find(model, option):
+    if folder.task and (folder.find_weights() or not huggingface_weights.find(model, option)):
         return folder
     return ModelFolder.open(model, option, fetches=fetches, **overrides.files)
