@@ -187,8 +187,6 @@ def check_engine(engine: str, precision: str) -> None:
     Raises:
       OptionError: where it has not.
     """
-    if engine not in ENGINES:
-        raise OptionError("engine", f"be one of {', '.join(ENGINES)}", engine)
     if engine == "tensorflow" and precision == INT8:
         must = Message("be another one unless %s is litert, onnx or auto", Option("engine"))
         raise OptionError("precision", must, precision)
