@@ -46,7 +46,7 @@ class Encoding(Model):
     text_vectors: TextVectors | None = None
 
     @functools.cached_property
-    def _bert(self) -> modeling.BertModel:
+    def encoder(self) -> modeling.BertModel:
         bert = find_encoder(self.model)
         if bert is None:
             raise ValueError(NO_ENCODER)
@@ -55,10 +55,6 @@ class Encoding(Model):
     @functools.cached_property
     def _extractors(self) -> dict[tuple[int | str, str], Extractor]:
         return {}
-
-    @property
-    def encoder(self) -> modeling.BertModel:
-        return self._bert
 
     def extractor(self, layer: int | str, pooling: str) -> Extractor:
         """Returns the extractor of a layer, the same object for the same layer.
@@ -70,14 +66,14 @@ class Encoding(Model):
         Raises:
           ValueError: where the model has no such layer, or several are named.
         """
-        layer = parse_one_layer(str(layer), self._bert.config, flag="layer")
+        layer = parse_one_layer(str(layer), self.encoder.config, flag="layer")
         if (layer, pooling) not in self._extractors:
-            self._extractors[layer, pooling] = Extractor(self._bert, [layer], pooling)
+            self._extractors[layer, pooling] = Extractor(self.encoder, [layer], pooling)
         return self._extractors[layer, pooling]
 
     def read(self, texts: Sequence[Text | Line], max_seq_length: int | None = None) -> list[Line]:
         """Returns the tokens of texts, which `encode` and `inputs` take in place of the texts."""
-        limit, length = self._bert.config.max_position_embeddings, self._length(max_seq_length)
+        limit, length = self.encoder.config.max_position_embeddings, self._length(max_seq_length)
         if not 3 <= length <= limit:
             must = f"be at least 3 and at most {limit}, the `max_position_embeddings` of the model"
             raise OptionError("max_seq_length", must, length)
@@ -88,7 +84,7 @@ class Encoding(Model):
             for number, text in enumerate(check_list(texts))
         ]
         if any(line.segment_ids[-1] for line in lines):
-            require_segments(self._bert.config, "a pair of texts")
+            require_segments(self.encoder.config, "a pair of texts")
         return lines
 
     def inputs(
@@ -118,7 +114,7 @@ class Encoding(Model):
         extractor = self.extractor(layer, pooling)
         lines = self.read(texts, max_seq_length)
         (layer,) = extractor.layers
-        vectors = np.zeros((len(lines), width(layer, self._bert.config)), np.float32)
+        vectors = np.zeros((len(lines), width(layer, self.encoder.config)), np.float32)
         found = self._extract(extractor, lines, max_seq_length, between)
         for number, (_, (values,)) in enumerate(found):
             vectors[number] = check_finite(values[0])
@@ -157,7 +153,7 @@ class Encoding(Model):
         """Returns the maximum tokens of a text: the first length that is given, or the model's."""
         vectors = self.text_vectors
         lengths = (given, self.max_seq_length, vectors.max_seq_length if vectors else None)
-        most = self._bert.config.max_position_embeddings
+        most = self.encoder.config.max_position_embeddings
         return next((length for length in lengths if length is not None), most)
 
 
@@ -176,7 +172,7 @@ class TextEncoder(Encoding):
     def __init__(
         self, bert: modeling.BertModel, tokenizer: tokenization.FullTokenizer, batch_size: int = 32
     ) -> None:
-        self._bert = bert
+        self.encoder = bert
         self.labels = []
         self.tokenizer = tokenizer
         self.batch_size = batch_size
