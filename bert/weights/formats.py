@@ -18,6 +18,7 @@ import safetensors
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from bert.files.paths import open_file
 from bert.weights.saving import GLOBAL_STEP
 
 # What any file may claim: a Large has 400 tensors, and the longest of their names 80 characters.
@@ -61,6 +62,13 @@ class FormatError(ValueError):
 
 class OtherModelError(FormatError):
     """A file is sound, but its model is not a BERT."""
+
+
+def read_range(path: str, start: int, size: int) -> bytes:
+    """Returns `size` bytes of a file from `start` on."""
+    with open_file(path) as file:
+        file.seek(start)
+        return file.read(size)
 
 
 def check_limits(tensors: Tensors) -> None:

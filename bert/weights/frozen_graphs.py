@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import node_def_pb2
 
 from bert.files.paths import file_size, open_file
-from bert.weights.formats import MAX_DIMENSIONS, FormatError, Tensor, Tensors
+from bert.weights.formats import MAX_DIMENSIONS, FormatError, Tensor, Tensors, read_range
 
 ENDING = ".pb"
 # The field of `GraphDef` with a node, and how its wire types are passed over.
@@ -89,9 +89,7 @@ def _parse(content: bytes) -> node_def_pb2.NodeDef:
 
 def _read(path: str, start: int, size: int, shape: tuple[int, ...]) -> np.ndarray:
     """Returns the numbers of a constant."""
-    with open_file(path) as file:
-        file.seek(start)
-        tensor = _parse(file.read(size)).attr["value"].tensor
+    tensor = _parse(read_range(path, start, size)).attr["value"].tensor
     if tensor.tensor_content:
         values = np.frombuffer(tensor.tensor_content, tf.as_dtype(tensor.dtype).as_numpy_dtype)
         if values.size == np.prod(shape, dtype=np.int64):

@@ -20,6 +20,7 @@ from bert.weights.formats import (
     OtherModelError,
     Tensor,
     Tensors,
+    read_range,
 )
 
 ENDING = ".gguf"
@@ -206,9 +207,7 @@ def _rename(name: str) -> str:
 
 def _read(path: str, place: _Place) -> np.ndarray:
     """Returns the numbers of a tensor."""
-    with open_file(path) as file:
-        file.seek(place.start)
-        content = file.read(place.size)
+    content = read_range(path, place.start, place.size)
     values: Any = np.frombuffer(content, _KINDS[place.kind][0])
     if values.dtype == _Q8_0:
         values = values["values"] * values["scale"].astype(np.float32)[:, None]

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from bert.files.paths import file_size, open_file
-from bert.weights.formats import MAX_NAME, FormatError, Tensor, Tensors
+from bert.weights.formats import MAX_NAME, FormatError, Tensor, Tensors, read_range
 
 _MAX_DEPTH, _MAX_VALUES = 64, 1_000_000
 _ARRAY = 1
@@ -189,9 +189,5 @@ def _join(value: dict[str, Any]) -> _Array:
 
 def _read(path: str, array: _Array) -> np.ndarray:
     """Returns the numbers of an array."""
-    content = bytearray()
-    with open_file(path) as file:
-        for part in array.parts:
-            file.seek(part.start)
-            content += file.read(part.size)
+    content = b"".join(read_range(path, *part) for part in array.parts)
     return np.frombuffer(content, array.dtype).reshape(array.shape)

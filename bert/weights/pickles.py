@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bert.files.paths import file_size, open_file
-from bert.weights.formats import FormatError, Tensor, Tensors
+from bert.weights.formats import FormatError, Tensor, Tensors, read_range
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # Bytes of a pickle without the numbers, and its instructions: a Large has 20,000.
@@ -257,9 +257,7 @@ def _open_legacy(path: str) -> _Opened:
         raise FormatError(f"it has {file_size(path)} bytes of {place}")
 
     def read(storage: _Storage) -> bytes:
-        with open_file(path) as file:
-            file.seek(starts[storage.key])
-            return file.read(storage.num_bytes)
+        return read_range(path, starts[storage.key], storage.num_bytes)
 
     return views, read, "<" if is_little else ">"
 
