@@ -379,7 +379,7 @@ def test_a_preprocessing_model_is_a_vocabulary_with_its_casing(tmp_path, folder,
 
 def test_options_need_no_vocabulary(folder):
     source = ModelSource(init_checkpoint=str(folder))
-    assert ModelFolder.of(source).config == modeling.BertConfig.from_dict(CONFIG)
+    assert ModelFolder.named_by(source).config == modeling.BertConfig.from_dict(CONFIG)
 
 
 def name_labels(folder, *names):

@@ -113,24 +113,18 @@ class ModelFolder:
 
     @classmethod
     def of(
-        cls,
-        model: ModelSource,
-        vocabulary: VocabularySource | None = None,
-        output_dir: str = "",
-        *,
-        fetches: bool = True,
+        cls, model: ModelSource, vocabulary: VocabularySource, output_dir: str = ""
     ) -> "ModelFolder":
         """Returns the folder of the model that options name, with configuration and vocabulary.
 
-        The folder is that of `init_checkpoint`, or else `output_dir`. Without the options of a
-        vocabulary, none is needed. `fetches` is as for `open`.
+        The folder is that of `init_checkpoint`, or else `output_dir`.
 
         Raises:
           ValueError: where a file is neither given nor there, or the casing is not that of the
             model.
         """
-        folder = cls.named_by(model, vocabulary, output_dir, fetches=fetches)
-        folder.log_found([*_NAMES][: 1 if vocabulary is None else 2])
+        folder = cls.named_by(model, vocabulary, output_dir)
+        folder.log_found()
         folder.check_casing()
         return folder
 
@@ -149,7 +143,10 @@ class ModelFolder:
         *,
         fetches: bool = True,
     ) -> "ModelFolder":
-        """Returns the folder as `of` does, but only locates the weights and checks nothing."""
+        """Returns the folder as `of` does, but only locates the weights and checks nothing.
+
+        `fetches` is as for `open`.
+        """
         given: dict[str, Any] = {"bert_config_file": model.bert_config_file}
         if vocabulary is not None:
             given["vocab_file"] = vocabulary.vocab_file
