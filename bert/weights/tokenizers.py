@@ -247,14 +247,12 @@ def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     config = files[TOKENIZER_CONFIG_FILE]
     normalizer = find_step(files[TOKENIZER_FILE], "normalizer")
     options: dict[str, Any] = {}
-    for name, other in (
-        ("strip_accents", "strip_accents"),
-        ("tokenize_chinese_chars", "handle_chinese_chars"),
-    ):
-        value = config.get(name, normalizer.get(other))
-        is_usual = name == "tokenize_chinese_chars" and value is True
-        if value is not None and not is_usual:
-            options[name] = value
+    strips = config.get("strip_accents", normalizer.get("strip_accents"))
+    if strips is not None:
+        options["strip_accents"] = strips
+    chinese = config.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars"))
+    if chinese is not None and chinese is not True:
+        options["tokenize_chinese_chars"] = chinese
     if added := _added_tokens(files):
         options["added_tokens"] = added
     return options
