@@ -213,7 +213,7 @@ def make(
     sections = [
         _head(kind, library, description, scores),
         f"# {kind.title}",
-        _list(_facts({"do_lower_case": casing, **task}, config, description, library)),
+        _facts({"do_lower_case": casing, **task}, config, description, library),
         _data(run.get("ran_with", {}).get("data", {}), description),
         _scores(scores, str(description.get("metric") or "")),
         _train(description),
@@ -281,7 +281,7 @@ def _head(
 
 def _facts(
     task: Mapping[str, Any], config: Mapping[str, Any], description: Mapping[str, Any], library: str
-) -> dict[str, str]:
+) -> str:
     facts: dict[str, str] = {}
     details = task.get("task") or {}
     if name := details.get("name"):
@@ -302,10 +302,6 @@ def _facts(
         init = description["init_checkpoint"]
         facts["Base model"] = _code(init) if init else "none, trained from random weights"
     facts["Format"] = _FORMATS[library]
-    return facts
-
-
-def _list(facts: Mapping[str, str]) -> str:
     return "\n".join(f"* {name}: {value}" for name, value in facts.items())
 
 
