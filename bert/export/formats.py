@@ -63,8 +63,6 @@ _PACKAGES: Mapping[str, Sequence[str]] = {
     "onnx": ("tf2onnx", "onnx", "onnxruntime"),
     "text": ("tensorflow_text",),
 }
-# Their names on the package index where they are others.
-_PIP_NAMES = {"ai_edge_litert": "ai-edge-litert", "tensorflow_text": "tensorflow-text"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +158,7 @@ def check_installed(form: str, what: Any) -> None:
       MessageError: where one is missing.
     """
     if missing := missing_packages(form):
-        names = " ".join(_PIP_NAMES.get(name, name) for name in missing)
+        names = " ".join(missing).replace("_", "-")
         raise MessageError(
             "%s needs packages that are not there: %s. Install them with `pip install %s`, or with "
             "this package as `pip install '.[%s]'`.",

@@ -119,13 +119,11 @@ def function_of(model: keras.Model) -> Any:
     Args:
       model: Its inputs and outputs are dictionaries.
     """
-    names = list(model.input)
 
     def call(*tensors: Tensor) -> dict[str, Tensor]:
-        return model(dict(zip(names, tensors, strict=True)), training=False)
+        return model(dict(zip(model.input, tensors, strict=True)), training=False)
 
-    inputs = {name: model.input[name] for name in names}
-    specs = [tf.TensorSpec([None] * len(x.shape), x.dtype, name=n) for n, x in inputs.items()]
+    specs = [tf.TensorSpec([None] * len(x.shape), x.dtype, name=n) for n, x in model.input.items()]
     return tf.function(call, input_signature=specs, autograph=False)
 
 
@@ -164,7 +162,8 @@ def _to_onnx(model: keras.Model, precision: str) -> bytes:
     """Returns what `convert` does for ONNX Runtime."""
     import tf2onnx  # noqa: PLC0415 (an extra)
 
-    weights = {f"weight_{number}": each for number, each in enumerate(_weights(model))}
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    weights = {f"weight_{number}": each for number, each in enumerate(variables)}
     function = _function_of_weights(model, weights)
     with hushed(), _kept_reshapes():
         converted, _ = tf2onnx.convert.from_function(
@@ -214,10 +213,6 @@ def quantize(content: bytes) -> bytes:
         model = onnx.load_model_from_string(content)
         quantize_dynamic(model, path, weight_type=QuantType.QInt8, per_channel=True)
         return read_file(path)
-
-
-def _weights(model: keras.Model) -> list[keras.Variable]:
-    return [*model.trainable_variables, *model.non_trainable_variables]
 
 
 def _function_of_weights(model: keras.Model, weights: Mapping[str, keras.Variable]) -> Any:
