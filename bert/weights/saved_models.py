@@ -50,13 +50,9 @@ def has_only_weights(folder: str) -> bool:
         graphs = read_graphs(folder) if find_prefix(folder) else []
     except FormatError:
         return False
-    serving = [
-        info
-        for graph in graphs
-        if "serving_default" in graph.signature_def
-        for info in graph.signature_def["serving_default"].inputs.values()
-    ]
-    return bool(graphs) and all(info.dtype != tf.string.as_datatype_enum for info in serving)
+    serving = [graph.signature_def["serving_default"] for graph in graphs]
+    dtypes = {info.dtype for signature in serving for info in signature.inputs.values()}
+    return bool(graphs) and tf.string.as_datatype_enum not in dtypes
 
 
 def find_shape(shapes: Mapping[str, Sequence[int]]) -> dict[str, Any] | None:
