@@ -95,9 +95,6 @@ class _Part(io.RawIOBase):
         self._place = max(bases[whence] + offset, 0)
         return self._place
 
-    def tell(self) -> int:
-        return self._place
-
     def readinto(self, buffer: Any) -> int:
         self._file.seek(self._start + self._place)
         count = max(min(len(buffer), self._size - self._place), 0)
