@@ -150,16 +150,15 @@ def _lstm_shapes(config: BertConfig) -> dict[str, list[int]]:
 
 def count_parameters(config: BertConfig) -> int:
     """Returns the number of the encoder's parameters; quick for a model of any size."""
-    width, inner = config.hidden_size, config.intermediate_size
-    if config.is_word_vectors:
-        return config.vocab_size * width
-    rows = config.vocab_size + config.type_vocab_size + config.max_position_embeddings
-    square, layer_norm = width * width + width, 2 * width
-    if config.is_bilstm:
-        lstms = sum(map(math.prod, _lstm_shapes(config).values()))
-        return rows * width + layer_norm + lstms + square
-    layer = 4 * square + 2 * width * inner + width + inner + 2 * layer_norm
-    return rows * width + layer_norm + config.num_hidden_layers * layer + square
+    if config.is_word_vectors or config.is_bilstm:
+        return sum(map(math.prod, encoder_shapes(config).values()))
+    sizes = config.to_dict()
+    counts = {
+        name: math.prod(sizes[key] for key in variable.keys if key)
+        for name, variable in encoder_variables(1).items()
+    }
+    of_layer = sum(count for name, count in counts.items() if "/layer_0/" in name)
+    return sum(counts.values()) + (config.num_hidden_layers - 1) * of_layer
 
 
 # Measured: the bytes of objects, symbolic tensors and the like for each layer of a model.
