@@ -116,10 +116,21 @@ def open_space(search: Search, files: Sequence[str], folder: ModelFolder | None)
 
 
 def read_vectors(search: Search) -> WordVectors:
-    """Returns the word vectors, among which must be the words to look up."""
+    """Returns the word vectors.
+
+    Raises:
+      ValueError: where words to look up have none, naming them, or there are no others.
+    """
     assert search.word_vectors
     vectors = read_word_vectors(search.word_vectors)
-    check_words(vectors, [*search.queries()])
+    if not any(map(_has_letters, vectors.words)):
+        shown = f"{', '.join(map(repr, vectors.words[:3]))}{', …' * (len(vectors.words) > 3)}"
+        raise OptionError("word_vectors", "have words, of letters or digits", Message("%s", shown))
+    if missing := [word for word in search.queries() if vectors.find(word) is None]:
+        must = Message("be among the %s", Option("word_vectors"))
+        verb = "have" if missing[1:] else "has"
+        received = Message("%s, which %s no vector", ", ".join(map(repr, missing)), verb)
+        raise OptionError("word", must, received)
     return vectors
 
 
@@ -311,27 +322,11 @@ def _word_space(
     return Space([*words.values()], [None] * len(words), index, look_up)
 
 
-def check_words(vectors: WordVectors, words: Sequence[str]) -> None:
-    """Checks that words have vectors, and that there are others that may be near.
-
-    Raises:
-      ValueError: where they have none, naming them.
-    """
-    if not any(map(_has_letters, vectors.words)):
-        shown = f"{', '.join(map(repr, vectors.words[:3]))}{', …' * (len(vectors.words) > 3)}"
-        raise OptionError("word_vectors", "have words, of letters or digits", Message("%s", shown))
-    if missing := [word for word in words if vectors.find(word) is None]:
-        must = Message("be among the %s", Option("word_vectors"))
-        verb = "have" if missing[1:] else "has"
-        received = Message("%s, which %s no vector", ", ".join(map(repr, missing)), verb)
-        raise OptionError("word", must, received)
-
-
 def vectors_space(vectors: WordVectors, *, center: bool) -> Space:
     """Returns the space of words that have vectors.
 
     Args:
-      vectors: The words with their vectors, among which are the queries (`check_words`).
+      vectors: The words with their vectors, among which are the queries (`read_vectors`).
       center: As `Index`.
     """
 
