@@ -24,6 +24,8 @@ _ROUNDING = 1e-6
 # The smallest probability whose logarithm is compared.
 _LEAST = float(np.finfo(np.float32).tiny)
 
+# The operation of TensorFlow Text in exports with its tokenizer.
+_TEXT = "FastWordpieceTokenizeWithOffsets"
 # TensorFlow's errors for files that are damaged or do not belong together.
 _DAMAGES = (
     *(AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError),
@@ -59,7 +61,8 @@ class ExportedModel(Model):
         self, path: str, batch_size: int = 32, option: str = "model", *, runs: bool = True
     ) -> None:
         self._batch_size = batch_size
-        serve = read_graph(path, option).signature_def["serving_default"]
+        graph = read_graph(path, option)
+        serve = graph.signature_def["serving_default"]
         found, given = sorted(serve.inputs), sorted(serve.outputs)
         kinds = [kind for kind in _KINDS if {*kind[0]} == {*found} and kind[1] in given]
         if not kinds:
@@ -71,7 +74,6 @@ class ExportedModel(Model):
             )
         [(self.fields, _, self.kind, self._decode)] = kinds
         self.task = self
-        self.columns: Mapping[str, Any] = {}
         self.derive = swag_examples.derive if self.kind == "multiple_choice" else None
         self.answer_names: tuple[str, ...] = ()
         self.labels = []
@@ -80,8 +82,9 @@ class ExportedModel(Model):
             with _reporting_damage(path, option):
                 _read_weights(path)
             return
-        self._model = _load(path, option)
+        _import_operations(graph, path, option)
         with _reporting_damage(path, option):
+            self._model = saved_model.load(path)
             self._describe()
 
     def _describe(self) -> None:
@@ -192,15 +195,11 @@ def _read_weights(path: str) -> None:
             reader.get_tensor(name)
 
 
-def _load(path: str, option: str) -> Any:
-    with _reporting_damage(path, option):
-        try:
-            return saved_model.load(path)
-        except RuntimeError as error:
-            if "Op type not registered" not in str(error):
-                raise
-            unknown = str(error).partition(" in binary")[0]
-    # Some exports have the tokenizer of TensorFlow Text.
+def _import_operations(graph: Any, path: str, option: str) -> None:
+    """Imports TensorFlow Text for the graph of an export that has its tokenizer."""
+    functions = graph.graph_def.library.function
+    if all(node.op != _TEXT for function in functions for node in function.node_def):
+        return
     try:
         import tensorflow_text  # type: ignore  # noqa: F401, PLC0415
     except ImportError:
@@ -208,11 +207,9 @@ def _load(path: str, option: str) -> Any:
             option,
             "be a SavedModel whose operations TensorFlow has",
             path,
-            f"{unknown}. This one needs TensorFlow Text: `pip install tensorflow-text`; or export "
-            "the model again.",
+            f"It has {_TEXT!r}. This one needs TensorFlow Text: `pip install tensorflow-text`; or "
+            "export the model again.",
         ) from None
-    with _reporting_damage(path, option):
-        return saved_model.load(path)
 
 
 def _answers_with_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:
