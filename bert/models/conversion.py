@@ -45,6 +45,7 @@ from bert.weights.model_files import (
     make_huggingface_config,
     read_task_type,
 )
+from tokenization import FullTokenizer
 
 # The library that reads the weights of a format.
 _LIBRARIES = {
@@ -371,10 +372,12 @@ def _make_files(
     source: ConversionSource, output: ConversionOutput, folder: ModelFolder, architecture: str
 ) -> dict[str, bytes]:
     """Returns the contents of the files beside the weights by name."""
-    vocabulary = _find_vocabulary(output, folder)
+    tokenizer = _load_tokenizer(output, folder)
+    vocabulary = folder.vocabulary if tokenizer else None
+    options = tokenizers.options_of(tokenizer) if tokenizer else folder.tokenizer_options
     is_for_others = output.format in _FOR_OTHERS
     task = {} if is_for_others else _find_task(source, folder, architecture)
-    casing, options = folder.do_lower_case, _tokenizer_options(folder)
+    casing = folder.do_lower_case
     files = make_files(folder.config, vocabulary, task or None, casing, options)
     if output.format == "sentence_transformers":
         if left_out := sentence_transformers.find_left_out(folder.path):
@@ -408,11 +411,10 @@ def _make_files(
     return files
 
 
-def _find_vocabulary(output: ConversionOutput, folder: ModelFolder) -> bytes | None:
-    """Returns the text of `vocab.txt`, which must be there unless the options do without."""
+def _load_tokenizer(output: ConversionOutput, folder: ModelFolder) -> FullTokenizer | None:
+    """Returns the tokenizer, whose vocabulary must be there unless the options do without."""
     if folder.find("vocab_file"):
-        folder.load_tokenizer(())
-        return folder.vocabulary
+        return folder.load_tokenizer(())
     if not output.without_vocabulary:
         raise OptionError(
             "vocab_file",
@@ -421,15 +423,6 @@ def _find_vocabulary(output: ConversionOutput, folder: ModelFolder) -> bytes | N
             remedy=Message("%s writes it all the same.", Option("without_vocabulary")),
         )
     return None
-
-
-def _tokenizer_options(folder: ModelFolder) -> dict[str, Any]:
-    """Returns how the tokenizer differs from the original's, with the ids of added tokens."""
-    options = folder.tokenizer_options
-    if not folder.find("vocab_file"):
-        return options
-    casing = folder.do_lower_case is not False
-    return tokenizers.options_of(tokenizers.make(folder.vocab_file, casing, options))
 
 
 def _huggingface_config(folder: ModelFolder, architecture: str) -> dict[str, Any]:
