@@ -289,10 +289,7 @@ def open_source(source: ConversionSource, form: str, *, fetches: bool = True) ->
     Raises:
       ValueError: where its parts are missing or do not fit.
     """
-    if file := keras_models.find(source.input):
-        folder = keras_models.open_folder(file, source.architecture, **source.files)
-    else:
-        folder = ModelFolder.open(source.input, "input", fetches=fetches, **source.files)
+    folder = ModelFolder.open(source.input, "input", fetches=fetches, **source.files)
     folder.stored.check_fit(folder.config)
     if form in _WITH_CONFIG:
         check_known_to_transformers(folder.config.to_dict())

@@ -126,9 +126,10 @@ def read_hdf5(path: str | BinaryIO) -> Tensors:
     try:
         file = h5py.File(path, "r")
         return {
-            name: Tensor(dataset.shape, functools.partial(_read_dataset, dataset))
-            for name, dataset in _datasets(file)
-            if dataset.dtype.kind in _NUMBERS and not name.startswith("optimizer_weights/")
+            _name(key, dataset): Tensor(dataset.shape, functools.partial(_read_dataset, dataset))
+            for key, dataset in _datasets(file)
+            if dataset.dtype.kind in _NUMBERS
+            and not key.startswith(("optimizer/", "optimizer_weights/"))
         }
     except FormatError:
         raise
@@ -158,6 +159,13 @@ def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
                 if item.dtype.kind in _NUMBERS and item.id.get_storage_size() < item.nbytes:
                     raise FormatError(f"the numbers of {name!r} are not all there")
                 yield name, item
+
+
+def _name(key: str, dataset: h5py.Dataset) -> str:
+    """Returns the path of a dataset, in which a head for questions has its own name."""
+    # Keras 3 makes paths of the classes of layers, whose names are attributes.
+    is_span = "/output_layer/" in key and dataset.parent.attrs.get("name") == "span"
+    return key.replace("/output_layer/", "/span/") if is_span else key
 
 
 def _read_dataset(dataset: h5py.Dataset) -> np.ndarray:

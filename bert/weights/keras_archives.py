@@ -36,10 +36,7 @@ def read_archive(path: str) -> Tensors:
     try:
         # Numbers are read from within the archive, which stays as it is.
         tensors = read_hdf5(io.BufferedReader(_open(path, WEIGHTS_FILE)))
-        described = _read_config(path)
-        _check_architecture(described)
-        if "cls" in _find_scopes(described):
-            tensors = {name.replace("/output_layer/", "/span/"): t for name, t in tensors.items()}
+        _check_architecture(_read_config(path))
     except FormatError:
         raise
     except _DAMAGES as error:
@@ -148,11 +145,3 @@ def _check_architecture(described: Any) -> None:
             from_keras(values)
         except ValueError as error:
             raise OtherModelError(str(error).rstrip(".")) from error
-
-
-def _find_scopes(described: Any) -> list[str]:
-    """Returns the scopes of the head of a model of this project."""
-    for found in _walk(described):
-        if found.get("registered_name") == "bert>OutputLayer":
-            return [str(scope) for scope in found["config"].get("scopes", ())]
-    return []

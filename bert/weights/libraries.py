@@ -160,8 +160,7 @@ _KERAS_HUB = _keras_hub("layers/transformer_encoder#0/.+", "(?<!task/)layers/", 
 
 def _of_make_model() -> Library:
     """Returns the names of models of this project's `make_model`."""
-    encoder = "bert_model/encoder/transformer_layers"
-    layer = f"{encoder}/transformer_layer#(?P<layer>\\d+)"
+    layer = "bert_model/encoder/transformer_layers/transformer_layer#(?P<layer>\\d+)"
     embeddings = "bert_model/embeddings"
     transform = "pretraining_heads/predictions/transform"
     names = {
@@ -182,6 +181,13 @@ def _of_make_model() -> Library:
     for number, part in enumerate(_ATTENTION[:3]):
         path = f"{layer}/attention/self_attention/projections/dense#{number}"
         names |= _in_order(path, f"{_LAYER}/{part}")
+    for number, direction in enumerate(("forward", "backward")):
+        path = f"bert_model/encoder/lstm_layers/bilstm_layer#(?P<layer>\\d+)/lstms/lstm#{number}"
+        leaves = ("kernel", "recurrent_kernel", "bias")
+        names |= _in_order(path, f"{_LAYER}/{direction}", leaves)
+        path = f"{transform}/transforms/prediction_transform#{number}"
+        names |= _norm(f"{path}/layer_norm", f"{_TRANSFORM}/{direction}")
+        names |= _in_order(f"{path}/dense", f"{_TRANSFORM}/{direction}/dense")
     for head, scope in (("output_layer", ""), ("span", "cls/squad/")):
         names |= {
             f"{head}/vars/{number}": f"{scope}output_{leaf}"
@@ -254,7 +260,10 @@ _LIBRARIES = (
     *(_KERAS_HUB_TASK, _KERAS_HUB, _of_make_model()),
 )
 # Layers that Keras numbers, where several are in one place.
-_COUNTED = re.compile(r"(?<=/)(dense|transformer_encoder|transformer_layer)(?:_(\d+))?(?=/)")
+_COUNTED = re.compile(
+    r"(?<=/)(dense|transformer_encoder|transformer_layer|bilstm_layer|lstm|prediction_transform)"
+    r"(?:_(\d+))?(?=/)"
+)
 
 
 def find_library(names: Iterable[str]) -> Library:
