@@ -42,14 +42,10 @@ def make_files(width: int, max_seq_length: int) -> dict[str, bytes]:
       width: The size of a vector.
       max_seq_length: Maximum tokens of a text.
     """
+    kinds = "sentence_transformers.models"
     modules = [
-        {
-            "idx": number,
-            "name": str(number),
-            "path": os.path.dirname(file),
-            "type": f"sentence_transformers.models.{kind}",
-        }
-        for number, (kind, file) in enumerate({"Transformer": "", "Pooling": POOLING_FILE}.items())
+        {"idx": 0, "name": "0", "path": "", "type": f"{kinds}.Transformer"},
+        {"idx": 1, "name": "1", "path": os.path.dirname(POOLING_FILE), "type": f"{kinds}.Pooling"},
     ]
     pooling = {key: mode == "mean" for key, mode in _POOLINGS.items()}
     values = {
