@@ -177,8 +177,7 @@ def make_huggingface_config(
       ValueError: where transformers has no such model.
     """
     check_known_to_transformers(config)
-    problem_type = _PROBLEM_TYPES.get(task_type or "")
-    return {
+    values = {
         **config,
         "model_type": HUGGINGFACE_FIXED["model_type"],
         "layer_norm_eps": HUGGINGFACE_FIXED["layer_norm_eps"],
@@ -186,9 +185,13 @@ def make_huggingface_config(
         "hidden_act": _THEIR_ACTIVATIONS[config["hidden_act"].lower()],
         "dtype": "float32",
         "pad_token_id": 0,
-        **(label_keys(labels) if labels else {}),
-        **({"problem_type": problem_type} if problem_type else {}),
     }
+    if labels:
+        values["id2label"] = {str(number): name for number, name in enumerate(labels)}
+        values["label2id"] = {name: number for number, name in enumerate(labels)}
+    if problem_type := _PROBLEM_TYPES.get(task_type or ""):
+        values["problem_type"] = problem_type
+    return values
 
 
 def check_known_to_transformers(config: Mapping[str, Any]) -> None:
@@ -233,14 +236,6 @@ def read_labels(values: Mapping[str, Any]) -> list[str] | None:
     if not numbered or sorted(numbered) != list(range(len(named))):
         raise ValueError(f"`id2label` must number the labels from 0. Received {named!r}.")
     return [numbered[number] for number in range(len(numbered))]
-
-
-def label_keys(names: Sequence[str]) -> dict[str, Any]:
-    """Returns the keys of a `config.json` that name the outputs."""
-    return {
-        "id2label": {str(number): name for number, name in enumerate(names)},
-        "label2id": {name: number for number, name in enumerate(names)},
-    }
 
 
 PROJECTOR_FILE = "projector_config.pbtxt"
