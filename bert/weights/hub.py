@@ -13,16 +13,11 @@ from bert.files.paths import is_remote
 from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
 from bert.log import logger
 from bert.options import Message, Option, OptionError
-from bert.weights import sentence_transformers
+from bert.weights import sentence_transformers, tokenizers
 
 # The files of a model, as patterns.
 FILES = (
-    "config.json",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "added_tokens.json",
-    "special_tokens_map.json",
+    *("config.json", "vocab.txt", *tokenizers.FILES),
     *sentence_transformers.FILES,
     # Written by convert_checkpoint.py.
     TASK_FILE,
