@@ -82,11 +82,6 @@ class Export:
         """The name of the folder within the output folder."""
         return self.format if self.precision == "float32" else f"{self.format}_{self.precision}"
 
-    @property
-    def file(self) -> str:
-        """The name of the file that makes a folder one of this format."""
-        return MODEL_FILES[self.format]
-
 
 def read_exports(options: ExportOptions) -> list[Export]:
     """Returns the exports that the options name: each format in each precision.

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.export.formats import Export, ExportOptions, check_exports
+from bert.export.formats import MODEL_FILES, Export, ExportOptions, check_exports
 from bert.files import owned
 from bert.files.outputs import check_folder, check_saved_model
 from bert.log import logger
@@ -266,7 +266,7 @@ def add_folder(
         if is_training:
             ModelFolder(output_dir).check_fillable(overwrites=output.overwrite_output_dir)
         for export in exports:
-            check_saved_model(os.path.join(output_dir, export.name), export.file)
+            check_saved_model(os.path.join(output_dir, export.name), MODEL_FILES[export.format])
 
     there = "is there" if tf.io.gfile.isdir(output_dir) else "is new"
     parts("output folder", check, shows=lambda _: f"{output_dir!r} {there}")
