@@ -4,10 +4,7 @@ transformers.js, optimum, spark-nlp and fastembed read `onnx/model.onnx`, and wi
 `onnx/model_quantized.onnx`, beside `config.json` and `tokenizer.json`.
 """
 
-from collections.abc import Mapping
-
 import keras
-import numpy as np
 from keras import ops
 
 from bert.export import portable
@@ -62,20 +59,3 @@ def convert(renamed: keras.Model) -> bytes:
     del model.graph.output[:]
     model.graph.output.extend(outputs)
     return bytes(model.SerializeToString(deterministic=True))
-
-
-def find_difference(
-    renamed: keras.Model, content: bytes, path: str, inputs: Mapping[str, np.ndarray]
-) -> float:
-    """Returns how far outputs of a model and of its ONNX file are apart at most.
-
-    Args:
-      renamed: The model, from `rename`.
-      content: The content of the file.
-      path: The file, for messages.
-      inputs: The inputs by their names here.
-    """
-    given = {theirs: inputs[ours].astype(np.int64) for theirs, ours in INPUTS.items()}
-    expected = renamed(given, training=False)
-    found = portable.make_runtime(content, "onnx", path)(given)
-    return float(np.max([np.abs(found[name] - expected[name]).max() for name in expected]))

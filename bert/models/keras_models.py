@@ -1,4 +1,4 @@
-"""Keras models by their architecture, made and compared."""
+"""Keras models by their architecture, and inputs for them."""
 
 import difflib
 import os
@@ -56,22 +56,6 @@ def make_model(
         "BertForMultipleChoice": lambda: choice_model(config),
     }
     return makers.get(architecture, lambda: pretraining_model(config))()
-
-
-def find_difference(one: keras.Model, other: keras.Model, config: modeling.BertConfig) -> float:
-    """Returns how far outputs of two models are apart at most on the same random input.
-
-    Where one of them is not a number, neither is the difference.
-
-    Args:
-      one: A functional model whose inputs and outputs are dictionaries.
-      other: Another of the same inputs and outputs.
-      config: The shape of their encoders.
-    """
-    inputs = random_inputs(config, one)
-    ours, others = (model(inputs, training=False) for model in (one, other))
-    # `max` of Python would pass over what is not a number, unless it came first.
-    return float(np.max([np.abs(ours[name] - others[name]).max() for name in ours]))
 
 
 def random_inputs(config: modeling.BertConfig, model: keras.Model) -> dict[str, np.ndarray]:
