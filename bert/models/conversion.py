@@ -264,11 +264,7 @@ def verify(
     Raises:
       ArithmeticError: where outputs are too far apart.
     """
-    if path.endswith(FORMATS["keras"][1]):
-        other = make_model(architecture, source.config, num_labels(source))
-        other.load_weights(path)
-    else:
-        other, _ = _load(architecture, source, checkpoint.Stored(path, "output"))
+    other, _ = _load(architecture, source, checkpoint.Stored(path, "output"))
     values = {variable.path: variable for variable in model.weights}
     for variable in other.weights:
         if variable.path in missing:
