@@ -400,11 +400,6 @@ class PretrainedModel(Encoding):
             pairs = ("next_sentence",) if self.masked.predicts_next else ()
             self.methods = ("fill_mask", "score", *pairs, *self.methods)
 
-    @property
-    def fills_masks(self) -> bool:
-        """Whether the model has a masked-LM head, for `fill_mask` and `score`."""
-        return self.masked is not None
-
     def fill_mask(
         self, texts: Sequence[GivenText], top_k: int = 5, *, between: Between = lambda: None
     ) -> list[list[list[Guess]]]:

@@ -266,7 +266,7 @@ def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
         if model.text_vectors:
             model.text_vectors.fill({"pooling": pooling})
     except ValueError as error:
-        if isinstance(model, PretrainedModel) and not model.fills_masks:
+        if isinstance(model, PretrainedModel) and not model.masked:
             raise
         logger.warning("The signature `encode` is not offered: %s", error)
         return {}
@@ -288,7 +288,7 @@ def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
 
 def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
     """Returns the signatures of a masked-LM head, none without such a head."""
-    if not model.fills_masks:
+    if not model.masked:
         return {}
 
     def fill(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
