@@ -384,8 +384,8 @@ class FineTuning(Recipe):
             config=config,
             tokenizer=tokenizer,
             splits=[split for split, is_used in self.steps.splits.items() if is_used],
-            stored=ModelFolder.read_source_task(self.model, output_dir, trains=trains),
-            resumed=ModelFolder.read_resumed_task(output_dir, resumes=resumes),
+            stored={} if trains else ModelFolder.read_source_task(self.model, output_dir),
+            resumed=ModelFolder.read_resumed_task(output_dir) if resumes else {},
             seed=self.seed,
             export_formats=[export.format for export in exports],
         )

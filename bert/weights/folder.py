@@ -158,26 +158,22 @@ class ModelFolder:
         return cls(stored.folder, stored.option, stored, **given)
 
     @classmethod
-    def read_source_task(
-        cls, model: ModelSource, output_dir: str, *, trains: bool
-    ) -> dict[str, Any]:
-        """Returns the `task.json` of the model to evaluate, or {}, also where one is trained.
+    def read_source_task(cls, model: ModelSource, output_dir: str) -> dict[str, Any]:
+        """Returns the `task.json` of the model to evaluate, or {}.
 
         Its folder is `output_dir`, or where nothing was trained there, that of `init_checkpoint`.
         """
-        if trains:
-            return {}
         return cls(output_dir).task or cls.named_by(model, output_dir=output_dir).task
 
     @classmethod
-    def read_resumed_task(cls, output_dir: str, *, resumes: bool) -> dict[str, Any]:
+    def read_resumed_task(cls, output_dir: str) -> dict[str, Any]:
         """Returns the `task.json` of the folder in which a training run resumes, or {}.
 
         One of several runs without a `task.json` yet takes that of another run beside it.
         """
-        task = cls(output_dir).task if resumes else {}
+        task = cls(output_dir).task
         folder, name = os.path.split(output_dir.rstrip("/"))
-        if task or not resumes or not _RUN.fullmatch(name):
+        if task or not _RUN.fullmatch(name):
             return task
         names = [os.path.split(path) for path in owned.read_names(folder)]
         others = [run for run, last in names if last == owned.LIST_FILE and _RUN.fullmatch(run)]
