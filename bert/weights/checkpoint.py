@@ -114,10 +114,9 @@ class Stored:
         """A configuration in the files of the weights, as `BertConfig.from_dict` takes it."""
         if saved_models.find_folder(self.prefix):
             return saved_models.find_shape(self.shapes)
-        readers = {keras_archives.ENDING: keras_archives.read_shape, gguf.ENDING: gguf.read_shape}
-        found = (read for ending, read in readers.items() if self.prefix.endswith(ending))
-        read = next(found, None)
-        return read(self.prefix) if read else None
+        if self.prefix.endswith(keras_archives.ENDING):
+            return keras_archives.read_shape(self.prefix)
+        return gguf.read_shape(self.prefix) if self.prefix.endswith(gguf.ENDING) else None
 
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""

@@ -85,9 +85,9 @@ class ModelFolder:
         self.path = path
         self.option = option
         self._stored = stored
-        text = saved_models.find_text_options(vocab_file, do_lower_case)
-        self._given = {"bert_config_file": bert_config_file, "vocab_file": text[0]}
-        self._given_casing = text[1]
+        vocab_file, casing = saved_models.find_text_options(vocab_file, do_lower_case)
+        self._given = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
+        self._given_casing = casing
         self._default_casing = default_casing
         self.warned_of: set[str] = set()
 

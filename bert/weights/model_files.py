@@ -64,8 +64,8 @@ def make_files(
 
 def check_task(stored: Mapping[str, Any], path: str) -> None:
     """Checks the form of a `task.json`, whose content `stored` is."""
-    objects = dict.fromkeys(("task", FILES_KEY), (dict, "an object"))
-    for key, (kind, noun) in {"kind": (str, "text"), **objects}.items():
+    objects = ((key, dict, "an object") for key in ("task", FILES_KEY))
+    for key, kind, noun in (("kind", str, "text"), *objects):
         if not isinstance(stored.get(key, kind()), kind):
             raise ValueError(f"`{key}` in {path!r} must be {noun}. It is {stored[key]!r:.80}.")
     check_stored_options(stored.get(TOKENIZER, {}), path)
