@@ -308,6 +308,12 @@ def test_an_output_bias_is_found_under_any_prefix():
         assert [*found] == ["cls/predictions/output_bias"]
 
 
+def test_a_layer_of_any_number_takes_no_more_memory():
+    bias = Tensor((3,), lambda: np.arange(3.0))
+    found = name_tensors({"bert.encoder.layer.1000000000.output.dense.bias": bias})
+    assert [*found] == ["bert/encoder/layer_1000000000/output/dense/bias"]
+
+
 def test_a_group_within_itself_has_an_end(formats, tmp_path):
     path = tmp_path / "tf_model.h5"
     shutil.copy(formats / "BertModel/tf_model.h5", path)

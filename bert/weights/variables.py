@@ -5,7 +5,6 @@ stores kernels transposed.
 """
 
 import dataclasses
-import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,7 +72,8 @@ def _output(scope: str, module: str) -> list[Variable]:
     ]
 
 
-def _layer(scope: str) -> list[Variable]:
+def _layer(number: int) -> list[Variable]:
+    scope = f"bert/encoder/layer_{number}"
     attention = ("self/query", "self/key", "self/value", "output/dense")
     return [
         *(v for part in attention for v in _dense(f"{scope}/attention/{part}", *_SQUARE)),
@@ -102,24 +102,19 @@ _HEADS = (
 )
 
 
-@functools.cache
-def encoder_variables(num_layers: int) -> Table:
-    """Returns the variables of an encoder of so many layers, by name."""
-    layers = (_layer(f"bert/encoder/layer_{number}") for number in range(num_layers))
-    table = [*_EMBEDDINGS_AND_POOLER, *(variable for layer in layers for variable in layer)]
-    return {variable.name: variable for variable in table}
-
-
-@functools.cache
-def all_variables(num_layers: int) -> Table:
-    """Returns the variables of an encoder and of all heads, by name."""
-    return {**encoder_variables(num_layers), **{head.name: head for head in _HEADS}}
+def encoder_variables(layers: Iterable[int]) -> Table:
+    """Returns the variables of an encoder with layers of these numbers, by name."""
+    in_layers = (variable for number in layers for variable in _layer(number))
+    return {variable.name: variable for variable in (*_EMBEDDINGS_AND_POOLER, *in_layers)}
 
 
 def find_variables(names: Iterable[str]) -> Table:
-    """Returns `all_variables` of as many layers as these names have, here or in transformers."""
-    layers = [int(match[1]) for name in names if (match := _LAYER.match(name))]
-    return all_variables(max(layers, default=-1) + 1)
+    """Returns the variables of all heads and of an encoder with the layers of these names.
+
+    The names are those of variables here or in transformers.
+    """
+    layers = {int(match[1]) for name in names if (match := _LAYER.match(name))}
+    return {**encoder_variables(layers), **{head.name: head for head in _HEADS}}
 
 
 def encoder_shapes(config: BertConfig) -> dict[str, list[int]]:
@@ -131,7 +126,7 @@ def encoder_shapes(config: BertConfig) -> dict[str, list[int]]:
     num_known = 0 if config.is_bilstm else config.num_hidden_layers
     shapes = {
         name: [sizes[key] for key in variable.keys if key]
-        for name, variable in encoder_variables(num_known).items()
+        for name, variable in encoder_variables(range(num_known)).items()
     }
     return {**shapes, **_lstm_shapes(config)} if config.is_bilstm else shapes
 
@@ -155,7 +150,7 @@ def count_parameters(config: BertConfig) -> int:
     sizes = config.to_dict()
     counts = {
         name: math.prod(sizes[key] for key in variable.keys if key)
-        for name, variable in encoder_variables(1).items()
+        for name, variable in encoder_variables([0]).items()
     }
     of_layer = sum(count for name, count in counts.items() if "/layer_0/" in name)
     return sum(counts.values()) + (config.num_hidden_layers - 1) * of_layer
