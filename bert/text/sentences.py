@@ -40,8 +40,8 @@ _BOUNDARY = re.compile(
     rf"(?=(?:[{re.escape(_OPENING)}]|« )*(?P<next>\w))"
     rf"|[。！？]+[{_EAST_ASIAN_CLOSING}]*\s*"  # noqa: RUF001
 )
-# The last two of several stops, such as "?!", "..." or ". . .".
-_SEVERAL = re.compile(r"[.!?…]{2}|\. \.")
+# Before a period, what makes it the last of several stops, such as "?!.", "..." or ". . .".
+_SEVERAL = (".", "!", "?", "…", ". ")
 # Everything before a word or an abbreviation with its periods; and a letter.
 _BEFORE_WORD = re.compile(r"(?s:.*)[^\w.]")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -68,9 +68,7 @@ def _ends_sentence(start: int, match: re.Match[str]) -> bool:
     if match["next"].islower():
         return False
     text, stop = match.string, match.start() - 1
-    is_one = not _SEVERAL.fullmatch(text, stop - 1, stop + 1)
-    is_one = is_one and not _SEVERAL.fullmatch(text, max(stop - 2, 0), stop + 1)
-    if text[stop] != "." or not is_one:
+    if text[stop] != "." or text.endswith(_SEVERAL, 0, stop):
         return True
     word = _last_word(text, start, stop)
     if not word:
