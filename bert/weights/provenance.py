@@ -104,17 +104,15 @@ def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
         with `sha256`. Weights to begin with that are not given again do not differ.
     """
     stored = read(folder).get("made_of", {})
+    stored = {**_UNSAID, **stored} if stored else {}
     lines = []
     for name, value in made_of.items():
         # The weights that a run began with need not be named again.
-        if name == _INIT and value is None:
+        if name not in stored or (name == _INIT and value is None):
             continue
-        if name not in stored and not (stored and name in _UNSAID):
+        if _compared(stored[name]) == _compared(value):
             continue
-        was = stored.get(name, _UNSAID.get(name))
-        if _compared(was) == _compared(value):
-            continue
-        before, now = _described(was), _described(value)
+        before, now = _described(stored[name]), _described(value)
         if before == now:
             now = "something else of that name"
         lines.append(f"{name} is {before} there and {now} now")
