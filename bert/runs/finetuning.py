@@ -345,8 +345,7 @@ def _make_all_inputs(
       most: By split, the number of examples that the run uses at most.
       limit: The number of examples of each part that are looked at; None for all.
     """
-    splits = [split for split, is_used in steps.splits.items() if is_used]
-    examples: Any = None
+    splits, examples = steps.splits, None
 
     def read(task: Task, splits: Sequence[str]) -> dict[Part, Sequence[Any]]:
         found = task.read(splits).items()

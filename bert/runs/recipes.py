@@ -89,9 +89,9 @@ class Steps(TrainingStep):
         return bool(getattr(self, self.SCORING))
 
     @property
-    def splits(self) -> dict[str, bool]:
-        """By the name of each part of the data, whether it is read."""
-        return {"train": self.do_train, "dev": self.do_predict}
+    def splits(self) -> list[str]:
+        """The parts of the data that are read."""
+        return ["train"] * self.do_train + ["dev"] * self.do_predict
 
     def evaluates(self, patience: int) -> bool:
         """Returns whether the dev set is scored during training, not only after it.
@@ -119,9 +119,9 @@ class EvaluatedSteps(Steps):
     SCORING: ClassVar = "do_eval"
 
     @property
-    def splits(self) -> dict[str, bool]:
-        """By the name of each part of the data, whether it is read."""
-        return {"train": self.do_train, "dev": self.do_eval, "test": self.do_predict}
+    def splits(self) -> list[str]:
+        """The parts of the data that are read."""
+        return ["train"] * self.do_train + ["dev"] * self.do_eval + ["test"] * self.do_predict
 
     def evaluates(self, patience: int) -> bool:
         """Returns whether the dev set is scored during training, not only after it."""
@@ -383,7 +383,7 @@ class FineTuning(Recipe):
         return TaskContext(
             config=config,
             tokenizer=tokenizer,
-            splits=[split for split, is_used in self.steps.splits.items() if is_used],
+            splits=self.steps.splits,
             stored={} if trains else ModelFolder.read_source_task(self.model, output_dir),
             resumed=ModelFolder.read_resumed_task(output_dir) if resumes else {},
             seed=self.seed,
@@ -425,7 +425,7 @@ class FineTuning(Recipe):
         """Returns the paths of data files that a training run is given and does not read."""
         files, splits = self.read_paths(), self.steps.splits
         parts = {"dev_file": "dev", "predict_file": "dev", "test_file": "test"}
-        unread = [name for name in parts if self.steps.do_train and not splits.get(parts[name])]
+        unread = [name for name in parts if self.steps.do_train and parts[name] not in splits]
         return {name: path for name in unread if (path := files[name])}
 
     def read_paths(self) -> dict[str, str | None]:
