@@ -37,7 +37,7 @@ def plan(
         check_bounds(group)
     read_trackers(shared.output.report_to)
     if isinstance(recipe, FineTuning):
-        # Options of several values make a search.
+        # Options of several values make a search, whose recipes are completed.
         recipe = recipe.expand()
     import_tensorflow()
     # A run loads what its own kind needs.
@@ -48,7 +48,7 @@ def plan(
     if isinstance(recipe, Search):
         from bert.runs import search  # noqa: PLC0415
 
-        return search.plan(recipe.completed(), limit, strategy)
+        return search.plan(recipe, limit, strategy)
     from bert.runs import finetuning  # noqa: PLC0415
 
-    return finetuning.plan(recipe.completed(), limit, strategy)[0]
+    return finetuning.plan(recipe, limit, strategy)[0]

@@ -393,8 +393,9 @@ class FineTuning(Recipe):
     def expand(self, num_runs: int = 1) -> "FineTuning | Search":
         """Returns the search over several runs and over the values of options that have several.
 
-        A single run is a recipe without several values. A folder's name has the values of options
-        that have several: these can get more, and the runs that have ended are used.
+        A single run is a recipe without several values. All recipes are `completed`. A folder's
+        name has the values of options that have several: these can get more, and the runs that have
+        ended are used.
         """
         if not isinstance(num_runs, int) or num_runs < 1:
             raise OptionError("num_runs", "be a whole number of at least 1", num_runs)
@@ -488,11 +489,6 @@ class Search:
             steps=dataclasses.replace(best.steps, do_train=False),
             evaluation=dataclasses.replace(best.evaluation, early_stopping_patience=0),
         )
-
-    def completed(self) -> "Search":
-        """Returns the search with all its recipes completed."""
-        trials = tuple(Trial(trial.point, trial.recipe.completed()) for trial in self.trials)
-        return dataclasses.replace(self, shared=self.shared.completed(), trials=trials)
 
 
 def value_text(value: float) -> str:
