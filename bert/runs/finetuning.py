@@ -273,13 +273,12 @@ def plan(
             *(init, data, task, flags),
             shows=_describe_trainings,
         )
-        rows = 1 if data is FAILED else data[0].num_sequences
-        shape = getattr(getattr(task, "teacher", None), "step_config", None)
-        num_saved = 1 + 2 * steps.evaluates(patience)
         has_memory = plans.add_needs(
-            *(parts, compute, runs[0].output, config, num_replicas),
-            plans.Batch(max(sizes) * rows, length, 0, num_saved, shape),
-            trainings,
+            *(parts, compute, runs[0].output, config, num_replicas, trainings),
+            num_weights_alone=1 + 2 * steps.evaluates(patience),
+            num_sequences=max(sizes) * (1 if data is FAILED else data[0].num_sequences),
+            length=length,
+            teacher=getattr(getattr(task, "teacher", None), "step_config", None),
         )
     parts.check(later="time" if steps.do_train else "model")
     if not is_trial and compute.strategy == "multi_worker":

@@ -108,25 +108,6 @@ class Plan:
         raise NotImplementedError
 
 
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """The sizes that decide how much memory and disk a training run needs.
-
-    Attributes:
-      num_sequences: Sequences of a batch.
-      length: Tokens per sequence.
-      num_predictions: Masked tokens per sequence.
-      num_weights_alone: Number of checkpoints without the optimizer's slots.
-      teacher: The shape of a teacher that is a part of the training step.
-    """
-
-    num_sequences: int
-    length: int
-    num_predictions: int = 0
-    num_weights_alone: int = 0
-    teacher: BertConfig | None = None
-
-
 def check_steps(steps: TrainingStep) -> None:
     """Checks that a step is requested."""
     names = [
@@ -281,8 +262,9 @@ def add_needs(
     output: Output,
     config: Any,
     num_replicas: Any,
-    batch: Batch,
     trainings: Any,
+    num_weights_alone: int = 0,
+    **sizes: Any,
 ) -> bool:
     """Adds memory and disk; returns whether there is enough memory, as far as that is known.
 
@@ -292,24 +274,17 @@ def add_needs(
       output: The options of what is saved.
       config: The shape of the model.
       num_replicas: Devices that share a batch.
-      batch: The batch of a step.
       trainings: The training runs.
+      num_weights_alone: Number of checkpoints without the optimizer's slots.
+      **sizes: The sizes of a batch, as for `devices.log_training_memory`.
     """
 
     def log_memory(config: BertConfig, num_replicas: int) -> bool:
-        return devices.log_training_memory(
-            compute,
-            config,
-            num_sequences=batch.num_sequences,
-            num_replicas=num_replicas,
-            length=batch.length,
-            num_predictions=batch.num_predictions,
-            teacher=batch.teacher,
-        )
+        return devices.log_training_memory(compute, config, num_replicas=num_replicas, **sizes)
 
     def log_disk(config: BertConfig, trainings: Sequence[Training]) -> None:
         num_train_steps = [training.num_train_steps for training in trainings]
-        devices.log_disk(output, config, num_train_steps, batch.num_weights_alone)
+        devices.log_disk(output, config, num_train_steps, num_weights_alone)
 
     has_memory = parts("memory", log_memory, config, num_replicas)
     parts("disk", log_disk, config, trainings)

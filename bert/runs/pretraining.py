@@ -238,15 +238,12 @@ def plan(
             shows=Training.describe,
         )
         has_memory = plans.add_needs(
-            parts,
-            *(compute, output, config, num_replicas),
-            plans.Batch(
-                schedule.train_batch_size,
-                data.max_seq_length,
-                count_predictions(schedule.objective, data),
-                teacher=getattr(teacher, "step_config", None),
-            ),
+            *(parts, compute, output, config, num_replicas),
             FAILED if training is FAILED else [training],
+            num_sequences=schedule.train_batch_size,
+            length=data.max_seq_length,
+            num_predictions=count_predictions(schedule.objective, data),
+            teacher=getattr(teacher, "step_config", None),
         )
     parts.check(later="time" if steps.do_train else "model")
     if limit is None and compute.strategy == "multi_worker":
