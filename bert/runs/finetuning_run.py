@@ -279,11 +279,13 @@ def run(
             )
         if is_chief:
             trackers.log("final", step, scores)
+            # A baseline of 0 says nothing.
+            baselines = {task.metric: scores["baseline"]} if scores.get("baseline") else {}
             write_page = functools.partial(
                 write_report,
                 *(folder, title, recipe.options() if training else {}, step),
-                make_figures(scores, task.metric, names_of(task), _baselines(task, scores)),
-                baselines=_baselines(task, scores),
+                make_figures(scores, task.metric, names_of(task), baselines),
+                baselines=baselines,
             )
             # What only predicts a test set does not replace the page of an evaluation.
             has_page = training or any(each.part.split == "dev" for each in inputs)
@@ -325,11 +327,6 @@ def _warn_of_older_exports(folder: str, written: Sequence[Export]) -> None:
             "writes them again.",
             *(older, *map(Option, ("do_export", "export_format", "export_precision"))),
         )
-
-
-def _baselines(task: Task, scores: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the baseline of the main score by its name, none where it is 0."""
-    return {task.metric: scores["baseline"]} if scores.get("baseline") else {}
 
 
 def _calibrated(
