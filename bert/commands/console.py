@@ -202,12 +202,6 @@ def _less_memory() -> str:
 
 
 def explain(error: Exception) -> str | None:
-    """Returns what a user can mend, a line for each fault; None where a bug is one."""
-    lines = [_explain(fault) for fault in getattr(error, "faults", [error])]
-    return None if None in lines else "\n".join(map(str, lines))
-
-
-def _explain(error: Exception) -> str | None:
     """Returns a line that says what a user can mend, None for what only a bug can cause."""
     tf = sys.modules.get("tensorflow")
     errors = tf.errors if tf else None
