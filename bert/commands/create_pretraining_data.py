@@ -78,8 +78,15 @@ def check(settings: Settings, step: Any = call) -> tuple[NewRecords, int | None]
     step(
         "runner", check_beam, take(BeamOptions, settings), shows=lambda _: settings.runner or "none"
     )
-    files = step("text", _find_texts, settings, shows=describe_files)
-    tokenizer = step("vocabulary", _open_tokenizer, settings, shows=_describe_vocabulary)
+    files = step(
+        "text", lambda: WatchedFiles(find_texts(settings.input_file)), shows=describe_files
+    )
+    casing, words = settings.do_lower_case, settings.words
+    tokenizer = step(
+        "vocabulary",
+        lambda: open_tokenizer(settings.vocab_file, do_lower_case=casing, words=words),
+        shows=lambda tokenizer: f"{len(tokenizer.vocab):,} entries",
+    )
     records = step(
         "output files", _open_records, settings, files, tokenizer, shows=_describe_outputs
     )
@@ -98,19 +105,6 @@ def _check_draws(settings: Settings) -> None:
             Option("dupe_factor", settings.dupe_factor),
             *(Option("mask_at_training"), Option("dupe_factor", 1)),
         )
-
-
-def _find_texts(settings: Settings) -> WatchedFiles:
-    return WatchedFiles(find_texts(settings.input_file))
-
-
-def _open_tokenizer(settings: Settings) -> Any:
-    casing, words = settings.do_lower_case, settings.words
-    return open_tokenizer(settings.vocab_file, do_lower_case=casing, words=words)
-
-
-def _describe_vocabulary(tokenizer: Any) -> str:
-    return f"{len(tokenizer.vocab):,} entries"
 
 
 def _open_records(settings: Settings, input_files: WatchedFiles, tokenizer: Any) -> NewRecords:

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags
@@ -101,7 +101,8 @@ def help_text(story: str) -> str:
         if members:
             rows = [_row(_typed(each), _described(each), width) for each in members]
             parts.append("\n".join([f"{title}:", *rows]))
-    if old := [f"--{name}" for name in sorted(flags.FLAGS) if _help_of(name) == WITHOUT_EFFECT]:
+    every = flags.FLAGS
+    if old := [f"--{name}" for name in sorted(every) if every[name].help == WITHOUT_EFFECT]:
         said = textwrap.fill(", ".join(old), width, initial_indent="  ", subsequent_indent="  ")
         parts.append(f"Accepted for compatibility, without effect:\n{said}")
     parts.append("\n".join(["More:", *(_row(typed, text, width) for typed, text in _MORE)]))
@@ -119,10 +120,6 @@ def _place(flag: Any) -> tuple[bool, bool, int]:
     first = _FIRST.get(flag.said.group, ())
     place = first.index(flag.name) if flag.name in first else len(first)
     return not flag.said.is_required, flag.name == "check", place
-
-
-def _help_of(name: str) -> str:
-    return str(flags.FLAGS[name].help)
 
 
 def _typed(flag: Any) -> str:
@@ -186,8 +183,10 @@ def _names() -> list[str]:
 
 def _explain_one(error: Exception) -> str:
     """Returns what is wrong with a flag that the script has, or must have."""
-    if flags.FLAGS.is_parsed() and (missing := list(_missing())):
-        return f"{' and '.join(f'`--{name}`' for name in missing)} must be given."
+    required = [each for each in _own_flags() if each.said.is_required]
+    missing = [f"`--{each.name}`" for each in required if each.value is None]
+    if flags.FLAGS.is_parsed() and missing:
+        return f"{' and '.join(missing)} must be given."
     text = str(error)
     match = re.fullmatch(r"flag --(\w+)=(.*?): .*", text, re.DOTALL)
     if match and hasattr(flags.FLAGS[match[1]], "said"):
@@ -213,12 +212,6 @@ def _explain_unknown(name: str, value: str, script: str) -> str:
     near = near or [each for each in own if name in each.split("_")][:3]
     guess = f" Did you mean {' or '.join(f'`--{each}`' for each in near)}?" if near else ""
     return f"`--{name}` must be a flag of {script}.{guess}"
-
-
-def _missing() -> Iterator[str]:
-    for each in _own_flags():
-        if each.said.is_required and each.value is None:
-            yield each.name
 
 
 def _allowed(flag: Any) -> str:
