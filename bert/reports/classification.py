@@ -5,7 +5,6 @@ and the reliability diagram. The curves of two labels are those of Fawcett, An I
 Analysis, 2006.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +22,6 @@ from bert.reports.page import (
     Curves,
     Example,
     Examples,
-    Link,
     Matrix,
     Scatter,
     Section,
@@ -151,20 +149,13 @@ def _confusions(task: ClassificationTask, part: str, scores: Mapping[str, Any]) 
         return [Matrix(f"Confusions of the {part} set", task.labels, counts, part, _CLICK)]
     pairs = itertools.permutations(range(len(task.labels)), 2)
     most = sorted(pairs, key=lambda pair: -counts[pair[0]][pair[1]])[:_CONFUSIONS]
-    rows: list[list[Cell]] = [
-        [task.labels[right], task.labels[said], _count_link(task, part, right, said, counts)]
-        for right, said in most
-        if counts[right][said]
-    ]
+    rows: list[list[Cell]] = []
+    for number, said_number in most:
+        if count := counts[number][said_number]:
+            right, said = task.labels[number], task.labels[said_number]
+            rows.append([right, said, filter_link(f"{count:,}", part, right=right, said=said)])
     title = f"The most frequent confusions of the {part} set"
     return [Table(title, ["right", "said", "examples"], rows, _CLICK)]
-
-
-def _count_link(
-    task: ClassificationTask, part: str, right: int, said: int, counts: Sequence[Sequence[int]]
-) -> Link:
-    labels = {"right": task.labels[right], "said": task.labels[said]}
-    return filter_link(f"{counts[right][said]:,}", part, **labels)
 
 
 def _examples(
@@ -226,25 +217,22 @@ def _beside_the_mean(part: str, scores: Mapping[str, Any]) -> Table:
 def _regression(
     part: str, examples: Sequence[InputExample], right: np.ndarray, said: np.ndarray
 ) -> list[Section]:
-    pairs = list(zip(right.tolist(), said.tolist(), strict=True))
-    known = find_labelled(examples)
-    shown = [
-        Example(number, UNKNOWN, None, [f"said {pair[1]:.4g}", example.guid], _texts(example))
-        for number, (example, pair) in enumerate(zip(examples, pairs, strict=True))
-    ]
-    for number in known:
-        right_, said_ = pairs[number]
-        facts = [f"right {right_:.6g}", *shown[number].facts]
-        facts.insert(2, f"error {said_ - right_:+.4g}")
-        shown[number] = dataclasses.replace(shown[number], rank=abs(said_ - right_), facts=facts)
-    examples_ = worst_first(part, f"Examples of the {part} set", shown, order="error")
-    points = [[*pairs[number], number] for number in known]
+    shown, points = [], []
+    pairs = zip(right.tolist(), said.tolist(), strict=True)
+    for number, (example, (true, answer)) in enumerate(zip(examples, pairs, strict=True)):
+        rank, facts = UNKNOWN, [f"said {answer:.4g}", example.guid]
+        if example.label is not None:
+            rank, error = abs(answer - true), f"error {answer - true:+.4g}"
+            facts = [f"right {true:.6g}", f"said {answer:.4g}", error, example.guid]
+            points.append([true, answer, number])
+        shown.append(Example(number, rank, None, facts, _texts(example)))
+    listed = worst_first(part, f"Examples of the {part} set", shown, order="error")
     every = -(-len(points) // _MAX_POINTS)
     note = (
         "On the dashed lines, what was said is what is right, and the error is 0. A click on a "
         "point shows its example."
     )
-    return [Scatter(f"Said and right, {part} set", points[::every], part, note), examples_]
+    return [Scatter(f"Said and right, {part} set", points[::every], part, note), listed]
 
 
 def calibration_error(probabilities: np.ndarray, is_right: np.ndarray) -> float:

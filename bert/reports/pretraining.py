@@ -41,8 +41,6 @@ _NOTES = {
         seeing="from those before it (forward), or from those after it (backward)"
     ),
 }
-# What a text is called, by the direction that it is read in where there are both.
-_FORWARD, _BACKWARD = ", forward", ", backward"
 
 
 def make_sections(
@@ -92,7 +90,10 @@ def _example(
     num_right = int((record["guesses"][is_masked][:, 0] == golds).sum())
     facts = [f"loss {loss:.3f}", f"{num_right} of {len(golds)} guessed"]
     blocks: list[Block] = []
-    for indices, direction in _by_direction(np.flatnonzero(is_masked), goal):
+    # The predictions that look in each direction are equally many.
+    directions = goal.directions or (0,)
+    parts = np.split(np.flatnonzero(is_masked), len(directions))
+    for indices, direction in zip(parts, directions, strict=True):
         blocks += _guessed(record, indices, tokens, direction, goal)
     if not goal.has_next_sentence:
         return Example(number, loss, None, facts, blocks)
@@ -101,12 +102,6 @@ def _example(
     facts.append(f"the second part {_NEXT[label]}; that it follows has {chances[0]:.3f}")
     said = _NEXT[int(chances.argmax())]
     return Example(number, loss, None, facts, blocks, [_NEXT[label]], [said])
-
-
-def _by_direction(indices: np.ndarray, goal: Goal) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields the predictions that look in each direction, those of each being equally many."""
-    directions = goal.directions or (0,)
-    yield from zip(np.split(indices, len(directions)), directions, strict=True)
 
 
 def _guessed(
@@ -125,13 +120,11 @@ def _guessed(
         for position, gold, best in zip(positions, golds, guesses, strict=True)
     }
     order = np.argsort(positions, kind="stable")
-    places = [_place(record, index, tokens) for index in indices[order].tolist()]
-    if direction:
-        places = [dataclasses.replace(place, note="") for place in places]
-    ending = "" if len(goal.directions) < 2 else _FORWARD if direction > 0 else _BACKWARD
-    parts = _parts(record, marks, tokens)
-    named = [dataclasses.replace(part, name=f"{part.name}{ending}") for part in parts]
-    return [*named, Places(places)]
+    places = [_place(record, index, tokens, direction) for index in indices[order].tolist()]
+    # Of a text that is read in both directions, each has a name.
+    ending = ", forward" if direction > 0 else ", backward"
+    parts = _parts(record, marks, tokens, ending * (len(goal.directions) > 1))
+    return [*parts, Places(places)]
 
 
 def _name(token_id: int, tokens: Mapping[int, str]) -> str:
@@ -144,7 +137,9 @@ def _mark(gold: int, best: int, tokens: Mapping[int, str]) -> Mark:
     return Mark(_name(gold, tokens), "missed", _name(best, tokens))
 
 
-def _place(record: Mapping[str, np.ndarray], index: int, tokens: Mapping[int, str]) -> Place:
+def _place(
+    record: Mapping[str, np.ndarray], index: int, tokens: Mapping[int, str], direction: int
+) -> Place:
     gold = int(record["masked_lm_ids"][index])
     seen = int(record["input_ids"][record["masked_lm_positions"][index]])
     chances = record["guess_probabilities"][index].tolist()
@@ -152,14 +147,16 @@ def _place(record: Mapping[str, np.ndarray], index: int, tokens: Mapping[int, st
         Bar(_name(guess, tokens), chance, guess == gold)
         for guess, chance in zip(record["guesses"][index].tolist(), chances, strict=True)
     ]
-    note = f"the model saw {_name(seen, tokens)}"
-    if tokens.get(seen) == "[MASK]":
-        note = ""
+    is_plain = direction or tokens.get(seen) == "[MASK]"
+    note = "" if is_plain else f"the model saw {_name(seen, tokens)}"
     return Place(_name(gold, tokens), float(np.exp(record["log_probabilities"][index])), bars, note)
 
 
 def _parts(
-    record: Mapping[str, np.ndarray], marks: Mapping[int, Mark], tokens: Mapping[int, str]
+    record: Mapping[str, np.ndarray],
+    marks: Mapping[int, Mark],
+    tokens: Mapping[int, str],
+    ending: str,
 ) -> Iterator[Marked]:
     """Yields the first part, and the second, where there is one; [CLS] and [SEP] left out."""
     length = int(record["input_mask"].sum())
@@ -169,7 +166,7 @@ def _parts(
     for name, places in (("A", range(1, first - 1)), ("B", range(first, length - 1))):
         pieces = [marks.get(place, _name(ids[place], tokens)) for place in places]
         if pieces:
-            yield Marked(list(_join(pieces)), name)
+            yield Marked(list(_join(pieces)), f"{name}{ending}")
 
 
 def _join(pieces: Sequence[str | Mark]) -> Iterator[str | Mark]:

@@ -15,7 +15,6 @@ from bert.reports.page import (
     shorten,
     worst_first,
 )
-from bert.tasks.split import find_labelled
 from bert.tasks.swag import examples as swag_examples
 
 
@@ -26,7 +25,6 @@ def make_sections(
     logits: np.ndarray,
 ) -> list[Section]:
     """Returns what a page shows; arguments as `examples.decode`, and whose the examples are."""
-    known = {*find_labelled(examples)}
     losses = swag_examples.losses(arrays, logits).tolist()
     decoded = swag_examples.decode(examples, arrays, logits)
     shown = []
@@ -39,7 +37,7 @@ def make_sections(
             )
         ]
         blocks: list[Block] = [Text(shorten(example.context)), Bars(bars)]
-        if number in known:
+        if example.label is not None:
             facts = [f"loss {losses[number]:.3f}", example.id]
             shown.append(Example(number, losses[number], said == example.label, facts, blocks))
         else:
