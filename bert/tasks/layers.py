@@ -84,10 +84,10 @@ def _parse_layer(name: str, num_layers: int, flag: str, text: str) -> int | str:
     return index
 
 
-def check_layers(name: str, config: "modeling.BertConfig", *, flag: str = "feature_layers") -> None:
+def check_layers(name: str, config: "modeling.BertConfig") -> None:
     """Raises `ValueError` where a model lacks layers that one of `FEATURE_LAYERS` needs."""
     if name != WEIGHTED:
-        parse_layers(name, config, flag=flag)
+        parse_layers(name, config, flag="feature_layers")
 
 
 def check_encoder(config: "modeling.BertConfig") -> None:

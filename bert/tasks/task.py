@@ -384,22 +384,21 @@ _NOUNS = {
 _MOST = 2**31 - 1
 
 
-def stored_field(stored: Mapping[str, Any], name: str, kind: type, low: int = 1) -> Any:
+def stored_field(stored: Mapping[str, Any], name: str, kind: type) -> Any:
     """Returns a value of `task.json`.
 
     Args:
       stored: The contents of the file.
       name: The key.
-      kind: The type of the value.
-      low: The lower bound of a whole number; the upper bound is the largest of 32 bits.
+      kind: The type of the value; a whole number is from 1 to the largest of 32 bits.
 
     Raises:
       ValueError: where the key is missing or has a value of another type.
     """
     value: Any = stored.get(name)
     kinds = (int, float) if kind is float else (kind,)
-    if type(value) not in kinds or (kind is int and not low <= value <= _MOST):
-        bound = f" from {low} to {_MOST}" * (kind is int)
+    if type(value) not in kinds or (kind is int and not 1 <= value <= _MOST):
+        bound = f" from 1 to {_MOST}" * (kind is int)
         received = f"Received {value!s:.80}" if name in stored else "It is not there"
         raise ValueError(f"`{name}` must be {_NOUNS[kind]}{bound}. {received}.")
     return value

@@ -171,7 +171,6 @@ def make_features(
     examples: Sequence[Example],
     tokenizer: tokenization.FullTokenizer,
     max_seq_length: int,
-    num_choices: int | None = None,
     *,
     logs: bool = True,
 ) -> dict[str, np.ndarray]:
@@ -181,24 +180,19 @@ def make_features(
       examples: The examples; they may have different numbers of endings.
       tokenizer: The tokenizer of the model.
       max_seq_length: Tokens per choice at most; the longer of context and ending is truncated.
-      num_choices: E; the largest number of endings where it is None.
       logs: Whether to log counts of unusual examples.
 
     Returns:
       int32: `input_ids`, `input_mask` and `segment_ids`, [N, E, S]; `choice_mask`, [N, E], 1 where
-      there is a choice; `label_ids`, [N, 1], 0 where there is no label.
+      there is a choice; `label_ids`, [N, 1], 0 where there is no label. E is the largest number of
+      endings.
     """
     if max_seq_length < SHORTEST:
         raise ValueError(
             f"`max_seq_length` must be at least {SHORTEST}, to hold a token of each text and what "
             f"surrounds them. Received {max_seq_length}."
         )
-    most = max((len(example.endings) for example in examples), default=0)
-    num_choices = most if num_choices is None else num_choices
-    if most > num_choices:
-        raise ValueError(
-            f"`num_choices` must be at least {most}, as some example has. Received {num_choices}."
-        )
+    num_choices = max((len(example.endings) for example in examples), default=0)
     shape = (len(examples), num_choices, max_seq_length)
     names = ("input_ids", "input_mask", "segment_ids")
     arrays: dict[str, np.ndarray] = {name: np.zeros(shape, np.int32) for name in names}
