@@ -152,20 +152,16 @@ class Classification(EncoderTask):
         if self.calibrates and self.task.task_type == "regression":
             must = "be given for a task of labels: a number has no probability"
             raise OptionError("calibrate", must, remedy=f"Task {self.task.name!r} is regression.")
-        if self.label_smoothing and self.task.task_type != "classification":
-            raise MessageError(
-                "%s needs a task of one label per example. Received task %r, which is %s.",
-                *(Option("label_smoothing_factor"), self.task.name, self.task.task_type),
-            )
-        if self.class_weights != "balanced":
-            return
         balanced = Option("class_weights", "balanced")
-        if self.task.task_type != "classification":
+        is_balanced = self.class_weights == "balanced"
+        given = [Option("label_smoothing_factor")] * bool(self.label_smoothing)
+        given += [balanced] * is_balanced
+        if given and self.task.task_type != "classification":
             raise MessageError(
                 "%s needs a task of one label per example. Received task %r, which is %s.",
-                *(balanced, self.task.name, self.task.task_type),
+                *(given[0], self.task.name, self.task.task_type),
             )
-        if self.unlabeled:
+        if is_balanced and self.unlabeled:
             raise MessageError(
                 "%s counts labels, which texts of %s have not. Leave one of them out.",
                 *(balanced, Option("unlabeled_file")),

@@ -38,7 +38,6 @@ _LABEL_SEPARATORS = (",", ";", "|", "/")
 # Words that programs write for a missing value.
 _MISSING = {"nan", "none", "null", "n/a", "na", "<na>", "nat"}
 
-_TASK_TYPE = Option("task_type")
 _METRICS = {"classification": "accuracy", "multi_label": "micro_f1", "regression": "pearson"}
 
 
@@ -65,8 +64,8 @@ class CustomDataSet(DataSet):
         given = {name: value for name, value in others.items() if value is not None}
         self.columns = {**data.columns, **given}
         self._given_labels = _split_labels(data) if labels is None else tuple(labels)
-        # Checks the options before a file is read.
-        self._make_task(self._given_labels or _ANY_LABELS[data.task_type == "regression"])
+        # Checks the options before a file is read, with any labels where they give none.
+        self._make_task(self._given_labels or (["0", "1"] * (data.task_type != "regression")))
 
     def _make_task(self, labels: Sequence[str]) -> ClassificationTask:
         task_type = self._data.task_type
@@ -199,10 +198,6 @@ def _read_labelled(path: str, data: ClassificationData) -> File:
         )
     logger.warning("%s: skipped examples without a label: %s.", path, found)
     return dataclasses.replace(file, skipped=frozenset(row.line for row in blank))
-
-
-# Labels with which the other options are checked, by whether the task is regression.
-_ANY_LABELS = {False: ("0", "1"), True: ()}
 
 
 def _strata(labels: Sequence[Label | None]) -> list[Hashable]:
@@ -355,7 +350,8 @@ def _read_label(
         return label
     hints = []
     if isinstance(value, list) and data.task_type == "classification":
-        hints.append(Message(" With several labels for an example, %s is multi_label.", _TASK_TYPE))
+        message = " With several labels for an example, %s is multi_label."
+        hints.append(Message(message, Option("task_type")))
     elif file.is_first(row) and is_table(file.path):
         hints.append(Message(" If this line is a header, set %s to true.", Option("has_header")))
     if isinstance(value, str) and value.strip().startswith("["):

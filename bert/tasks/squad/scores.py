@@ -8,7 +8,7 @@ integers for the same reason: from Python 3.12 on, `sum` adds them in another wa
 import collections
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 Golds = Mapping[str, Sequence[str]]
@@ -133,7 +133,7 @@ def evaluate_v2(
     }
     results = _mean_scores(golds, applied)
     if null_odds is not None:
-        impossible = [qas_id for qas_id, answers in golds.items() if not answers]
+        impossible = {qas_id for qas_id, answers in golds.items() if not answers}
         for name, scores in raw.items():
             best, threshold = best_threshold(scores, predictions, null_odds, impossible)
             results[f"best_{name}"] = best
@@ -167,7 +167,7 @@ def best_threshold(
     scores: Mapping[str, float],
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
-    impossible: Iterable[str],
+    impossible: Collection[str],
 ) -> tuple[float, float]:
     """Returns the best score of all thresholds, in percent, and the first threshold that gives it.
 
@@ -179,7 +179,6 @@ def best_threshold(
       null_odds: The odds of "no answer" by question id.
       impossible: The ids of questions without an answer.
     """
-    impossible = set(impossible)
     current = best = float(len(impossible))
     threshold = 0.0
     for qas_id in sorted(null_odds, key=lambda name: null_odds[name]):
