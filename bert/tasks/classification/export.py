@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from bert.export import saved_model
 from bert.export.tokenizer import GraphTokenizer
-from bert.files.outputs import check_saved_model
 from bert.log import logger
 from bert.tasks.classification.examples import ClassificationTask
 from bert.tasks.classification.options import CUT_AT_ENDS, LongTexts
@@ -49,7 +48,6 @@ def export_classifier(
     Raises:
       ValueError: before anything is written, where tokenizer or length are too large for the model.
     """
-    check_saved_model(folder)
     exported = saved_model.ExportedModel(model, tokenizer, max_seq_length)
     with tf.device("/CPU:0"):
         exported.labels = tf.constant(task.labels, tf.string, [len(task.labels)])

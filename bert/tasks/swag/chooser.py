@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from bert.export import saved_model
 from bert.export.tokenizer import GraphTokenizer
-from bert.files.outputs import check_saved_model
 from bert.tasks.swag.examples import ABSENT, SHORTEST
 
 Tensor = Any
@@ -41,7 +40,6 @@ def export_chooser(
     Raises:
       ValueError: before anything is written, where the length is too small.
     """
-    check_saved_model(folder)
     if max_seq_length < SHORTEST:
         raise ValueError(
             f"`max_seq_length` must be at least {SHORTEST}. Received {max_seq_length}."
