@@ -367,7 +367,7 @@ def test_of_equals_the_first_is_the_best():
 
     scores = [float("nan"), 0.5, 0.9, 0.7, 0.7, 0.9, 0.8, 0.8]
     points = [{"learning_rate": rate} for rate in (0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4)]
-    grouped = search._group(points, [result(*each) for each in enumerate(scores)])
+    grouped = search._group(points, [result(*each) for each in enumerate(scores)], "f1")
     summary = search._sum_up(grouped, "f1")
     assert summary["best"] == {"learning_rate": 0.2, "folder": "run_2", "seed": 2}
     assert [each["failed"] for each in summary["points"]] == [[0, 1], [], [], []]
@@ -385,7 +385,7 @@ def test_a_run_that_diverged_is_not_the_best_while_another_has_a_score():
         {"seed": seed, "folder": f"run_{seed}", "scores": each} for seed, each in enumerate(scores)
     ]
     search._fill_scores(results)
-    grouped = search._group([{"learning_rate": rate} for rate in rates], results)
+    grouped = search._group([{"learning_rate": rate} for rate in rates], results, "f1")
     best = search._sum_up(grouped, "f1")["best"]
     assert best == {"learning_rate": 0.1, "folder": "run_3", "seed": 3}
     said = search._say_best(grouped, "f1", best)
@@ -415,7 +415,7 @@ def test_several_seeds_have_a_mean_and_a_deviation():
         }
         for seed, score in scores.items()
     ]
-    grouped = search._group([{}] * 3, runs)
+    grouped = search._group([{}] * 3, runs, "f1")
     summary = search._sum_up(grouped, "f1")
     assert summary["mean"] == pytest.approx({"f1": 0.7333333, "baseline": 0.6})
     assert summary["standard_deviation"] == pytest.approx({"f1": 0.2081666, "baseline": 0.0})

@@ -181,7 +181,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                 logger.warning("This run has no score, and the others go on without it: %s", error)
             results.append({"seed": seed, "folder": trial.folder, "scores": scores})
         _fill_scores(results)
-        points = _group([trial.point for trial in search.trials], results)
+        points = _group([trial.point for trial in search.trials], results, metric)
         summary = {"metric": metric, **_sum_up(points, metric)}
         if is_chief:
             best = summary["best"]
@@ -301,24 +301,31 @@ def _fill_scores(results: Sequence[dict[str, Any]]) -> None:
 
 
 def _group(
-    points: Sequence[Mapping[str, float]], results: Sequence[Mapping[str, Any]]
+    points: Sequence[Mapping[str, float]], results: Sequence[Mapping[str, Any]], metric: str
 ) -> list[dict[str, Any]]:
-    """Returns the runs of each point, with their mean scores."""
+    """Returns what `_sum_up_point` says of each point."""
     pairs = zip(points, results, strict=True)
     return [
-        {"point": dict(point), **_average([result for _, result in group])}
+        _sum_up_point(point, [result for _, result in group], metric)
         for point, group in itertools.groupby(pairs, key=operator.itemgetter(0))
     ]
 
 
-def _average(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _sum_up_point(
+    point: Mapping[str, float], runs: Sequence[Mapping[str, Any]], metric: str
+) -> dict[str, Any]:
+    """Returns the runs of a point, with their mean scores and the seeds that learned nothing."""
     names = [name for name, value in runs[0]["scores"].items() if isinstance(value, int | float)]
     values = {name: [run["scores"][name] for run in runs] for name in names}
     several = {name: _deviation(scores) for name, scores in values.items() if len(scores) > 1}
+    scores_of = {run["seed"]: run["scores"] for run in runs}
     return {
+        "point": dict(point),
         "runs": [dict(run) for run in runs],
         "mean": {name: statistics.fmean(scores) for name, scores in values.items()},
         "standard_deviation": several,
+        # NaN, the score of a run that has diverged, is not above a baseline, either.
+        "failed": [seed for seed, of in scores_of.items() if not of[metric] > of[_BASELINE]],
     }
 
 
@@ -332,21 +339,12 @@ def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
     The best point has the highest mean, its best run the highest score, the first of equals. Where
     a run of each point has diverged, the point of the highest score is the best.
     """
-    for point in points:
-        scores = {run["seed"]: run["scores"] for run in point["runs"]}
-        failed = [seed for seed, of in scores.items() if not _has_learned(of, metric)]
-        point["failed"] = failed
     point = max(points, key=lambda point: _rank_point(point, metric))
     best = max(point["runs"], key=lambda run: _rank(run["scores"][metric]))
     chosen = {name: best[name] for name in ("folder", "seed")}
     if not point["point"]:
         return {**{name: point[name] for name in point if name != "point"}, "best": chosen}
     return {"points": list(points), "best": {**point["point"], **chosen}}
-
-
-def _has_learned(scores: Mapping[str, Any], metric: str) -> bool:
-    """Returns whether a run is better than the baseline, if there is one."""
-    return not (math.isnan(scores[metric]) or scores[metric] <= scores[_BASELINE])
 
 
 def _rank(score: float) -> float:
