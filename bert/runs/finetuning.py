@@ -7,7 +7,6 @@ resume from; `best/` keeps the weights of the best evaluation.
 
 import contextlib
 import dataclasses
-import functools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -282,9 +281,9 @@ def plan(
         )
     parts.check(later="time" if steps.do_train else "model")
     if not is_trial and compute.strategy == "multi_worker":
-        find_weights = functools.partial(checkpoint.find_trained, runs[0].output.output_dir)
         values = identity.shared_after_reading(
-            config, source.vocabulary, trainings[0], find_weights
+            *(config, source.vocabulary, trainings[0]),
+            lambda: checkpoint.find_trained(runs[0].output.output_dir),
         )
         for inputs in data:
             values |= inputs.describe()
