@@ -170,13 +170,13 @@ class Bar:
     """A bar on a terminal, from when its work has lasted a moment until it is closed.
 
     Args:
-      bars: Where it is drawn.
+      display: Where it is drawn.
       what: What is done, before the bar.
       total: How much there is to do.
     """
 
-    def __init__(self, bars: "_Bars", what: str, total: float) -> None:
-        self._bars = bars
+    def __init__(self, display: Any, what: str, total: float) -> None:
+        self._display = display
         self._what = what
         self._total = total
         self._begun = time.monotonic()
@@ -198,13 +198,18 @@ class Bar:
     def draw(self, done: float, told: str) -> None:
         """Draws the bar, whenever it was drawn before."""
         if self._task is None:
-            self._task = self._bars.add(self._what, self._total)
-        self._bars.draw(self._task, done, told)
+            self._task = self._display.add_task(self._what, total=self._total, told="")
+            self._display.start()
+        self._display.update(self._task, completed=done, told=told, refresh=True)
 
     def close(self) -> None:
         """Removes the bar."""
         if self._task is not None:
-            self._bars.remove(self._task)
+            self._display.remove_task(self._task)
+            if self._display.tasks:
+                self._display.refresh()
+            else:
+                self._display.stop()
             self._task = None
         self._drawn = float("inf")
 
@@ -219,11 +224,11 @@ def open_bar(what: str, total: float) -> Bar | None:
     handler = _line_handler()
     if handler is None or handler.bars is None:
         return None
-    return Bar(handler.bars, what, total)
+    return Bar(handler.bars.display, what, total)
 
 
 class _Bars:
-    """All bars, and the lines that appear above them."""
+    """The display of all bars, and the lines that appear above them."""
 
     def __init__(self) -> None:
         # Only who sees bars waits for it.
@@ -235,7 +240,7 @@ class _Bars:
                 return False
 
         self._console = Console(stderr=True, highlight=False)
-        self._display = progress.Progress(
+        self.display = progress.Progress(
             progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(bar_width=None),
             progress.TextColumn("{task.fields[told]}", markup=False),
@@ -252,18 +257,3 @@ class _Bars:
         from rich.text import Text  # noqa: PLC0415
 
         self._console.print(Text(text, style=colour), soft_wrap=True)
-
-    def add(self, what: str, total: float) -> Any:
-        task = self._display.add_task(what, total=total, told="")
-        self._display.start()
-        return task
-
-    def draw(self, task: Any, done: float, told: str) -> None:
-        self._display.update(task, completed=done, told=told, refresh=True)
-
-    def remove(self, task: Any) -> None:
-        self._display.remove_task(task)
-        if self._display.tasks:
-            self._display.refresh()
-        else:
-            self._display.stop()
