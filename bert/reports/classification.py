@@ -63,6 +63,7 @@ def make_sections(
     label_ids: np.ndarray,
     logits: np.ndarray,
     scores: Mapping[str, Any],
+    windows: np.ndarray | None = None,
 ) -> list[Section]:
     """Returns what a page shows.
 
@@ -73,12 +74,14 @@ def make_sections(
       label_ids: As `make_features` gives them.
       logits: float [B, C].
       scores: As `results.score` gives them.
+      windows: As `count_windows` gives them.
     """
     logits = np.asarray(logits, np.float64)
+    counts = _count_texts(part, windows)
     if task.task_type == "regression":
         numbers = np.asarray(label_ids)[:, 0], logits[:, 0]
         points, shown = _regression(part, examples, *numbers)
-        return [points, _beside_the_mean(part, scores), shown]
+        return [points, _beside_the_mean(part, scores), *counts, shown]
     right = np.asarray(label_ids)
     trusted: Sequence[Section] = []
     if task.task_type == "multi_label":
@@ -102,7 +105,7 @@ def make_sections(
     is_right = (chosen == (right > 0)).all(axis=1)
     lengths = _by_length(part, examples, is_right, known[:, 0])
     shown = _examples(task, part, examples, (right > 0) & known, chosen, losses, logits)
-    return [*_confusions(task, part, scores), table, *lengths, *trusted, shown]
+    return [*_confusions(task, part, scores), table, *lengths, *trusted, *counts, shown]
 
 
 def _by_length(
@@ -132,7 +135,7 @@ def _by_length(
     return [Table(f"Accuracy on the {part} set by length", columns, rows)]
 
 
-def count_texts(part: str, windows: np.ndarray | None) -> list[Section]:
+def _count_texts(part: str, windows: np.ndarray | None) -> list[Section]:
     """Returns a table of how many texts have how many windows, int [N]; none without windows."""
     if windows is None:
         return []

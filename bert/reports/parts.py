@@ -38,10 +38,9 @@ def report_part(
         from bert.tasks.classification.inputs import count_windows  # noqa: PLC0415
 
         labels, windows = task.label_ids(inputs), count_windows(arrays)
-        sections = classification.make_sections(
-            task.task, name, examples, labels, predictions, scores
+        return classification.make_sections(
+            task.task, name, examples, labels, predictions, scores, windows
         )
-        return [*sections[:-1], *classification.count_texts(name, windows), sections[-1]]
     if task.kind == "multiple_choice":
         from bert.reports import swag  # noqa: PLC0415
 
