@@ -10,7 +10,6 @@ from bert.files.display import visible
 from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
-from bert.files.word_vectors import WordVectors
 from bert.models.options import Search
 from bert.options import option
 from bert.parts import FAILED
@@ -50,7 +49,10 @@ def prepare(
       folder of the model, None for word vectors.
     """
     import_tensorflow()
-    files = step("text", settings.find_files, shows=_describe)
+    words = "the words of the vocabulary"
+    files = step(
+        "text", settings.find_files, shows=lambda found: describe_files(found) if found else words
+    )
     folder = None
     if not settings.word_vectors:
         folder, _ = open_folder(settings, step)
@@ -68,7 +70,10 @@ def check(settings: Settings, checks: Checks) -> None:
     if settings.word_vectors:
         from bert.models.neighbours import read_vectors
 
-        checks("word vectors", read_vectors, settings, shows=_describe_vectors)
+        checks(
+            *("word vectors", read_vectors, settings),
+            shows=lambda found: f"{len(found.words):,} words, {found.values.shape[1]} values each",
+        )
 
 
 def _check_all(settings: Settings, folder: "ModelFolder", files: Sequence[str]) -> Settings:
@@ -81,14 +86,6 @@ def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder
     if settings.output_file != "-":
         inputs = [*files, *(folder.files if folder else [settings.word_vectors or ""])]
         check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
-
-
-def _describe(files: Sequence[str]) -> str:
-    return describe_files(files) if files else "the words of the vocabulary"
-
-
-def _describe_vectors(vectors: WordVectors) -> str:
-    return f"{len(vectors.words):,} words, {vectors.values.shape[1]} values each"
 
 
 def show(settings: Settings, query: str, found: Sequence["Neighbour"]) -> str:

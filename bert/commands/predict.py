@@ -73,17 +73,15 @@ def check(settings: Settings, checks: Checks) -> None:
     """Shows the steps of a run, and whether the first input can be answered."""
     settings, folder = prepare(settings, checks)
     load = functools.partial(load_model, runs=False)
-    model = checks("model", load, settings, folder, shows=_describe_model)
+    model = checks(
+        "model", load, settings, folder, shows=lambda found: found.task.kind.replace("_", " ")
+    )
     if settings.input_file != "-":
         from bert.scale.predictions import check_first
 
         given = take(Answering, settings)
         on_error = settings.on_error
         checks("first input", check_first, given, model, on_error, shows=lambda _: "can be asked")
-
-
-def _describe_model(model: "Model") -> str:
-    return model.task.kind.replace("_", " ")
 
 
 def _find_input(settings: Settings) -> Settings:

@@ -8,6 +8,7 @@ import collections
 import math
 import re
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from bert.log import logger
@@ -93,15 +94,11 @@ def by_question_word(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     if groups.keys() <= {"another"}:
         return []
     cells: list[list[Cell]] = [
-        [word, len(group), *(100 * _mean(group, name) for name in ("exact", "f1"))]
+        [word, len(group), *(100 * fmean(row[name] for row in group) for name in ("exact", "f1"))]
         for word, group in sorted(groups.items(), key=lambda item: -len(item[1]))
     ]
     columns = ["question word", "questions", "exact match", "F1"]
     return [Table("Scores by question word", columns, cells)]
-
-
-def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
-    return math.fsum(row[name] for row in rows) / len(rows)
 
 
 def _row(

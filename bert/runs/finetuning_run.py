@@ -366,7 +366,7 @@ def _calibrated(
 def _nothing_to_train(training: identity.Training, folder: str) -> bool:
     """Returns whether the weights in the folder are those of the last step."""
     steps = map(step_of, checkpoint.weight_files(folder))
-    return training.has_ended or training.num_train_steps in [*steps]
+    return training.has_ended or training.num_train_steps in steps
 
 
 def _with_temperature(task: Any, stored: Mapping[str, Any]) -> Any:
