@@ -23,6 +23,9 @@ WHOLE_FILE = "File to write, which appears only when it is complete"
 
 SettingsType = TypeVar("SettingsType")
 
+# Takes a step that prepares a run: `call` takes it alone, `Checks` shows it, too.
+Step = Callable[..., Any]
+
 # For terminals that cannot show the marks.
 _PLAIN = {GOOD: "OK", WARNED: "!!", WRONG: "NO", UNCHECKED: "--"}
 _WIDTH = 16
@@ -114,54 +117,35 @@ def call(
     *arguments: Any,
     shows: Callable[[Any], str] | None = None,
 ) -> Any:
-    """Calls a function as `Checks` does, but shows nothing and raises where something is wrong.
-
-    So a script prepares a run, and `--check` shows the same steps.
-    """
+    """Calls a function as `Checks` does, but shows nothing and raises where something is wrong."""
     del name, shows
     return function(*arguments)
 
 
-def check_model(checks: Callable[..., Any], settings: Any) -> tuple[Any, Any]:
-    """Shows weights and configuration; returns the folder of the model and the configuration.
+def check_model(step: Step, settings: Any) -> tuple[Any, Any]:
+    """Checks weights and configuration; returns the folder of the model and the configuration.
 
     Both are `FAILED` where they are wrong. A check fetches no model of the hub.
-
-    Args:
-      checks: `Checks`, or `call`.
-      settings: The settings of a script that loads a model.
     """
     from bert.weights.opening import open_model  # noqa: PLC0415
 
     vocabulary = settings if isinstance(settings, VocabularySource) else None
     model, output_dir = take(ModelSource, settings), getattr(settings, "output_dir", "")
-    return open_model(checks, model, vocabulary, output_dir, fetches=not settings.check)
+    return open_model(step, model, vocabulary, output_dir, fetches=not settings.check)
 
 
-def check_vocabulary(checks: Callable[..., Any], settings: Any, source: Any, config: Any) -> Any:
-    """Shows casing and vocabulary; returns the tokenizer.
-
-    Args:
-      checks: `Checks`, or `call`.
-      settings: As for `check_model`.
-      source: The folder of the model.
-      config: The configuration of the model.
-    """
+def open_folder(settings: Any, step: Step) -> tuple[Any, Any]:
+    """Returns the folder of a model with its vocabulary, and its configuration."""
+    from bert.weights.folder import ModelFolder  # noqa: PLC0415
     from bert.weights.opening import open_vocabulary  # noqa: PLC0415
 
-    return open_vocabulary(checks, take(ModelSource, settings), settings, source, config)
-
-
-def open_folder(settings: Any, step: Any) -> tuple[Any, Any]:
-    """Returns the folder of a model with its vocabulary, and its configuration; `step` as above."""
-    if step is not call:
-        folder, config = check_model(step, settings)
-        check_vocabulary(step, settings, folder, config)
-        return folder, config
-    from bert.weights.folder import ModelFolder  # noqa: PLC0415
-
-    folder = ModelFolder.of(take(ModelSource, settings), settings)
-    return folder, folder.config
+    model = take(ModelSource, settings)
+    if step is call:
+        folder = ModelFolder.of(model, settings)
+        return folder, folder.config
+    folder, config = check_model(step, settings)
+    open_vocabulary(step, model, settings, folder, config)
+    return folder, config
 
 
 def start(
@@ -169,13 +153,7 @@ def start(
     run: Callable[[SettingsType], Any],
     check: Callable[[SettingsType, Checks], Any],
 ) -> None:
-    """Runs a script; with `--check`, only checks what it needs, and exits with 1 if it would fail.
-
-    Args:
-      settings: The flags of the script, with `check`.
-      run: Does its work.
-      check: Checks what that needs.
-    """
+    """Runs a script; with `--check`, only checks its needs, and exits with 1 if it would fail."""
     if not settings.check:  # type: ignore[attr-defined]
         run(settings)
         return
@@ -184,12 +162,8 @@ def start(
     checks.end()
 
 
-def check_files(settings: TextFileSettings, step: Any = call) -> list[str]:
+def check_files(settings: TextFileSettings, step: Step = call) -> list[str]:
     """Checks the text files and the output file; returns the paths of the text files.
-
-    Args:
-      settings: The flags.
-      step: `call` to run the script, `Checks` to show each step.
 
     Raises:
       ValueError: where there is no text, or the output file must not be written.
@@ -199,7 +173,7 @@ def check_files(settings: TextFileSettings, step: Any = call) -> list[str]:
     return files
 
 
-def check_output(settings: TextFileSettings, inputs: Sequence[str], step: Any) -> None:
-    """Checks that the output file may be written, and is none of the inputs; `step` as above."""
+def check_output(settings: TextFileSettings, inputs: Sequence[str], step: Step) -> None:
+    """Checks that the output file may be written, and is none of the inputs."""
     arguments = ([settings.output_file], inputs, "output_file", settings.may_replace)
     step("output file", check_outputs, *arguments, shows=lambda _: repr(settings.output_file))

@@ -15,7 +15,7 @@ from absl import flags
 from rich.cells import cell_len, set_cell_size
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import OutputSettings, call, start
+from bert.commands.checks import OutputSettings, Step, call, start
 from bert.commands.console import run_script
 from bert.files.display import visible
 from bert.files.outputs import check_outputs
@@ -38,7 +38,7 @@ def define_flags() -> None:
     common_flags.define(Settings)
 
 
-def run(settings: Settings, folders: Sequence[str], step: Any = call) -> None:
+def run(settings: Settings, folders: Sequence[str], step: Step = call) -> None:
     """Prints the comparison and writes the page; with `Checks` as `step`, only shows each step."""
     page = step("runs", make_page, folders, shows=lambda _: f"{len(folders)} of one task")
     outputs = [settings.output_file] * bool(settings.output_file)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from bert.commands.checks import OutputSettings, call
+from bert.commands.checks import OutputSettings, Step, call
 from bert.files.fingerprints import WatchedFiles
 from bert.files.machine import describe_files
 from bert.files.outputs import check_open_files, name_shards
@@ -60,12 +60,8 @@ class Settings(VocabularySource, OutputSettings, BeamOptions, Processing, Draws)
     )
 
 
-def check(settings: Settings, step: Any = call) -> tuple[NewRecords, int | None]:
+def check(settings: Settings, step: Step = call) -> tuple[NewRecords, int | None]:
     """Checks everything that making records needs; writes nothing.
-
-    Args:
-      settings: The flags.
-      step: `call` to run the script, `Checks` to show each step.
 
     Returns:
       The records to make; and the bytes of memory for streaming, None for another way of working.

@@ -1,9 +1,8 @@
 """The flags of create_vocab.py, its first steps, and the report of a vocabulary."""
 
 import dataclasses
-from typing import Any
 
-from bert.commands.checks import TextFileSettings, call, check_files
+from bert.commands.checks import Step, TextFileSettings, call, check_files
 from bert.log import logger
 from bert.options import REQUIRED, option
 from bert.pretraining.vocabulary import LONGEST_WORD, UNUSED_IN_FRONT, Summary, check_room
@@ -52,13 +51,8 @@ class Settings(TextFileSettings):
     )
 
 
-def check(settings: Settings, step: Any = call) -> list[str]:
-    """Checks the size of the vocabulary and the files; returns the paths of the text files.
-
-    Args:
-      settings: The flags.
-      step: As for `check_files`.
-    """
+def check(settings: Settings, step: Step = call) -> list[str]:
+    """Checks the size of the vocabulary and the files; returns the paths of the text files."""
     size = settings.vocab_size
     arguments = (size, settings.num_unused)
     step("size", check_room, *arguments, shows=lambda _: f"{size:,} entries at most")

@@ -1,9 +1,9 @@
 """The flags of create_word_vectors.py and its first steps."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bert.commands.checks import TextFileSettings, call, check_files, check_output
+from bert.commands.checks import Step, TextFileSettings, call, check_files, check_output
 from bert.files.paths import PATTERNS
 from bert.files.process import import_tensorflow
 from bert.options import REQUIRED, Message, MessageError, Option, option
@@ -44,12 +44,8 @@ class Settings(TextFileSettings, Options):
     )
 
 
-def check(settings: Settings, step: Any = call) -> "list[str] | ModelFolder":
+def check(settings: Settings, step: Step = call) -> "list[str] | ModelFolder":
     """Checks the text and that gensim is installed, or the model; returns the one that is given.
-
-    Args:
-      settings: The flags.
-      step: As for `check_files`.
 
     Raises:
       ValueError: where neither or both are given, or what is given does not fit.

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import CheckSettings, call
+from bert.commands.checks import CheckSettings, Step, call
 from bert.files.process import import_tensorflow
 from bert.options import REQUIRED, option
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
@@ -34,12 +34,8 @@ class Settings(CheckSettings, ConfigSource, VocabularySource):
     )
 
 
-def check(settings: Settings, step: Any = call) -> "Extension":
+def check(settings: Settings, step: Step = call) -> "Extension":
     """Checks the model, the words and the output folder; returns what to add to which model.
-
-    Args:
-      settings: The flags.
-      step: `call` to run the script, `Checks` to show each step.
 
     Raises:
       ValueError: where words cannot be added, or files do not fit each other.

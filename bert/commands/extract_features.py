@@ -1,10 +1,10 @@
 """The options of extract_features.py, and its first steps."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert.commands import flags
-from bert.commands.checks import OutputSettings, call, open_folder
+from bert.commands.checks import OutputSettings, Step, call, open_folder
 from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.process import import_tensorflow
@@ -30,12 +30,8 @@ class Settings(Extraction, OutputSettings, PartOptions, BeamOptions):
     use_tpu: bool = option(False, flags.WITHOUT_EFFECT, group="data")
 
 
-def prepare(settings: Settings, step: Any = call) -> tuple[Settings, "ModelFolder", "Texts"]:
+def prepare(settings: Settings, step: Step = call) -> tuple[Settings, "ModelFolder", "Texts"]:
     """Opens the model and the texts, and checks that they, the options and the output fit.
-
-    Args:
-      settings: The flags.
-      step: `call` to run the script, `Checks` to show each step.
 
     Returns:
       The settings, completed with what the folder of the model says, the model, and the texts.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, call
+from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, Step, call
 from bert.files.display import visible
 from bert.files.outputs import check_outputs
 from bert.files.paths import match_file
@@ -78,14 +78,9 @@ class Query(NamedTuple):
 
 
 def prepare(
-    settings: Settings, texts: Sequence[str], step: Any = call
+    settings: Settings, texts: Sequence[str], step: Step = call
 ) -> tuple[str, "ModelFolder"]:
     """Finds the texts and the model, and checks the output file.
-
-    Args:
-      settings: The flags.
-      texts: The texts of the command line.
-      step: `call` to run the script, `Checks` to show each step.
 
     Returns:
       The path of the texts, - for standard input, and the folder of the model.
@@ -99,16 +94,11 @@ def prepare(
 
 
 def load_model(
-    settings: Settings, texts: Sequence[str], path: str, folder: "ModelFolder", step: Any = call
+    settings: Settings, texts: Sequence[str], path: str, folder: "ModelFolder", step: Step = call
 ) -> "MaskedModel":
     """Returns the model; checks all texts of a file before the first of them is answered.
 
-    Args:
-      settings: The flags.
-      texts: The texts of the command line.
-      path: The path of the texts, as `prepare` returns it.
-      folder: The folder of the model.
-      step: As for `prepare`.
+    Path and folder are those of `prepare`.
     """
     from bert.models import pretrained
 

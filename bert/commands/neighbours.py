@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, call, open_folder
+from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, Step, call, open_folder
 from bert.files.display import visible
 from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
@@ -36,13 +36,9 @@ class Settings(Search, ConfigSource, VocabularySource, OutputSettings):
 
 
 def prepare(
-    settings: Settings, step: Any = call
+    settings: Settings, step: Step = call
 ) -> tuple[Settings, list[str], "ModelFolder | None"]:
     """Finds the texts and the model, and checks that they and the output fit.
-
-    Args:
-      settings: The flags.
-      step: `call` to run the script, `Checks` to show each step.
 
     Returns:
       The settings, completed with what the folder of the model says; the files to search; and the

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import Checks, OutputSettings, call
+from bert.commands.checks import Checks, OutputSettings, Step, call
 from bert.files.process import import_tensorflow
 from bert.options import Message, OptionError, take
 from bert.parts import FAILED
@@ -38,12 +38,8 @@ def read_arguments(settings: Settings, texts: Sequence[str]) -> None:
     sys.stdin = io.TextIOWrapper(io.BytesIO(lines.encode(errors="surrogateescape")))
 
 
-def prepare(settings: Settings, step: Any = call) -> tuple[Settings, Any]:
+def prepare(settings: Settings, step: Step = call) -> tuple[Settings, Any]:
     """Finds the input, and checks the folder of the model and the output file.
-
-    Args:
-      settings: The flags.
-      step: `call` to run the script, `Checks` to show each step.
 
     Returns:
       The settings with the path of the input, and the folder of the model.

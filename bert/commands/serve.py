@@ -5,7 +5,7 @@ import dataclasses
 import socket
 from typing import TYPE_CHECKING, Any
 
-from bert.commands.checks import Checks, CheckSettings, call
+from bert.commands.checks import Checks, CheckSettings, Step, call
 from bert.files.process import import_tensorflow
 from bert.models.options import ENGINE_HELP, ENGINES, FROM_ELSEWHERE, EngineModel
 from bert.options import REQUIRED, option, take
@@ -46,13 +46,8 @@ def closed_on_error(bound: socket.socket) -> Any:
         raise
 
 
-def bind_address(settings: Settings, step: Any = call) -> Any:
-    """Checks the options and returns a socket that is bound to the address.
-
-    Args:
-      settings: The flags.
-      step: `call` to run the script, `Checks` to show each step.
-    """
+def bind_address(settings: Settings, step: Step = call) -> Any:
+    """Checks the options and returns a socket that is bound to the address."""
     step("server library", _check_installed, shows=lambda _: "aiohttp and prometheus_client")
     name = settings.model_name or "of the folder"
     step("name", _check_names, settings, shows=lambda _: name)
