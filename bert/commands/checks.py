@@ -17,7 +17,7 @@ from bert.files.paths import PATTERNS
 from bert.files.texts import find_texts
 from bert.options import REQUIRED, Option, check_bounds, make_plain, option, take
 from bert.parts import GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
-from bert.weights.options import ModelSource, VocabularySource
+from bert.weights.options import ModelSource
 
 WHOLE_FILE = "File to write, which appears only when it is complete"
 
@@ -129,9 +129,8 @@ def check_model(step: Step, settings: Any) -> tuple[Any, Any]:
     """
     from bert.weights.opening import open_model  # noqa: PLC0415
 
-    vocabulary = settings if isinstance(settings, VocabularySource) else None
     model, output_dir = take(ModelSource, settings), getattr(settings, "output_dir", "")
-    return open_model(step, model, vocabulary, output_dir, fetches=not settings.check)
+    return open_model(step, model, settings, output_dir, fetches=not settings.check)
 
 
 def open_folder(settings: Any, step: Step) -> tuple[Any, Any]:
