@@ -80,15 +80,17 @@ class PreTrainingPlan(Plan):
     def make_model(self) -> keras.Model:
         """Returns the model with its heads."""
         make = OBJECTIVES[self.recipe.schedule.objective].make_model
-        gives_layers = bool(self.teacher and self.teacher.layers)
+        in_step = self.teacher.in_step if self.teacher else None
+        gives_layers = bool(in_step and in_step.layers)
         model = make(self.config, self.recipe.compute.precision, gives_layers=gives_layers)
-        return self.teacher.extend(model) if self.teacher else model
+        return in_step.extend(model) if in_step else model
 
     def objective(self) -> Objective:
         """Returns what training minimizes."""
         blend = self.teacher.blend_step("masked_lm_logits") if self.teacher else None
         loss = OBJECTIVES[self.recipe.schedule.objective].make_loss(blend)
-        return Objective(*self.teacher.teach(loss.weights, loss.losses)) if self.teacher else loss
+        in_step = self.teacher.in_step if self.teacher else None
+        return Objective(*in_step.objective(loss.weights, loss.losses)) if in_step else loss
 
     def start(self, model: keras.Model) -> TrainingRun:
         """Returns the training run before its first step, with its initial weights."""

@@ -115,18 +115,18 @@ class EncoderTask:
 
     def build_model(self, make: Callable[..., keras.Model], *sizes: int, **given: Any) -> Any:
         """Returns a model of `bert.network.heads`, with the layers that a teacher needs."""
-        gives_layers = bool(self.teacher and self.teacher.layers)
-        given |= {"gives_layers": gives_layers, "add_bilstm": self.add_bilstm}
+        in_step = self.teacher.in_step if self.teacher else None
+        given |= {"gives_layers": bool(in_step and in_step.layers), "add_bilstm": self.add_bilstm}
         model = make(self.config, *sizes, **given)
-        return self.teacher.extend(model) if self.teacher else model
+        return in_step.extend(model) if in_step else model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
         return without_layers(model)
 
     def teach(self, weights: Weights, losses: Losses) -> Objective:
         """Returns the objective of some parts, and of a teacher's."""
-        parts = (weights, losses)
-        return Objective(*(self.teacher.teach(*parts) if self.teacher else parts))
+        in_step = self.teacher.in_step if self.teacher else None
+        return Objective(*(in_step.objective(weights, losses) if in_step else (weights, losses)))
 
     def export(self, folder: str, model: keras.Model, wordpiece: str = CORE) -> None:
         # Importing what writes graphs takes time, which predictions do not need.

@@ -70,7 +70,7 @@ class StepTeacher:
         return [name for name in names if name in self.model.output]
 
     def extend(self, model: keras.Model) -> keras.Model:
-        """Returns a student with layers among its outputs that are as wide as the teacher's.
+        """Returns a student whose layers, where some are learned, are as wide as the teacher's.
 
         A projection is learned for a layer of another width. Checkpoints have it, so that training
         resumes; `without_layers` removes it.
@@ -78,6 +78,8 @@ class StepTeacher:
         Args:
           model: A model with `gives_layers`.
         """
+        if not self.layers:
+            return model
         outputs = dict(model.output)
         for number, name in enumerate(self.layers):
             width = self.model.output[name].shape[-1]
@@ -242,19 +244,6 @@ class Teacher:
         return cls(
             unlabeled=unlabeled, weight=weight, temperature=temperature, in_step=in_step, **others
         )
-
-    @property
-    def layers(self) -> list[str]:
-        """The names of the layers that are learned, from the lowest."""
-        return self.in_step.layers if self.in_step else []
-
-    def extend(self, model: keras.Model) -> keras.Model:
-        """Returns a student that learns layers, if any are learned; as `StepTeacher.extend`."""
-        return self.in_step.extend(model) if self.layers and self.in_step else model
-
-    def teach(self, weights: Weights, losses: Losses) -> tuple[Weights, Losses]:
-        """Returns the objective of a student; as `StepTeacher.objective`."""
-        return self.in_step.objective(weights, losses) if self.in_step else (weights, losses)
 
     def blend_step(self, name: str) -> Blend:
         """Returns a function that blends losses with the distance from logits of the step.
