@@ -192,15 +192,10 @@ def plan(
     strategy: tf.distribute.Strategy | None = None,
     parts: Parts | None = None,
 ) -> list[FineTuningPlan]:
-    """Returns the plan of a fine-tuning run, or the plans of all runs of a search.
+    """Returns the plan of a fine-tuning run, or the plans of a search; as `bert.runs.plan.plan`.
 
-    The runs of a search have the same model, task and data, which are opened once.
-
-    Args:
-      recipe: As `bert.runs.plan.plan`.
-      limit: As `bert.runs.plan.plan`.
-      strategy: As `bert.runs.plan.plan`.
-      parts: Records what is found; absent, new ones.
+    The runs of a search have the same model, task and data, which are opened once. `parts` records
+    what is found.
     """
     is_trial = limit is not None
     parts = parts or Parts(is_muted=is_trial)

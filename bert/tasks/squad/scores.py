@@ -142,11 +142,9 @@ def evaluate_v2(
 
 
 def _mean_scores(golds: Golds, scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Returns mean scores, in percent: of all questions, of those with an answer, and without.
+    """Returns the means of scores by measure and question, in percent.
 
-    Args:
-      golds: The gold answers by question id.
-      scores: The scores by measure and question id.
+    They are those of all questions, of those with an answer, and of those without.
     """
     groups = {
         "": list(golds),
