@@ -319,7 +319,12 @@ def test_missing_packages_are_reported_first(monkeypatch, option, value, package
 
 
 def test_a_score_of_nan_is_refused():
-    parity = Parity(Export("onnx", "int8"), "f1", 3, float("nan"), 0.5, 0.1, 9, 0.01)
+    parity = Parity(
+        export=Export("onnx", "int8"),
+        metric="f1",
+        **{"examples": 3, "score": float("nan"), "float32_score": 0.5, "bytes": 9},
+        max_score_loss=0.01,
+    )
     assert parity.is_refused
     assert not dataclasses.replace(parity, score=0.5).is_refused
     assert not dataclasses.replace(parity, score=None).is_refused
@@ -342,7 +347,10 @@ def test_a_score_of_nan_is_refused():
 def test_a_score_that_counts_examples_may_lose_one(lost, examples, allowed, is_refused, said):
     score = 0.75 - lost / examples
     parity = Parity(
-        Export("onnx", "int8"), "accuracy", examples, score, 0.75, 0.1, 9, allowed, True
+        export=Export("onnx", "int8"),
+        metric="accuracy",
+        **{"examples": examples, "score": score, "float32_score": 0.75, "bytes": 9},
+        **{"largest_difference": 0.1, "max_score_loss": allowed, "counts_examples": True},
     )
     assert parity.is_refused == is_refused
     assert said in parity.describe_loss()

@@ -35,16 +35,10 @@ _BATCH_SIZE = 32
 # Scores that differ by less are equal: sums in another order differ in the last digits.
 _ROUNDING = 1e-6
 
-# What is known of an export without a dev set.
-_NOT_COMPARED: Mapping[str, Any] = {
-    "examples": 0,
-    **dict.fromkeys(("score", "float32_score", "largest_difference")),
-}
-
 Runtime = Callable[[Arrays], Mapping[str, np.ndarray]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Parity:
     """The result of comparing an export with the float32 model.
 
@@ -63,10 +57,10 @@ class Parity:
 
     export: Export
     metric: str
-    examples: int
-    score: float | None
-    float32_score: float | None
-    largest_difference: float | None
+    examples: int = 0
+    score: float | None = None
+    float32_score: float | None = None
+    largest_difference: float | None = None
     bytes: int
     max_score_loss: float
     counts_examples: bool = False
@@ -240,7 +234,7 @@ def run(
             parity = Parity(
                 export=export,
                 metric=task.metric,
-                **(comparison.compare(runtime) if comparison else _NOT_COMPARED),
+                **(comparison.compare(runtime) if comparison else {}),
                 bytes=_size(partial),
                 max_score_loss=options.max_score_loss,
                 counts_examples=task.counts_examples,
