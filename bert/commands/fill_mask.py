@@ -1,6 +1,7 @@
 """The options of fill_mask.py, its first steps, and the form of its answers."""
 
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -132,12 +133,11 @@ def find_query(settings: Settings, model: "MaskedModel") -> Query:
     """Returns what the flags request of each text."""
     is_text = settings.format == "text"
     if settings.score:
-        show = _score_as_text if is_text else _score_as_json
-        return Query(model.check_whole, model.score, show)
+        return Query(model.check_whole, model.score, functools.partial(_show_score, is_text))
     if settings.next_sentence:
-        show_chance = _chance_as_text if is_text else _chance_as_json
+        show_chance = functools.partial(_show_chance, is_text)
         return Query(model.check_pair, model.next_sentence, show_chance)
-    show_guesses = _guesses_as_text if is_text else _guesses_as_json
+    show_guesses = functools.partial(_show_guesses, is_text)
     return Query(model.check_masked, lambda texts: model.fill(texts, settings.top_k), show_guesses)
 
 
@@ -199,7 +199,10 @@ def describe_score(score: "Score") -> str:
     )
 
 
-def _guesses_as_text(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
+def _show_guesses(is_text: bool, text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
+    if not is_text:
+        values = [[dataclasses.asdict(guess) for guess in guesses] for guesses in masks]
+        return _as_json(text, {"masks": values})
     lines = [visible(text.text)]
     for number, guesses in enumerate(masks, start=1):
         if len(masks) > 1:
@@ -208,24 +211,15 @@ def _guesses_as_text(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _guesses_as_json(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
-    values = [[dataclasses.asdict(guess) for guess in guesses] for guesses in masks]
-    return _as_json(text, {"masks": values})
-
-
-def _score_as_text(text: "Text", score: "Score") -> str:
-    return f"{describe_score(score)}  {visible(text.text)}"
-
-
-def _score_as_json(text: "Text", score: "Score") -> str:
+def _show_score(is_text: bool, text: "Text", score: "Score") -> str:
+    if is_text:
+        return f"{describe_score(score)}  {visible(text.text)}"
     return _as_json(text, {**dataclasses.asdict(score), "perplexity": score.perplexity})
 
 
-def _chance_as_text(text: "Text", chance: float) -> str:
-    return f"{chance:8.4f}  {visible(text.text)}"
-
-
-def _chance_as_json(text: "Text", chance: float) -> str:
+def _show_chance(is_text: bool, text: "Text", chance: float) -> str:
+    if is_text:
+        return f"{chance:8.4f}  {visible(text.text)}"
     return _as_json(text, {"is_next": chance})
 
 

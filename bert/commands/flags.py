@@ -137,10 +137,12 @@ def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
     """
     for field in dataclasses.fields(kind):
         metadata = find_metadata(kind, field.name)
-        _define(field, metadata)
+        # Other flags in a help are shown as they are typed.
+        text = str(spell(metadata["help"], lambda option: option.as_flag().strip("`")))
+        _define(field, metadata, text)
         flags.FLAGS[field.name].said = Said(
             group=find_group(kind, field.name),
-            text=_help(metadata),
+            text=text,
             choices=tuple(metadata["options"].get("enum_values", ())),
             is_required=field.default is REQUIRED,
             alias=metadata["alias"],
@@ -150,12 +152,7 @@ def define(kind: type, *, without_effect: Collection[str] = ()) -> None:
         _DEFINE[str if default is None else type(default)](name, default, WITHOUT_EFFECT)
 
 
-def _help(metadata: Mapping[str, Any]) -> str:
-    """Returns the help of a flag, other flags in it as they are typed."""
-    return str(spell(metadata["help"], lambda option: option.as_flag().strip("`")))
-
-
-def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
+def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any], text: str) -> None:
     is_required = field.default is REQUIRED
     default = None if is_required or field.default == "" else field.default
     options = metadata["options"]
@@ -163,9 +160,7 @@ def _define(field: dataclasses.Field[Any], metadata: Mapping[str, Any]) -> None:
     define_one = flags.DEFINE_enum if "enum_values" in options else _DEFINE[kind]
     if metadata.get("several"):
         define_one = functools.partial(_define_several, kind)
-    define_one(
-        name=field.name, default=default, help=_help(metadata), required=is_required, **options
-    )
+    define_one(name=field.name, default=default, help=text, required=is_required, **options)
     if metadata["alias"]:
         flags.DEFINE_alias(metadata["alias"], field.name)
 
