@@ -82,7 +82,7 @@ def make_sections(
         numbers = np.asarray(label_ids)[:, 0], logits[:, 0]
         points, shown = _regression(part, examples, *numbers)
         return [points, _beside_the_mean(part, scores), *counts, shown]
-    right = np.asarray(label_ids)
+    right, labelled = np.asarray(label_ids), find_labelled(examples)
     trusted: Sequence[Section] = []
     if task.task_type == "multi_label":
         losses = (np.logaddexp(0, logits) - logits * right).mean(axis=1)
@@ -90,21 +90,20 @@ def make_sections(
     else:
         losses = -np.take_along_axis(log_softmax(logits, axis=1), right, axis=1)[:, 0]
         chosen = np.eye(len(task.labels), dtype=bool)[logits.argmax(axis=1)]
-        labelled = find_labelled(examples)
         chances = classification_results.probabilities(task, logits)[labelled]
         trusted = probability_charts(part, task.labels, chances, right[labelled, 0])
         right = np.eye(len(task.labels), dtype=bool)[right[:, 0]]
-    known = np.zeros((len(examples), 1), bool)
-    known[find_labelled(examples)] = True
-    losses = np.where(known[:, 0], losses, UNKNOWN)
+    known = np.zeros(len(examples), bool)
+    known[labelled] = True
+    losses = np.where(known, losses, UNKNOWN)
     rows: list[list[Cell]] = [
         [filter_link(label, part, right=label), *(row[name] for name in _COLUMNS)]
         for label, row in scores["per_class"].items()
     ]
     table = Table(f"Labels of the {part} set", ["label", *_COLUMNS.values()], rows)
     is_right = (chosen == (right > 0)).all(axis=1)
-    lengths = _by_length(part, examples, is_right, known[:, 0])
-    shown = _examples(task, part, examples, (right > 0) & known, chosen, losses, logits)
+    lengths = _by_length(part, examples, is_right, known)
+    shown = _examples(task, part, examples, (right > 0) & known[:, None], chosen, losses, logits)
     return [*_confusions(task, part, scores), table, *lengths, *trusted, *counts, shown]
 
 

@@ -407,7 +407,10 @@ def _check_folder(
     plans.add_folder(parts, outputs[0], is_training=steps.do_train, exports=exports)
 
     def check_same(source: ModelFolder, task: Task) -> None:
-        fixed = fixed_options(task, is_training=steps.do_train)
+        stored = stored_task(task)
+        # What no later run in the folder may change.
+        names = (*task.fixed(is_training=steps.do_train), TOKENIZER)
+        fixed = {name: stored[name] for name in names}
         for output in outputs:
             if not (output.overwrite_output_dir and steps.do_train):
                 folder = ModelFolder(output.output_dir)
@@ -422,12 +425,6 @@ def _check_folder(
 
     same = "of the same task, if there is any"
     parts("model there", check_same, source, task, shows=lambda _: same)
-
-
-def fixed_options(task: Task, *, is_training: bool) -> dict[str, Any]:
-    """Returns the part of `task.json` that no later run in the folder may change."""
-    stored = stored_task(task)
-    return {key: stored[key] for key in (*task.fixed(is_training=is_training), TOKENIZER)}
 
 
 def stored_task(task: Task) -> dict[str, Any]:
