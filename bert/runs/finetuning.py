@@ -130,13 +130,6 @@ class FineTuningPlan(Plan):
     ) -> tuple[int, bool]:
         """Trains a model, or sets its weights where nothing is to be trained.
 
-        Args:
-          model: The model of `Task.make_model`.
-          inputs: The inputs of all parts, with batches.
-          trackers: The open trackers.
-          evaluation: The evaluation during training, if any.
-          observers: As `bert.runs.run.run`.
-
         Returns:
           The step of the weights, and whether they are others than those in the folder.
         """
