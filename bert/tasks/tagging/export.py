@@ -335,7 +335,7 @@ class GraphWordSpans(tf.Module):
             kinds = self._table.translate(codes).values
             if self._unit == "word":
                 is_space = kinds == ord(" ")
-                first = self._word_begins(kinds, is_space)
+                first = _word_begins(kinds)
             else:
                 is_space = kinds == _SPACE
                 first = _character_begins(kinds, is_space)
@@ -353,26 +353,27 @@ class GraphWordSpans(tf.Module):
             starts, stops = (tf.cast(bound - offsets, tf.int32) for bound in (begins, ends))
             return ragged, ragged.with_values(starts), ragged.with_values(stops)
 
-    def _word_begins(self, codes: Tensor, is_space: Tensor) -> Tensor:
-        """Returns the indices of the letters of simplified text at which words begin."""
 
-        def neighbour(mask: Tensor, step: int) -> Tensor:
-            return tf.pad(mask, [[2, 2]])[2 + step : tf.size(codes) + 2 + step]
+def _word_begins(codes: Tensor) -> Tensor:
+    """Returns the indices of the letters of simplified text at which words begin."""
 
-        def is_in(chars: str) -> Tensor:
-            return tf.reduce_any([codes == ord(char) for char in chars], 0)
+    def neighbour(mask: Tensor, step: int) -> Tensor:
+        return tf.pad(mask, [[2, 2]])[2 + step : tf.size(codes) + 2 + step]
 
-        is_digit = (codes >= ord("0")) & (codes <= ord("9"))
-        lower = codes | 32
-        is_word = is_digit | (codes == ord("_")) | ((lower >= ord("a")) & (lower <= ord("z")))
-        possessive = (codes == ord("'")) & neighbour(is_in("sS"), 1) & ~neighbour(is_word, 2)
-        within = is_in(",:") & neighbour(is_digit, -1) & neighbour(is_digit, 1)
-        codes = tf.where(possessive, ord(_POSSESSIVE), codes)
-        codes = tf.where(within, ord(_WITHIN_NUMBER), codes)
-        text = tf.strings.unicode_encode(codes, "UTF-8")
-        words = tf.strings.split([tf.strings.regex_replace(text, f"({_WORD})", r" \1 ")]).values
-        lengths = tf.strings.length(words, unit="UTF8_CHAR")
-        return tf.cast(tf.cumsum(lengths, exclusive=True), tf.int64)
+    def is_in(chars: str) -> Tensor:
+        return tf.reduce_any([codes == ord(char) for char in chars], 0)
+
+    is_digit = (codes >= ord("0")) & (codes <= ord("9"))
+    lower = codes | 32
+    is_word = is_digit | (codes == ord("_")) | ((lower >= ord("a")) & (lower <= ord("z")))
+    possessive = (codes == ord("'")) & neighbour(is_in("sS"), 1) & ~neighbour(is_word, 2)
+    within = is_in(",:") & neighbour(is_digit, -1) & neighbour(is_digit, 1)
+    codes = tf.where(possessive, ord(_POSSESSIVE), codes)
+    codes = tf.where(within, ord(_WITHIN_NUMBER), codes)
+    text = tf.strings.unicode_encode(codes, "UTF-8")
+    words = tf.strings.split([tf.strings.regex_replace(text, f"({_WORD})", r" \1 ")]).values
+    lengths = tf.strings.length(words, unit="UTF8_CHAR")
+    return tf.cast(tf.cumsum(lengths, exclusive=True), tf.int64)
 
 
 def _character_begins(kinds: Tensor, is_space: Tensor) -> Tensor:
