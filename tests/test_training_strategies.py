@@ -301,17 +301,18 @@ def test_worker_that_dies_or_hangs_is_named_and_the_same_command_goes_on(tmp_pat
 DYING = """
 import os, signal, sys
 from bert.commands.console import run_script
-from bert.pretraining import training
+from bert.pretraining.objectives import OBJECTIVES
+from bert.runs.pretraining import PreTrainingPlan
 import run_pretraining
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if {where!r} == "model":
-    for each in training.OBJECTIVES.values():
+    for each in OBJECTIVES.values():
         type(each).make_model = die
 else:
-    training.begin = die
+    PreTrainingPlan.start = die
 run_pretraining.define_flags()
 run_script(run_pretraining.main)
 """
@@ -319,7 +320,7 @@ run_script(run_pretraining.main)
 
 @pytest.mark.slow
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("where", ["model", "begin"])
+@pytest.mark.parametrize("where", ["model", "start"])
 def test_worker_that_dies_where_variables_are_made_is_named(tmp_path, flags, start, where):
     code = DYING.format(where=where)
     workers = start([flags("shared")] * 2, scripts={1: ["-c", code]})
