@@ -6,7 +6,7 @@ import json
 import math
 import os
 import statistics
-import time
+import timeit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -322,9 +322,4 @@ def _size(folder: str) -> int:
 def _milliseconds(run: Runtime, batch: Arrays) -> float:
     """Returns the median time of a call."""
     run(batch)
-    times = []
-    for _ in range(_CALLS):
-        begin = time.perf_counter()
-        run(batch)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times) * 1000
+    return statistics.median(timeit.repeat(lambda: run(batch), number=1, repeat=_CALLS)) * 1000

@@ -163,8 +163,7 @@ _ORDERS = {
 def in_order(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns options in their order in files."""
     order = _ORDERS["pre-training" if "objective" in options else "fine-tuning"]
-    names = [name for name in order if name in options]
-    return {name: options[name] for name in dict.fromkeys([*names, *options])}
+    return {name: options[name] for name in dict.fromkeys([*order, *options]) if name in options}
 
 
 @dataclasses.dataclass(frozen=True)
