@@ -13,7 +13,7 @@ import tokenization
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.log import logger
-from bert.network.heads import EXAMPLE_WEIGHTS, Blend, classification_objective, classifier_model
+from bert.network.heads import EXAMPLE_WEIGHTS, classification_objective, classifier_model
 from bert.options import (
     MessageError,
     Option,
@@ -112,10 +112,6 @@ class ClassificationTeacher(AnsweringTeacher):
             TEACHER_LOGITS: self.answer(examples),
             IS_LABELED: is_labeled[:, None].astype(np.int32),
         }
-
-    def blend(self, task_type: str) -> Blend:
-        """Returns the `blend` of `heads.classification_objective`."""
-        return blend(task_type, self.weight, self.temperature)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,9 +308,9 @@ class Classification(EncoderTask):
         if self.class_weights == "balanced":
             label_ids = self.label_ids(inputs)
             weights = classification_results.balanced_weights(self.task, label_ids)
-        blend = self.teacher.blend(self.task.task_type) if self.teacher else None
-        smoothing = self.label_smoothing
-        return self.teach(*classification_objective(self.task.task_type, weights, blend, smoothing))
+        teacher, task_type, smoothing = self.teacher, self.task.task_type, self.label_smoothing
+        blended = blend(task_type, teacher.weight, teacher.temperature) if teacher else None
+        return self.teach(*classification_objective(task_type, weights, blended, smoothing))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
         logits = collect(outputs)["logits"]
