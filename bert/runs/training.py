@@ -122,14 +122,13 @@ class TrainingRun:
         """
         output, num_train_steps = self.output, self.plan.num_train_steps
         writes = strategies.is_chief(self.trainer.strategy)
-        reach: Mapping[str, Any]
-        reach = {"first_step": self.first_step, "num_train_steps": num_train_steps}
+        reach: dict[str, Any] = {"first_step": self.first_step, "num_train_steps": num_train_steps}
         if writes and not self.trainer.is_last(self.first_step, num_train_steps):
             self.plan.record(output.output_dir, environment)
-        evaluations = [evaluation] if evaluation else []
-        progress: list[Observer] = []
+        # In the order in which they are called.
+        watching: list[Observer] = []
         if writes:
-            progress.append(
+            watching.append(
                 ProgressLog(
                     output.output_dir,
                     **reach,
@@ -139,7 +138,9 @@ class TrainingRun:
                     report=functools.partial(self.trackers.log, "train"),
                 )
             )
-        users = user_observers(self.trainer.strategy, observers)
+        if evaluation:
+            watching.append(evaluation)
+        watching += user_observers(self.trainer.strategy, observers)
         try:
             train_and_save(
                 self.trainer,
@@ -148,7 +149,7 @@ class TrainingRun:
                 checkpoints=self.checkpoints,
                 save_checkpoints_steps=output.save_checkpoints_steps,
                 log=TrainLog(output.output_dir, **reach) if writes else None,
-                observers=[*progress, *evaluations, *users],
+                observers=watching,
             )
         except Stop as stop:
             if not output.overwrite_output_dir:
