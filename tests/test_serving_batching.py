@@ -1,6 +1,7 @@
 import asyncio
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 from helpers.waiting import wait_until
@@ -49,10 +50,17 @@ def batcher(worker):
     made.close()
 
 
+def submit(batcher, signature, rows, size=0, num_inputs=None):
+    """Returns a future of the answers, for which any thread may wait."""
+    future = Future()
+    batcher.submit(signature, rows, size, num_inputs or len(rows), future)
+    return future
+
+
 def hold(worker, batcher):
     """Keeps the worker at a batch of its own, so that what is submitted then waits."""
     worker.may.clear()
-    held = batcher.submit("held", [0])
+    held = submit(batcher, "held", [0])
     wait_until(lambda: worker.batches)
     return held
 
@@ -60,7 +68,7 @@ def hold(worker, batcher):
 def test_waiting_requests_share_batches_in_order_by_signature_and_size(worker, batcher):
     held = hold(worker, batcher)
     asked = [("a", [1]), ("a", [2, 3]), ("a", [4, 5]), ("b", [6]), ("b", [7] * 9), ("b", [8])]
-    waiting = [batcher.submit(*each) for each in asked]
+    waiting = [submit(batcher, *each) for each in asked]
     assert batcher.num_waiting == 17
     worker.may.set()
     assert held.result(5) == [0]
@@ -75,7 +83,7 @@ def test_the_answers_of_a_batch_are_delivered_at_once_when_it_no_longer_counts(w
     hold(worker, batcher)
     waiting = [loop.create_future() for _ in range(4)]
     for row, future in enumerate(waiting):
-        assert batcher.submit("a", [row - 1], answers=future) is future
+        batcher.submit("a", [row - 1], 0, 1, future)
     worker.may.set()
     wait_until(lambda: len(delivered) == 2, 5)
     assert batcher.num_waiting == 0
@@ -94,11 +102,11 @@ def test_the_answers_of_a_batch_are_delivered_at_once_when_it_no_longer_counts(w
 def test_long_requests_delay_only_long_ones(worker, batcher):
     worker.may.clear()
     for size in (60, 70, 51):
-        last = batcher.submit("long", [size], size)
+        last = submit(batcher, "long", [size], size)
     wait_until(lambda: worker.batches == [("long", [60])], 5)
-    held = batcher.submit("a", [0])
+    held = submit(batcher, "a", [0])
     wait_until(lambda: len(worker.batches) == 2, 5)
-    short = [batcher.submit("a", [size], size) for size in (10, 30, 11, 1, 50)]
+    short = [submit(batcher, "a", [size], size) for size in (10, 30, 11, 1, 50)]
     # The long text is still under way, though what is short may go on.
     worker.held = "long"
     worker.may.set()
@@ -113,7 +121,7 @@ def test_long_requests_delay_only_long_ones(worker, batcher):
 
 def test_a_refused_or_failed_request_does_not_affect_others(worker, batcher, log):
     hold(worker, batcher)
-    good, bad, unlucky, last = (batcher.submit("a", [row]) for row in (1, -2, 13, 3))
+    good, bad, unlucky, last = (submit(batcher, "a", [row]) for row in (1, -2, 13, 3))
     worker.may.set()
     assert (good.result(5), last.result(5)) == ([2], [6])
     with pytest.raises(ValueError, match="-2 is below 0"):
@@ -121,12 +129,12 @@ def test_a_refused_or_failed_request_does_not_affect_others(worker, batcher, log
     with pytest.raises(RuntimeError, match="unlucky"):
         unlucky.result(5)
     assert log.messages == ["A request could not be answered."]
-    assert batcher.submit("a", [5]).result(5) == [10]
+    assert submit(batcher, "a", [5]).result(5) == [10]
 
 
 def test_cancelled_requests_are_not_answered(worker, batcher):
     held = hold(worker, batcher)
-    gone, stays = batcher.submit("a", [1]), batcher.submit("a", [2])
+    gone, stays = submit(batcher, "a", [1]), submit(batcher, "a", [2])
     assert gone.cancel()
     # The work at which the worker is ends, too.
     assert held.cancel()
@@ -139,42 +147,42 @@ def test_cancelled_requests_are_not_answered(worker, batcher):
 
 def test_too_much_is_refused_and_counted_until_it_is_answered(worker, batcher):
     hold(worker, batcher)
-    waiting = batcher.submit("a", [1] * 19)
+    waiting = submit(batcher, "a", [1] * 19)
     with pytest.raises(FullError):
-        batcher.submit("a", [1])
+        submit(batcher, "a", [1])
     worker.may.set()
     waiting.result(5)
     wait_until(lambda: not batcher.num_waiting, 5)
-    assert batcher.submit("a", [1] * 20).result(5) == [2] * 20
+    assert submit(batcher, "a", [1] * 20).result(5) == [2] * 20
 
 
 def test_long_requests_leave_half_of_the_room_to_short_ones(worker, batcher):
     worker.may.clear()
     # The first may have more than half, as nothing long waits.
-    long = batcher.submit("long", [0] * 12, 60)
+    long = submit(batcher, "long", [0] * 12, 60)
     with pytest.raises(FullError):
-        batcher.submit("long", [0], 60)
-    short = batcher.submit("a", [1] * 8)
+        submit(batcher, "long", [0], 60)
+    short = submit(batcher, "a", [1] * 8)
     worker.may.set()
     assert (long.result(5), short.result(5)) == ([0] * 12, [2] * 8)
     wait_until(lambda: not batcher.num_waiting, 5)
     worker.may.clear()
-    asked = [batcher.submit("long", [0] * 5, 60) for _ in range(2)]
+    asked = [submit(batcher, "long", [0] * 5, 60) for _ in range(2)]
     with pytest.raises(FullError):
-        batcher.submit("long", [0], 60)
-    asked.append(batcher.submit("a", [1] * 10))
+        submit(batcher, "long", [0], 60)
+    asked.append(submit(batcher, "a", [1] * 10))
     with pytest.raises(FullError):
-        batcher.submit("a", [1])
+        submit(batcher, "a", [1])
     worker.may.set()
     assert [each.result(5) for each in asked] == [[0] * 5, [0] * 5, [2] * 10]
 
 
 def test_a_row_may_count_as_several_inputs(worker, batcher):
     held = hold(worker, batcher)
-    waiting = [batcher.submit("a", [row], 0, row) for row in (3, 1, 7)]
+    waiting = [submit(batcher, "a", [row], 0, row) for row in (3, 1, 7)]
     assert batcher.num_waiting == 12
     with pytest.raises(FullError):
-        batcher.submit("a", [0], 0, 9)
+        submit(batcher, "a", [0], 0, 9)
     worker.may.set()
     assert [each.result(5) for each in (held, *waiting)] == [[0], [6], [2], [14]]
     assert worker.batches[1:] == [("a", [3, 1]), ("a", [7])]
@@ -185,14 +193,14 @@ def test_a_row_may_count_as_several_inputs(worker, batcher):
 def test_closing_answers_waiting_requests(worker):
     batcher = Batcher(worker, max_batch_size=1, max_waiting=20)
     hold(worker, batcher)
-    waiting = [batcher.submit("a", [row]) for row in range(5)]
+    waiting = [submit(batcher, "a", [row]) for row in range(5)]
     threading.Timer(0.05, worker.may.set).start()
     assert batcher.is_alive()
     batcher.close()
     assert [each.result(0) for each in waiting] == [[0], [2], [4], [6], [8]]
     assert not batcher.is_alive()
     with pytest.raises(ClosedError):
-        batcher.submit("a", [1])
+        submit(batcher, "a", [1])
 
 
 def test_the_first_request_waits_for_others_for_the_given_time(worker):
@@ -204,11 +212,11 @@ def test_the_first_request_waits_for_others_for_the_given_time(worker):
         wait_seconds=60.0,
         count=lambda rows, seconds: told.append(rows),
     )
-    waiting = [batcher.submit("a", [row]) for row in (1, 2, 3)]
+    waiting = [submit(batcher, "a", [row]) for row in (1, 2, 3)]
     assert [each.result(5) for each in waiting] == [[2], [4], [6]]
     assert worker.batches == [("a", [1, 2, 3])]
     # Closing waits for nobody.
-    last = batcher.submit("a", [4])
+    last = submit(batcher, "a", [4])
     batcher.close()
     assert last.result(0) == [8]
     assert told == [3, 1]

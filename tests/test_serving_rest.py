@@ -79,9 +79,8 @@ BAD = [
 
 
 def read(body, served=SINGLE, limit=3):
-    return rest.read_question(
-        body if isinstance(body, bytes) else json.dumps(body).encode(), served, limit
-    )
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return rest.read_question(content, rest.parse_predict, served, limit)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +128,9 @@ def test_a_text_may_have_as_many_characters_as_are_allowed():
     row = {"context": "abc", "endings": ["d", "efgh"]}
     body = json.dumps({"instances": [row]}).encode()
     for limit in (None, 4):
-        assert rest.read_question(body, CHOICE, 4, limit).rows == [row]
+        assert rest.read_question(body, rest.parse_predict, CHOICE, 4, limit).rows == [row]
     with pytest.raises(ValueError, match=r"Input 0, .* at most 3 characters as 'endings'.*4"):
-        rest.read_question(body, CHOICE, 4, 3)
+        rest.read_question(body, rest.parse_predict, CHOICE, 4, 3)
 
 
 @pytest.mark.parametrize(("served", "body", "message"), BAD)

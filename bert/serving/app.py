@@ -324,7 +324,7 @@ class Application:
         body = await self._read(request)
         try:
             question = rest.read_question(
-                body, self._served, limits.max_inputs, limits.max_characters, _PARSERS[what]
+                body, _PARSERS[what], self._served, limits.max_inputs, limits.max_characters
             )
         except ValueError as error:
             raise RefusedError(400, str(error)) from error
@@ -354,8 +354,8 @@ class Application:
         # Cheaper than `asyncio.wait_for`.
         timer = loop.call_later(seconds, _expire, answers)
         try:
-            given = (question.rows, question.num_characters, question.num_inputs)
-            self._batcher.submit(question.signature, *given, answers)
+            given = (question.signature, question.rows, question.num_characters)
+            self._batcher.submit(*given, question.num_inputs, answers)
             return await answers
         except FullError as error:
             raise RefusedError(
@@ -367,7 +367,8 @@ class Application:
             reason = f"The answer must take at most {seconds:g} s. Ask for less at once, or later."
             raise RefusedError(504, reason) from error
         except ValueError as error:
-            raise RefusedError(400, _line(str(error)[: 10 * _SHOWN])) from error
+            reason = " ".join(str(error)[: 10 * _SHOWN].split())
+            raise RefusedError(400, reason) from error
         except Exception as error:
             # The batcher has logged the error.
             raise RefusedError(500, _FAILED) from error
@@ -452,10 +453,6 @@ def _log_request(request: web.BaseRequest, response: web.StreamResponse, seconds
     }
     shown = (client, method, path, response.status, seconds)
     logger.info("%s %s %s: %d, %.3f s", *shown, extra={"fields": fields})
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _shown(text: str) -> str:

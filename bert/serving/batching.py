@@ -11,7 +11,6 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from bert.log import logger
@@ -40,7 +39,7 @@ class _Request:
     size: int
     num_inputs: int
     arrived: float
-    answers: Any
+    answers: "asyncio.Future[Any]"
 
 
 class Batcher:
@@ -107,26 +106,24 @@ class Batcher:
         self,
         signature: str,
         rows: Sequence[Any],
-        size: int = 0,
-        num_inputs: int | None = None,
-        answers: Any = None,
-    ) -> Any:
-        """Returns a future of the answers; cancelling it abandons the request.
+        size: int,
+        num_inputs: int,
+        answers: "asyncio.Future[Any]",
+    ) -> None:
+        """Lets a request wait for its answers.
 
         Args:
           signature: The name of the requested signature.
           rows: The inputs.
           size: The number of characters of the inputs.
-          num_inputs: The number of inputs that count for the limits; None for one a row.
-          answers: The future, of the event loop that `deliver` calls; None for one of
-            `concurrent.futures`.
+          num_inputs: The number of inputs that count for the limits.
+          answers: The future of the answers, of the event loop that `deliver` calls; cancelling it
+            abandons the request.
 
         Raises:
           FullError: where too many inputs would wait.
           ClosedError: after `close`.
         """
-        num_inputs = len(rows) if num_inputs is None else num_inputs
-        answers = Future() if answers is None else answers
         request = _Request(signature, rows, size, num_inputs, time.monotonic(), answers)
         is_long = size > self._max_batch_characters
         with self._changed[is_long]:
@@ -140,7 +137,6 @@ class Batcher:
             self._num_waiting[is_long] += num_inputs
             self._queues[is_long].append(request)
             self._changed[is_long].notify()
-        return answers
 
     def close(self) -> None:
         """Answers the waiting requests, and ends."""
@@ -155,8 +151,9 @@ class Batcher:
         while batch := self._take(is_long):
             begun = time.monotonic()
             open_requests = [request for request in batch if not request.answers.done()]
-            settled = self._serve(open_requests) if open_requests else []
+            settled = []
             if open_requests:
+                settled = self._serve(open_requests)
                 num_inputs = sum(request.num_inputs for request in open_requests)
                 self._count(num_inputs, time.monotonic() - begun)
             with self._changed[is_long]:
@@ -194,8 +191,8 @@ class Batcher:
             batch.append(queue.popleft())
         return batch
 
-    def _serve(self, batch: Sequence[_Request]) -> list[tuple[Any, Any, bool]]:
-        """Returns futures with their answers, or with errors and False.
+    def _serve(self, batch: Sequence[_Request]) -> list[tuple["asyncio.Future[Any]", Any]]:
+        """Returns futures with their answers or errors.
 
         After an error, each half of the batch is tried.
         """
@@ -216,17 +213,20 @@ class Batcher:
                 return self._serve(batch[:middle]) + self._serve(batch[middle:])
             if not isinstance(error, ValueError):
                 logger.exception("A request could not be answered.")
-            return [(batch[0].answers, error, False)]
+            return [(batch[0].answers, error)]
         settled = []
         for request in batch:
             count = len(request.rows)
-            settled.append((request.answers, answers[:count], True))
+            settled.append((request.answers, answers[:count]))
             answers = answers[count:]
         return settled
 
 
-def _settle(settled: Sequence[tuple[Any, Any, bool]]) -> None:
-    for future, value, is_answer in settled:
+def _settle(settled: Sequence[tuple["asyncio.Future[Any]", Any]]) -> None:
+    for future, value in settled:
         # The client may have disconnected at this moment.
-        with contextlib.suppress(InvalidStateError, asyncio.InvalidStateError):
-            (future.set_result if is_answer else future.set_exception)(value)
+        with contextlib.suppress(asyncio.InvalidStateError):
+            if isinstance(value, Exception):
+                future.set_exception(value)
+            else:
+                future.set_result(value)

@@ -63,25 +63,21 @@ def _parts(text: str | Sequence[str]) -> Sequence[str]:
 
 
 def read_question(
-    body: bytes,
-    served: Served,
-    max_inputs: int,
-    max_characters: int | None = None,
-    parse: Parse | None = None,
+    body: bytes, parse: Parse, served: Served, max_inputs: int, max_characters: int | None = None
 ) -> Question:
     """Returns the content of a request.
 
     Args:
       body: The body, JSON.
+      parse: Reads the form of the body.
       served: The model with its signatures.
       max_inputs: Maximum rows, or endings in all rows.
       max_characters: Maximum characters of each text; None for any number.
-      parse: Reads the form of the body; None for `parse_predict`.
 
     Raises:
       ValueError: where the body is malformed.
     """
-    question = (parse or parse_predict)(_read_json(body), served)
+    question = parse(_read_json(body), served)
     signature = served.signatures[question.signature]
     _check_count(question.rows, question.key, max_inputs)
     read = [_read_row(row, number, signature) for number, row in enumerate(question.rows)]
