@@ -43,7 +43,7 @@ class Question:
     def num_characters(self) -> int:
         """The number of characters of all texts."""
         texts = [text for row in self.rows for text in row.values()]
-        return sum(map(len, (part for text in texts for part in _parts(text))))
+        return sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in texts)
 
 
 # From a body to a question, whose inputs are not checked yet.
@@ -56,10 +56,6 @@ def _as_rows(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _as_columns(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"outputs": {name: [each[name] for each in answers] for name in answers[0]}}
-
-
-def _parts(text: str | Sequence[str]) -> Sequence[str]:
-    return [text] if isinstance(text, str) else text
 
 
 def read_question(
@@ -80,9 +76,10 @@ def read_question(
     question = parse(_read_json(body), served)
     signature = served.signatures[question.signature]
     _check_count(question.rows, question.key, max_inputs)
-    read = [_read_row(row, number, signature) for number, row in enumerate(question.rows)]
-    if max_characters is not None:
-        _check_characters(read, max_characters)
+    read = [
+        _read_row(row, number, signature, max_characters)
+        for number, row in enumerate(question.rows)
+    ]
     question = dataclasses.replace(question, rows=read)
     if question.num_inputs > max_inputs:
         raise ValueError(
@@ -189,7 +186,7 @@ def _named(signature: Signature) -> str:
     return " and ".join(f"{name!r}{remark.get(name, '')}" for name in signature.fields)
 
 
-def _read_row(row: Any, number: int, signature: Signature) -> Row:
+def _read_row(row: Any, number: int, signature: Signature, max_characters: int | None) -> Row:
     required = signature.required
     if len(required) == 1 and not isinstance(row, dict):
         row = {required[0]: row}
@@ -200,15 +197,15 @@ def _read_row(row: Any, number: int, signature: Signature) -> Row:
             f"{place} must be an object with the keys {_named(signature)}. Received {shown(row)}."
         )
     for name, value in row.items():
-        _check_text(value, place, name, signature.is_list(name))
+        texts = value if signature.is_list(name) else [value]
+        if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+            kind = "a list of texts" if signature.is_list(name) else "text"
+            raise ValueError(f"{place} must have {kind} as {name!r}. Received {shown(value)}.")
+        _check_texts(texts, place, name, max_characters)
     return dict(row)
 
 
-def _check_text(value: Any, place: str, name: str, is_list: bool) -> None:
-    texts = value if is_list else [value]
-    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-        kind = "a list of texts" if is_list else "text"
-        raise ValueError(f"{place} must have {kind} as {name!r}. Received {shown(value)}.")
+def _check_texts(texts: Sequence[str], place: str, name: str, max_characters: int | None) -> None:
     try:
         "".join(texts).encode()
     except UnicodeEncodeError as error:
@@ -216,16 +213,12 @@ def _check_text(value: Any, place: str, name: str, is_list: bool) -> None:
             f"{place} must have Unicode text as {name!r}. Received half a character, "
             f"\\u{ord(error.object[error.start]):04x}."
         ) from None
-
-
-def _check_characters(rows: Sequence[Row], limit: int) -> None:
-    for number, row in enumerate(rows):
-        for name, value in row.items():
-            if (longest := max(map(len, _parts(value)), default=0)) > limit:
-                raise ValueError(
-                    f"Input {number}, counted from 0, must have at most {limit} characters as "
-                    f"{name!r}. Received {longest}."
-                )
+    longest = max(map(len, texts), default=0)
+    if max_characters is not None and longest > max_characters:
+        raise ValueError(
+            f"{place} must have at most {max_characters} characters as {name!r}. Received "
+            f"{longest}."
+        )
 
 
 def status(served: Served) -> dict[str, Any]:
