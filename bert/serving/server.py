@@ -120,7 +120,7 @@ class Connections:
                     break
                 self.remove(connection)
                 # A close would wait until the client has read its answer, which it may never do.
-                connection.abort()
+                connection.transport.abort()
                 return True
         return False
 
@@ -147,7 +147,6 @@ class _Connection(asyncio.Protocol):
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._inner: asyncio.Protocol | None = None
-        self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         # The body of the last request, which may be answered before all of it has arrived.
@@ -156,6 +155,8 @@ class _Connection(asyncio.Protocol):
         self._num_requests = 0
         self._is_refused = False
         self.has_had_requests = False
+        # From when the connection is made.
+        self.transport: asyncio.Transport
 
     def begin(self, request: web.BaseRequest) -> None:
         self._body = request.content
@@ -168,14 +169,6 @@ class _Connection(asyncio.Protocol):
         """Returns whether no other request is under way."""
         self._num_requests -= 1
         return not self._num_requests
-
-    def close(self) -> None:
-        if self._transport:
-            self._transport.close()
-
-    def abort(self) -> None:
-        if self._transport:
-            self._transport.abort()
 
     def _watch(self) -> None:
         if self._deadline is None:
@@ -190,13 +183,12 @@ class _Connection(asyncio.Protocol):
     def _expire(self) -> None:
         self._deadline = None
         if not self._has_part:
-            self.close()
+            self.transport.close()
             return
         seconds = self._connections.head_seconds
         self._refuse(408, f"The head of a request must be sent within {seconds:g} s.")
 
     def _refuse(self, status: int, reason: str) -> None:
-        assert self._transport
         self._connections.refuse(status)
         body = json.dumps({"error": reason}).encode()
         again = "Retry-After: 1\r\n" if status == 503 else ""
@@ -205,22 +197,22 @@ class _Connection(asyncio.Protocol):
             "Content-Type: application/json; charset=utf-8\r\n"
             f"Content-Length: {len(body)}\r\n{again}Connection: close\r\n\r\n"
         )
-        self._transport.write(head.encode() + body)
+        self.transport.write(head.encode() + body)
         self._is_refused = True
-        if self._connections.num_lingering >= _MAX_LINGERING or not self._transport.can_write_eof():
-            self.close()
+        if self._connections.num_lingering >= _MAX_LINGERING or not self.transport.can_write_eof():
+            self.transport.close()
             return
-        self._transport.write_eof()
+        self.transport.write_eof()
         self._connections.num_lingering += 1
         asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._end_lingering)
 
     def _end_lingering(self) -> None:
         self._connections.num_lingering -= 1
-        self.abort()
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self.transport = transport
         if not self._connections.admit(self):
             limit = self._connections.limit
             self._refuse(503, f"At most {limit} connections must be open. Ask later.")
@@ -241,7 +233,8 @@ class _Connection(asyncio.Protocol):
         return self._inner.eof_received() if self._inner else None
 
     def pause_writing(self) -> None:
-        self._stalled = asyncio.get_running_loop().call_later(_STALLED_SECONDS, self.abort)
+        loop = asyncio.get_running_loop()
+        self._stalled = loop.call_later(_STALLED_SECONDS, self.transport.abort)
         if self._inner:
             self._inner.pause_writing()
 
