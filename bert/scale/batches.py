@@ -72,8 +72,8 @@ def _options(beam: BeamOptions) -> Any:
     except ValueError as error:
         raise _refusal(beam, str(error)) from None
     if words := [word for word in given if re.match("--?runner(=|$)", word)]:
-        reason = Message("%r is %s, an option of its own", words[0], Option("runner"))
-        raise _refusal(beam, reason)
+        own = Message("%r is %s, an option of its own", words[0], Option("runner"))
+        raise _refusal(beam, own)
     with _quiet():
         # On import, Beam warns of missing packages for Google's cloud.
         from apache_beam.options.pipeline_options import PipelineOptions  # noqa: PLC0415
@@ -81,9 +81,14 @@ def _options(beam: BeamOptions) -> Any:
         # The last value of an option counts.
         quiet = "--default_sdk_harness_log_level=WARNING"
         options = PipelineOptions([f"--runner={beam.runner}", quiet, *given])
-        with _caught_usage(beam):
-            known = options.get_all_options()
-            everything = options.get_all_options(retain_unknown_options=True)
+        try:
+            with contextlib.redirect_stderr(io.StringIO()) as printed:
+                known = options.get_all_options()
+                everything = options.get_all_options(retain_unknown_options=True)
+        except SystemExit:
+            # Of argparse.
+            reason = printed.getvalue().strip().rpartition("error: ")[2]
+            raise _refusal(beam, reason) from None
     unknown = everything.keys() - known.keys()
     # Options of another runner may be known only to its server.
     if unknown and beam.runner == "DirectRunner":
@@ -94,17 +99,6 @@ def _options(beam: BeamOptions) -> Any:
 def _refusal(beam: BeamOptions, reason: str | Message) -> OptionError:
     received = Message("%r: %s", beam.beam_options, reason)
     return OptionError("beam_options", "be options of Beam", received)
-
-
-@contextlib.contextmanager
-def _caught_usage(beam: BeamOptions) -> Iterator[None]:
-    """Raises an error of argparse as an `OptionError`."""
-    with contextlib.redirect_stderr(io.StringIO()) as printed:
-        try:
-            yield
-        except SystemExit:
-            reason = printed.getvalue().strip().rpartition("error: ")[2]
-            raise _refusal(beam, reason) from None
 
 
 def run_pipeline(
