@@ -20,7 +20,7 @@ def test_a_saved_line_is_the_answer_to_its_input_only(kind):
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     names = Names.of([*ODD], [*ANSWER])
-    form = JsonLines(names) if kind == "json" else ParquetLines(names, "in.jsonl", "out.parquet")
+    form = JsonLines(names) if kind == "json" else ParquetLines(names, "in.jsonl")
     line = form.answer(make_input(ODD), ANSWER)
     assert form.belongs(line, make_input(ODD))
     for other in ({"n": 1.0}, {"more": []}, {"text": "b"}, {"new": None}):
@@ -33,7 +33,7 @@ def test_parquet_has_a_column_of_errors_if_there_may_be_errors(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     names = Names.of(["text"], [*ANSWER])
     for problem in ("", "why"):
-        form = ParquetLines(names, "in.jsonl", "out.parquet", has_errors=True)
+        form = ParquetLines(names, "in.jsonl", has_errors=True)
         given = make_input({"text": "a"})
         line = form.refusal(given, problem) if problem else form.answer(given, ANSWER)
         with open(tmp_path / "x", "wb") as file:

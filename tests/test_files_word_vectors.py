@@ -54,8 +54,10 @@ def test_the_unknown_vector_is_the_one_that_is_named_so_or_the_mean(read):
 def test_a_pattern_of_several_files_is_refused_and_of_one_is_read(tmp_path):
     for name in ("v1.txt", "v2.txt"):
         (tmp_path / name).write_text("a 1 2\n")
-    with pytest.raises(ValueError, match=r"`other` must name a single file.*names 2: .*v1\.txt"):
-        read_word_vectors(str(tmp_path / "v*.txt"), "other")
+    with pytest.raises(
+        ValueError, match=r"`word_vectors` must name a single file.*names 2: .*v1\.txt"
+    ):
+        read_word_vectors(str(tmp_path / "v*.txt"))
     assert read_word_vectors(str(tmp_path / "*1.txt")).words == ["a"]
 
 

@@ -260,7 +260,6 @@ class ParquetLines(JsonLines):
     Args:
       names: The names of the columns.
       input_file: The file of the inputs.
-      path: The file to write.
       start: The number of the first input in a Parquet file of inputs, whose columns are copied;
         None for another format.
       has_errors: Whether the complete file has the column of errors.
@@ -270,16 +269,14 @@ class ParquetLines(JsonLines):
         self,
         names: Names,
         input_file: str,
-        path: str,
         start: int | None = None,
         *,
         has_errors: bool = False,
     ) -> None:
         super().__init__(names)
-        self._has_errors = has_errors
-        parquet.check_installed(path)
         self._input_file = input_file
         self._start = start
+        self._has_errors = has_errors
 
     def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
         flat = _flatten(answer, self.names).items()

@@ -54,15 +54,15 @@ class TextColumns:
     )
 
 
-def find_texts(patterns: str, flag: str = "input_file") -> list[str]:
-    """Returns the files of `match_files`, whose first lines can be read.
+def find_texts(input_file: str) -> list[str]:
+    """Returns the files of the option `input_file`, whose first lines can be read.
 
     Raises:
       ValueError: where a pattern matches no file, a gzip file is incomplete, or the beginning of a
         file is not UTF-8 text.
       OSError: where a file cannot be opened.
     """
-    files = match_files(patterns, flag)
+    files = match_files(input_file, "input_file")
     for path in files:
         line, _ = next(read_lines(path), (b"", 0))
         check_beginning(path, line)

@@ -16,6 +16,8 @@ from bert.options import MessageError, Option, OptionError
 # The entry for unknown words in files of GloVe and others.
 UNKNOWN = "<unk>"
 
+_OPTION = "word_vectors"
+
 
 @dataclasses.dataclass(frozen=True)
 class WordVectors:
@@ -55,21 +57,20 @@ def write_word_vectors(file: BinaryIO, vectors: WordVectors) -> None:
         file.write(f"{word} {form % tuple(values.tolist())}\n".encode())
 
 
-def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
+def read_word_vectors(path: str) -> WordVectors:
     """Returns the vectors in a text file of word2vec, or of GloVe, which has no header.
 
     If a word is there twice, its first vector counts. Words with whitespace are skipped, since a
     text is split there.
 
     Args:
-      path: A file, plain or gzip.
-      option: The name of the option that has the path, for messages.
+      path: A file, plain or gzip; the option `word_vectors` of scripts.
 
     Raises:
       ValueError: where there is no such file, or more than one; where a line is no word with as
         many finite numbers as the first line, or their number is not the header's.
     """
-    path = match_file(path, option)
+    path = match_file(path, _OPTION)
     header, width = _read_head(path)
     words: dict[str, int] = {}
     rows: list[np.ndarray] = []
@@ -84,7 +85,7 @@ def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
                 number + (header is not None),
                 width,
                 line[:60],
-                Option(option),
+                Option(_OPTION),
             )
         if word in words or word.split() != [word]:
             num_left_out += 1
@@ -103,7 +104,7 @@ def read_word_vectors(path: str, option: str = "word_vectors") -> WordVectors:
             path,
         )
     if not rows:
-        raise OptionError(option, "hold words with vectors", remedy=f"{path!r} has none.")
+        raise OptionError(_OPTION, "hold words with vectors", remedy=f"{path!r} has none.")
     return WordVectors(list(words), np.stack(rows))
 
 

@@ -341,7 +341,7 @@ class AnswerFile:
                 parquet.check_columns(cells, source)
             kind = self.given.input_format or kind_of(source, self.given.separator)
             start = (span.start if span else 0) if kind == "parquet" else None
-            return rows, ParquetLines(names, source, path, start, has_errors=has_errors)
+            return rows, ParquetLines(names, source, start, has_errors=has_errors)
         if not ending:
             return rows, JsonLines(names)
         separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")
