@@ -59,27 +59,6 @@ class Ratios(NamedTuple):
 RATIOS = "80,10,10"
 
 
-def parse_ratios(text: str) -> Ratios:
-    """Returns the ratios that an option gives.
-
-    Raises:
-      OptionError: where they are not three numbers from 0 whose sum is 100.
-    """
-    try:
-        numbers = [float(number) for number in text.split(",")]
-    except ValueError:
-        numbers = []
-    is_three = len(numbers) == len(Ratios._fields)
-    if not is_three or not min(numbers) >= 0 or not math.isclose(sum(numbers), 100):
-        raise OptionError(
-            "mask_ratios",
-            "be three numbers from 0 whose sum is 100: the percent of masked tokens that become "
-            f"[MASK], that stay the same and that become a random word, such as {RATIOS}",
-            text,
-        )
-    return Ratios(*numbers)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Masking:
     """How tokens are masked."""
@@ -127,8 +106,25 @@ class Masking:
 
     @functools.cached_property
     def ratios(self) -> Ratios:
-        """The replacements of masked tokens."""
-        return parse_ratios(self.mask_ratios)
+        """The replacements of masked tokens.
+
+        Raises:
+          OptionError: where they are not three numbers from 0 whose sum is 100.
+        """
+        try:
+            numbers = [float(number) for number in self.mask_ratios.split(",")]
+        except ValueError:
+            numbers = []
+        is_three = len(numbers) == len(Ratios._fields)
+        if not is_three or not min(numbers) >= 0 or not math.isclose(sum(numbers), 100):
+            raise OptionError(
+                "mask_ratios",
+                "be three numbers from 0 whose sum is 100: the percent of masked tokens that "
+                "become [MASK], that stay the same and that become a random word, such as "
+                f"{RATIOS}",
+                self.mask_ratios,
+            )
+        return Ratios(*numbers)
 
     @property
     def has_words(self) -> bool:
