@@ -95,17 +95,8 @@ def _count_chunk(
     """Returns the words of some lines, the number of lines that are not UTF-8, and the position."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case)
     counts = collections.Counter(tokenizer.tokenize(b"".join(chunk.lines)))
-    return counts, sum(map(_is_damaged, chunk.lines)), chunk.position
-
-
-def _is_damaged(line: bytes) -> bool:
-    if line.isascii():
-        return False
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
+    num_damaged = sum(line.decode("utf-8", "ignore").encode() != line for line in chunk.lines)
+    return counts, num_damaged, chunk.position
 
 
 def learn(
