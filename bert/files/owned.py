@@ -111,17 +111,19 @@ def remove(folder: str, names: Collection[str]) -> None:
 
 
 def _remove(folder: str, name: str) -> None:
+    """Deletes a file, and the folders above it that are empty then."""
     gfile = file_system()
-    *parents, _ = name.split("/")
-    places = [os.path.join(folder, *parents[: depth + 1]) for depth in range(len(parents))]
-    path = os.path.join(folder, name)
-    if _crosses_link(folder, os.path.dirname(name)):
+    inner = os.path.dirname(name)
+    if _crosses_link(folder, inner):
         return
+    path = os.path.join(folder, name)
     if os.path.islink(path) or (gfile.exists(path) and not gfile.isdir(path)):
         durable.remove(path)
-    for place in reversed(places):
+    while inner:
+        place = os.path.join(folder, inner)
         if gfile.isdir(place) and not gfile.listdir(place):
             gfile.rmtree(place)
+        inner = os.path.dirname(inner)
 
 
 def _crosses_link(folder: str, inner: str) -> bool:
