@@ -198,8 +198,7 @@ def _in_order(
 
 def processor_name() -> str:
     """Returns the name of the processor."""
-    cpus = Path("/proc/cpuinfo")
-    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    lines = _read(Path("/proc/cpuinfo")).splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 

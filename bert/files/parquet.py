@@ -99,12 +99,9 @@ def check_columns(rows: Iterable[Mapping[str, Any]], input_file: str) -> None:
     Raises:
       ValueError: where a column has values of several types, or of a type that Parquet lacks.
     """
-    _make_table(_columns([*rows]), input_file)
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    rows = [*rows]
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    _make_table({name: [row.get(name) for row in rows] for name in names}, input_file)
 
 
 def _make_table(

@@ -52,7 +52,10 @@ class _Signals:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Handles the signals during a block, except ignored ones, as of nohup."""
+        """Makes a first signal raise `Stop` in a block, and a second one end the process.
+
+        Ignored signals, as of nohup, stay ignored.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -75,7 +78,10 @@ class _Signals:
             os.close(writer)
 
     def take(self) -> None:
-        """Installs the handlers, also again, if the signals are watched."""
+        """Installs the handlers if the signals are watched.
+
+        TensorFlow with several workers handles SIGTERM itself; this takes it back.
+        """
         for number in self._taken:
             signal.signal(number, self._handle)
 
@@ -131,16 +137,7 @@ def _end_at_second(reader: int, numbers: list[int]) -> None:
 
 
 _signals = _Signals()
-
-
-def watched_signals() -> contextlib.AbstractContextManager[None]:
-    """Makes a first signal raise `Stop` in a block, and a second one end the process."""
-    return _signals.watched()
-
-
-def take_signals_again() -> None:
-    """Installs the handlers again, since TensorFlow with several workers handles SIGTERM."""
-    _signals.take()
+watched_signals, take_signals_again = _signals.watched, _signals.take
 
 
 def stop_signal() -> int | None:
