@@ -135,10 +135,10 @@ class Progress:
             self.close()
         elif self._bar:
             share = describe or (lambda: self._share(done))
-            self._bar.show(now, done, lambda: share() + self._left(now, done))
+            self._bar.show(now, done, lambda: share() + self.left(done, now))
         elif now - self._last >= _SECONDS_BETWEEN_LINES and self._first < done < self._total:
             said = describe() if describe else f"{self._what}: {self._share(done)}"
-            self.write(f"{said}{self._left(now, done)}", now)
+            self.write(f"{said}{self.left(done, now)}", now)
 
     def announce(self, text: str) -> None:
         """Shows a text beside the bar, if there is one, before the work begins."""
@@ -150,16 +150,14 @@ class Progress:
         self._last = time.monotonic() if now is None else now
         logger.info("%s", line)
 
-    def left(self, done: float) -> str:
-        """Returns the remaining time, to end a line, or "" if it is unknown."""
-        return self._left(time.monotonic(), done)
-
     def _share(self, done: float) -> str:
         return f"{100 * done / self._total:.0f} %"
 
-    def _left(self, now: float, done: float) -> str:
+    def left(self, done: float, now: float | None = None) -> str:
+        """Returns the remaining time, to end a line, or "" if it is unknown."""
         if not self._first < done < self._total:
             return ""
+        now = time.monotonic() if now is None else now
         seconds = (now - self._start) / (done - self._first)
         return f"  ETA {clock(seconds * (self._total - done))}"
 
