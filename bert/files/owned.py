@@ -11,7 +11,7 @@ import re
 import socket
 import tempfile
 from collections.abc import Collection, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from bert.files import durable
 from bert.files.durable import NoLocksError, open_locked, write_text
@@ -134,7 +134,7 @@ def _crosses_link(folder: str, inner: str) -> bool:
 
 def _remove_empty(place: str) -> None:
     """Removes the empty folders of a tree, such as an export leaves."""
-    for inner, _, _ in reversed(list(file_system().walk(place))):
+    for inner, _, _ in file_system().walk(place, topdown=False):
         if not file_system().listdir(inner):
             file_system().rmtree(inner)
 
@@ -270,8 +270,12 @@ def lock(folder: str) -> Iterator[None]:
         yield
         return
     path = os.path.join(folder, LOCK_FILE)
-    file = _open_locked(path)
-    if file is None:
+    try:
+        file = open_locked(path, required=True)
+    except BlockingIOError as error:
+        raise _held(path) from error
+    except NoLocksError as error:
+        logger.warning("%r cannot be locked here (%s).", folder, error)
         yield
         return
     try:
@@ -301,17 +305,6 @@ def _is_locked(folder: str) -> bool:
     with contextlib.suppress(FileNotFoundError, NoLocksError), open(path, "rb") as file:
         return not durable.lock(file, waits=False)
     return False
-
-
-def _open_locked(path: str) -> BinaryIO | None:
-    """Returns the locked file of the lock; None where files cannot be locked."""
-    try:
-        return durable.open_locked(path, required=True)
-    except BlockingIOError as error:
-        raise _held(path) from error
-    except NoLocksError as error:
-        logger.warning("%r cannot be locked here (%s).", os.path.dirname(path), error)
-        return None
 
 
 def _held(path: str) -> OptionError:
