@@ -308,7 +308,16 @@ class NeighborBatches(NextTokenBatches):
 
     def parse(self, serialized: Tensor) -> dict[str, Tensor]:
         """Returns the batch of serialized records."""
-        return predict_previous(super().parse(serialized))
+        batch = super().parse(serialized)
+        ids, positions = batch["input_ids"], batch["masked_lm_positions"]
+        weights = batch["masked_lm_weights"]
+        before = ids[:, :-1] * tf.cast(weights, ids.dtype)
+        return {
+            **batch,
+            "masked_lm_positions": tf.concat([positions, positions + 1], axis=1),
+            "masked_lm_ids": tf.concat([batch["masked_lm_ids"], before], axis=1),
+            "masked_lm_weights": tf.concat([weights, weights], axis=1),
+        }
 
 
 def predict_next(batch: Batch) -> dict[str, Tensor]:
@@ -322,19 +331,6 @@ def predict_next(batch: Batch) -> dict[str, Tensor]:
         "masked_lm_positions": tf.tile(tf.range(length - 1)[None], [size, 1]),
         "masked_lm_ids": ids[:, 1:] * follows,
         "masked_lm_weights": tf.cast(follows, tf.float32),
-    }
-
-
-def predict_previous(batch: Batch) -> dict[str, Tensor]:
-    """Returns a batch of `predict_next` with every preceding token to predict as well."""
-    ids, positions = batch["input_ids"], batch["masked_lm_positions"]
-    weights = batch["masked_lm_weights"]
-    before = ids[:, :-1] * tf.cast(weights, ids.dtype)
-    return {
-        **batch,
-        "masked_lm_positions": tf.concat([positions, positions + 1], axis=1),
-        "masked_lm_ids": tf.concat([batch["masked_lm_ids"], before], axis=1),
-        "masked_lm_weights": tf.concat([weights, weights], axis=1),
     }
 
 

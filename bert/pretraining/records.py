@@ -223,17 +223,14 @@ def holds_same_records(path: str, made_with: Mapping[str, Any]) -> bool:
     there = read_description(path)
     if there == made_with:
         return True
-    received = Message("%r, of which %s", path, _describe_difference(there, made_with))
+    difference = "nothing beside it says what it is made of"
+    if _TEXT in there:
+        words = {_TEXT: "the text is another one", _VOCABULARY: "the vocabulary is another one"}
+        difference = fingerprints.describe_differences(there, made_with, words, ", not ")
+    received = Message("%r, of which %s", path, difference)
     remedy = Message("Give another name, or %s to replace it.", Option("overwrite"))
     must = "name new files, or records of the same text and flags"
     raise OptionError("output_file", must, received, remedy)
-
-
-def _describe_difference(there: Mapping[str, Any], made_with: Mapping[str, Any]) -> str:
-    if _TEXT not in there:
-        return "nothing beside it says what it is made of"
-    words = {_TEXT: "the text is another one", _VOCABULARY: "the vocabulary is another one"}
-    return fingerprints.describe_differences(there, made_with, words, ", not ")
 
 
 def read_descriptions(paths: Sequence[str]) -> RecordDescription:

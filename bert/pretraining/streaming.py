@@ -299,8 +299,11 @@ def make_records(records: NewRecords, *, num_workers: int, memory: int) -> Insta
         describe_corpus(counts, draws)
         job = Job(spill, tokenizer, draws, counts.num_documents)
         with Workers(num_workers, job) as workers:
+            most = draws.dupe_factor * draws.most_instances(
+                counts.num_documents, counts.num_sentences, counts.num_tokens
+            )
             left = memory - options.BYTES_PER_PROCESS * num_workers
-            seeds = SeedFiles(folder, int(_COPIES * _most_bytes(counts, draws) // left) + 1)
+            seeds = SeedFiles(folder, int(_COPIES * most * SEED.itemsize // left) + 1)
             num_instances = _draw(job, workers, seeds)
             pieces = workers.map(_finish, _pieces(seeds, draws, len(output_files)))
             made = _write(pieces, num_instances, output_files, description)
@@ -322,12 +325,6 @@ def _tokenize(
     counts = documents.finish(input_files)
     spill.finish(counts.num_sentences)
     return counts
-
-
-def _most_bytes(counts: CorpusCounts, draws: Draws) -> int:
-    """Returns the most bytes of all instances on disk, as far as their documents determine them."""
-    most = draws.most_instances(counts.num_documents, counts.num_sentences, counts.num_tokens)
-    return most * draws.dupe_factor * SEED.itemsize
 
 
 class _Uses(NamedTuple):
