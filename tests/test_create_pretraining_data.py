@@ -24,7 +24,7 @@ from bert.files.paths import index_path
 from bert.files.records import Index, decode_index, encode_index
 from bert.pretraining import corpus as corpora
 from bert.pretraining import masking
-from bert.pretraining.draws import Drawn, Pair
+from bert.pretraining.draws import Pair
 from bert.pretraining.instances import BATCH, InstanceTable
 
 VOCAB = str(GOLDEN / "vocab.txt")
@@ -388,7 +388,7 @@ def test_a_table_holds_ids_beyond_16_bits():
     vocab = {"[UNK]": 0, "[CLS]": 70001, "[SEP]": 65535, "a": 70000}
     table = InstanceTable(tokenization.FullTokenizer.from_vocab(vocab), 6, 2)
     pair = Pair(0, 1, 1, 2, True, 70000, 0)
-    table.extend(np.array([70000, 70000], np.uint32), [Drawn(pair, [1], [masking.ITSELF])])
+    table.extend(np.array([70000, 70000], np.uint32), [(pair, ([1], [masking.ITSELF]))])
     assert table[0] == data.TrainingInstance(
         ["[CLS]", "a", "[SEP]", "a", "[SEP]"], [0, 0, 0, 1, 1], [1], ["a"], True, 70000
     )

@@ -14,7 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert.options import Message, Option, OptionError, check_bounds, option
-from bert.pretraining.masking import PIECES, SPECIAL, KeyedRandom, Masking, below, generator
+from bert.pretraining.masking import (
+    PIECES,
+    SPECIAL,
+    KeyedRandom,
+    Masking,
+    Masks,
+    below,
+    generator,
+)
 
 # The shortest target length of short sequences, in tokens.
 _SHORTEST_TARGET = 2
@@ -74,18 +82,8 @@ class Cut(NamedTuple):
     b_document: int
 
 
-class Drawn(NamedTuple):
-    """An instance as it is drawn from a corpus.
-
-    Attributes:
-      pair: Its segments.
-      positions: The masked positions.
-      words: The replacement of each masked token, as `Masking.draw` returns it.
-    """
-
-    pair: Pair
-    positions: Sequence[int]
-    words: Sequence[int]
+# An instance as it is drawn from a corpus: its segments, and the result of `Masking.draw`.
+Drawn = tuple[Pair, Masks]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,8 +221,8 @@ class Draws(Masking):
           rng: The source of random numbers.
         """
         if self.mask_at_training:
-            return Drawn(pair, (), ())
-        return Drawn(pair, *self.draw(pair.kinds(kinds), num_words, rng))
+            return pair, ((), ())
+        return pair, self.draw(pair.kinds(kinds), num_words, rng)
 
     def seeds(
         self, bounds: Sequence[int], document: int, num_documents: int, uses: Sequence[int]
@@ -260,15 +258,7 @@ class Draws(Masking):
 def _draw_pairs(
     bounds: Sequence[int], document: int, num_documents: int, target: int, rng: random.Random
 ) -> Iterator[Cut]:
-    """Yields the cuts of the pairs of one use of a document, as `Draws.cuts`.
-
-    Args:
-      bounds: Where the sentences of the document begin, and where the last ends.
-      document: The number of the document.
-      num_documents: The number of documents from which second segments are drawn.
-      target: The number of tokens that both segments should have together.
-      rng: The source of random numbers.
-    """
+    """Yields the cuts of the pairs of one use of a document, as `Draws.cuts`."""
     start = 0
     while start < len(bounds) - 1:
         end = _end_of_chunk(bounds, start, target)

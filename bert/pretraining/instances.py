@@ -113,12 +113,11 @@ class InstanceTable(Sequence[TrainingInstance]):
 
     def extend(self, ids: np.ndarray, drawn: Sequence[Drawn]) -> None:
         """Adds instances at the end that are drawn from a corpus of these ids."""
-        pairs = [instance.pair for instance in drawn]
+        pairs, masks = zip(*drawn, strict=True)
         a_start, a_stop, b_start, b_stop, is_random, num_truncated, _ = np.array(pairs).T
         first_length = a_stop - a_start + 2
         length = first_length + np.where(b_stop > b_start, b_stop - b_start + 1, 0)
         tokens = self._join(ids, pairs)  # [T], without padding
-        masks = [(instance.positions, instance.words) for instance in drawn]
         firsts = np.cumsum(length) - length
         num_masked, columns, labels = put_masks(tokens, firsts, masks, self._words)
         rows = np.zeros((len(drawn), self._width), self._dtype)

@@ -38,6 +38,10 @@ MASK, ITSELF = -1, -2
 PIECES, SPACES = "pieces", "spaces"
 
 
+# The masked positions of a sequence, and the replacement of each.
+Masks = tuple[Sequence[int], Sequence[int]]
+
+
 class Ratios(NamedTuple):
     """The replacements of masked tokens (paper, table 8).
 
@@ -219,7 +223,7 @@ def create_masked_lm_predictions(
 def put_masks(
     tokens: np.ndarray,
     firsts: np.ndarray,
-    drawn: Sequence[tuple[Sequence[int], Sequence[int]]],
+    drawn: Sequence[Masks],
     words: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Replaces the masked tokens of some sequences in place.
