@@ -54,11 +54,6 @@ class WatchedFiles(list[str]):
         self.states = file_states(paths)
         self._digests: list[str] = []
 
-    @classmethod
-    def of(cls, paths: Sequence[str]) -> "WatchedFiles":
-        """Returns watched files, which are `paths` itself if they are watched already."""
-        return paths if isinstance(paths, cls) else cls(paths)
-
     @functools.cached_property
     def digest(self) -> str:
         """The `of_whole_files` of the files, which are read once."""

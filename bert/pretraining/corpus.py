@@ -121,7 +121,9 @@ def tokenize_files(input_files: Sequence[str], workers: Workers) -> Iterator[Tok
     Raises:
       ValueError: where a file changed while it was read.
     """
-    files = WatchedFiles.of(input_files)
+    files = input_files
+    if not isinstance(files, WatchedFiles):
+        files = WatchedFiles(input_files)
     progress = Progress("Reading", sum(size for size, _ in files.states))
     for lines, position in workers.map(_tokenize_chunk, read_chunks(input_files, _BATCH)):
         yield lines

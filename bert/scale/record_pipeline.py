@@ -20,7 +20,6 @@ import numpy as np
 
 import tokenization
 from bert.files.durable import remove, rename, replace_files
-from bert.files.fingerprints import WatchedFiles
 from bert.files.paths import (
     file_size,
     index_path,
@@ -124,12 +123,11 @@ def make_records(beam: BeamOptions, new: NewRecords) -> None:
     partial = [f"{real_path(path)}.{name}" for path in output_files]
     clear = functools.partial(_clear, partial, name)
     texts = [*map(absolute_path, new.input_files)]
-    watched = WatchedFiles.of(new.input_files)
     try:
         counters = run_pipeline(
             beam, lambda root: _build(root, job, texts, partial, made_with), clear
         )
-        watched.check()
+        new.input_files.check()
         _put_in_place(partial, output_files)
     finally:
         clear()
