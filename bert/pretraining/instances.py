@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -213,20 +213,9 @@ class InstanceTable(Sequence[TrainingInstance]):
         )
 
 
-class Segments(NamedTuple):
-    """An instance whose masks are to be drawn.
-
-    Attributes:
-      pair: A pair of `Draws.pair`.
-      a: The ids of its first segment.
-      b: The ids of its second segment.
-      rng: The generator of `Draws.pair`.
-    """
-
-    pair: Pair
-    a: np.ndarray
-    b: np.ndarray
-    rng: random.Random
+# An instance whose masks are to be drawn: its pair, the ids of both segments, and the generator, as
+# `Draws.pair` returns it.
+Segments = tuple[Pair, np.ndarray, np.ndarray, random.Random]
 
 
 def mask_all(
@@ -243,7 +232,7 @@ def mask_all(
       tokenizer: The tokenizer of the ids.
       kinds: The kind of every id, as `find_kinds` returns it.
     """
-    ids = np.concatenate([part for instance in instances for part in (instance.a, instance.b)])
+    ids = np.concatenate([part for _, *parts, _ in instances for part in parts])
     kinds_of_all, num_words = kinds[ids].tobytes(), len(tokenizer.vocab)
     drawn, start = [], 0
     for pair, a, b, rng in instances:

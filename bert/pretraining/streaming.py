@@ -41,7 +41,6 @@ from bert.pretraining.draws import Cut, Draws, part_of
 from bert.pretraining.instances import (
     MOST_SHOWN,
     InstanceCounts,
-    Segments,
     TrainingInstance,
     describe_instances,
     mask_all,
@@ -437,7 +436,7 @@ def _finish(job: Job, part: _Unfinished) -> Piece:
         other = spill.document(b_document) if is_random_next else ()
         pair, rng = job.draws.pair(key, cut, other)
         a, b = spill.ids(pair.a_start, pair.a_stop), spill.ids(pair.b_start, pair.b_stop)
-        instances.append(Segments(pair, a, b, rng))
+        instances.append((pair, a, b, rng))
     table = mask_all(instances, job.draws, job.tokenizer, job.kinds)
     content = io.BytesIO()
     writer = RecordWriter(content)

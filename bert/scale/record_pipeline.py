@@ -322,7 +322,7 @@ def _complete(request: Request, documents: Mapping[int, Document], job: Job) -> 
     pair, rng = job.draws.pair(key, cut, memoryview(document.bounds).cast("q"))
     others = np.frombuffer(document.ids, job.dtype) if pair.is_random_next else ids
     a, b = ids[pair.a_start : pair.a_stop], others[pair.b_start : pair.b_stop]
-    return Segments(pair, a, b, rng)
+    return pair, a, b, rng
 
 
 def _write(
