@@ -313,18 +313,17 @@ def _check_alike(one: RecordDescription, other: RecordDescription) -> None:
             continue
         differs = f"`{name}` {a!r:.300} and {b!r:.300}"
         if name == _VOCABULARY:
-            differs = f"vocabularies {_differences(one.vocab, other.vocab)}"
+            count = len(one.vocab.items() ^ other.vocab.items())
+            differs = (
+                f"vocabularies of {len(one.vocab):,} and {len(other.vocab):,} tokens that differ "
+                f"in {count:,} entries"
+            )
         raise ValueError(
             "Records that are read together must be made with the same tokenizer and lengths. "
             f"{one.path!r} and {other.path!r} were made with {differs}. Read them in "
             f"separate runs, or make one of them again; {index_path(other.path)!r} says how it was "
             "made."
         )
-
-
-def _differences(one: Mapping[str, int], other: Mapping[str, int]) -> str:
-    count = len(one.items() ^ other.items())
-    return f"of {len(one):,} and {len(other):,} tokens that differ in {count:,} entries"
 
 
 def _ends_blank(vocab: Mapping[str, int]) -> bool:
