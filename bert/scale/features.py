@@ -122,7 +122,7 @@ def extract(
     extractor: Extractor,
     lines: Lines,
     options: Extraction,
-    report: Callable[[int], None] = lambda num_tokens: None,
+    progress: Progress | None = None,
 ) -> Iterator[Features]:
     """Yields the tokens and features of each line, in order.
 
@@ -130,7 +130,7 @@ def extract(
       extractor: Computes the features.
       lines: The texts.
       options: Which values, and how they are scaled.
-      report: Called after each chunk with the number of tokens that are done.
+      progress: Shows how many tokens are done.
 
     Raises:
       ArithmeticError: where features are not finite.
@@ -152,7 +152,8 @@ def extract(
                 )
             yield line.tokens, [*map(unit_length, values)] if options.normalize else values
             num_done += len(line.tokens)
-        report(num_done)
+        if progress:
+            progress(num_done)
 
 
 def write(
@@ -165,8 +166,8 @@ def write(
     shows_progress: bool = False,
 ) -> None:
     """Writes the features of all lines to an open file; `lengths` are their numbers of tokens."""
-    progress = [Progress("Extracting features", sum(lengths))] * shows_progress
-    features = extract(extractor, lines, options, *progress)
+    progress = Progress("Extracting features", sum(lengths)) if shows_progress else None
+    features = extract(extractor, lines, options, progress)
     form = options.written_format()
     if form == "jsonl":
         ids = lines.ids() if lines.has_ids else None
@@ -208,7 +209,9 @@ def _text_array(read: Callable[[], Iterator[str]], lengths: array.array) -> Arra
 def make_extractor(options: Extraction, config: modeling.BertConfig) -> Extractor:
     """Returns the model that computes the layers; it has no weights yet."""
     layers = parse_layers(options.written_layers(), config, flag="layers")
-    return Extractor(modeling.BertModel(config), layers, options.written_pooling())
+    # Of what a checkpoint may lack, the pooler, nothing is read.
+    with blank_variables():
+        return Extractor(modeling.BertModel(config), layers, options.written_pooling())
 
 
 def find_texts_of(options: Extraction) -> Texts:
@@ -314,12 +317,9 @@ class FeatureFile:
         Raises:
           ValueError: where there is no line, or a pair that the model cannot take.
         """
-        config = self.folder.config
         tokenizer = self.folder.load_tokenizer()
         lines = Lines.of(self.texts, tokenizer, self.options.tokens_at_most())
-        # Of what a checkpoint may lack, the pooler, nothing is read.
-        with blank_variables():
-            extractor = make_extractor(self.options, config)
+        extractor = make_extractor(self.options, self.folder.config)
         if beam.runner:
             num_lines = self._write_by_machines(lines, extractor, beam)
         else:
@@ -328,7 +328,12 @@ class FeatureFile:
 
     def _write_here(self, lines: Lines, extractor: Extractor, part: Part | None) -> int:
         if part:
-            lines = lines.only(self._find_span(lines, extractor, part))
+            # Complete chunks, so that all lines are rounded alike.
+            starts = self._find_starts(lines, extractor)
+            chunks = part.of(len(starts) - 1, 1)
+            text = "Part %s: %d of the %d chunks of %d lines."
+            logger.info(text, part, len(chunks), len(starts) - 1, starts[-1])
+            lines = lines.only(range(starts[chunks.start], starts[chunks.stop]))
         lengths = survey(lines, self.folder.config)
         if not lengths and not part:
             raise _no_text(lines)
@@ -350,15 +355,6 @@ class FeatureFile:
         if not lengths:
             raise _no_text(lines)
         return text_vectors.chunk_starts(extractor, lengths)
-
-    def _find_span(self, lines: Lines, extractor: Extractor, part: Part) -> range:
-        """Returns the lines of a part: complete chunks, so that all are rounded alike."""
-        starts = self._find_starts(lines, extractor)
-        count = len(starts) - 1
-        chunks = part.of(count, 1)
-        text = "Part %s: %d of the %d chunks of %d lines."
-        logger.info(text, part, len(chunks), count, starts[-1])
-        return range(starts[chunks.start], starts[chunks.stop])
 
     def _write_by_machines(self, lines: Lines, extractor: Extractor, beam: BeamOptions) -> int:
         # The complete content counts, since finished files are not compared with their texts.
@@ -384,8 +380,7 @@ class FeatureWork(Work):
     def load(options: Extraction) -> tuple[Extractor, Lines, modeling.BertConfig]:
         """Returns the extractor, the lines of all texts, and the configuration."""
         folder = ModelFolder.of(take(ModelSource, options), options)
-        with blank_variables():
-            extractor = make_extractor(options, folder.config)
+        extractor = make_extractor(options, folder.config)
         folder.stored.assign(extractor.model.weights)
         tokenizer = folder.load_tokenizer()
         lines = Lines.of(find_texts_of(options), tokenizer, options.tokens_at_most())
