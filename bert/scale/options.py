@@ -54,11 +54,6 @@ class Part:
     number: int
     count: int
 
-    @property
-    def is_first(self) -> bool:
-        """Whether the output of this part has the header of a table."""
-        return self.number == 1
-
     def of(self, num_items: int, size: int) -> range:
         """Returns the numbers of the items of this part, which consists of chunks of `size` items.
 

@@ -239,7 +239,7 @@ class AnswerFile:
         tally = _Tally()
         num_rewritten = 0
         form, size = answers.form, self._chunk_size
-        header = form.header if self.part is None or self.part.is_first else b""
+        header = form.header if self.part is None or self.part.number == 1 else b""
         if isinstance(output, ResumableFile):
             belongs = functools.partial(self._is_answered, answers, tally.problems)
             rows = output.skip_answered(rows, belongs, header, form.records, size)
