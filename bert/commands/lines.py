@@ -1,19 +1,17 @@
 """The lines that a script writes to standard error, and on a terminal the bars below them."""
 
-import contextlib
 import copy
 import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from absl import flags
 from absl import logging as absl_logging
 
-from bert.files.display import as_argument, show_bars, visible_lines
+from bert.files.display import Bar, as_argument, show_bars, visible_lines
 from bert.log import logger
 from bert.options import Option, spell
 
@@ -166,8 +164,8 @@ def _line_handler() -> LineHandler | None:
     return next((each for each in handlers if isinstance(each, LineHandler)), None)
 
 
-class Bar:
-    """A bar on a terminal, from when its work has lasted a moment until it is closed.
+class _TerminalBar(Bar):
+    """A bar on a terminal.
 
     Args:
       display: Where it is drawn.
@@ -176,34 +174,19 @@ class Bar:
     """
 
     def __init__(self, display: Any, what: str, total: float) -> None:
+        super().__init__(_SECONDS_BEFORE_A_BAR, _SECONDS_BETWEEN_DRAWINGS)
         self._display = display
         self._what = what
         self._total = total
-        self._begun = time.monotonic()
-        self._drawn = self._begun + _SECONDS_BEFORE_A_BAR - _SECONDS_BETWEEN_DRAWINGS
         self._task: Any = None
 
-    def show(self, now: float, done: float, tell: Callable[[], str]) -> None:
-        """Draws the bar, if it is time.
-
-        Args:
-          now: As `time.monotonic`.
-          done: How much is done.
-          tell: Returns what stands behind the bar.
-        """
-        if now - self._drawn >= _SECONDS_BETWEEN_DRAWINGS:
-            self._drawn = now
-            self.draw(done, tell())
-
-    def draw(self, done: float, told: str) -> None:
-        """Draws the bar, whenever it was drawn before."""
+    def draw(self, done: float, text: str) -> None:
         if self._task is None:
             self._task = self._display.add_task(self._what, total=self._total, told="")
             self._display.start()
-        self._display.update(self._task, completed=done, told=told, refresh=True)
+        self._display.update(self._task, completed=done, told=text, refresh=True)
 
-    def close(self) -> None:
-        """Removes the bar."""
+    def remove(self) -> None:
         if self._task is not None:
             self._display.remove_task(self._task)
             if self._display.tasks:
@@ -211,12 +194,6 @@ class Bar:
             else:
                 self._display.stop()
             self._task = None
-        self._drawn = float("inf")
-
-    def __del__(self) -> None:
-        # Work that ended with an exception has closed nothing.
-        with contextlib.suppress(Exception):
-            self.close()
 
 
 def open_bar(what: str, total: float) -> Bar | None:
@@ -224,7 +201,7 @@ def open_bar(what: str, total: float) -> Bar | None:
     handler = _line_handler()
     if handler is None or handler.bars is None:
         return None
-    return Bar(handler.bars.display, what, total)
+    return _TerminalBar(handler.bars.display, what, total)
 
 
 class _Bars:

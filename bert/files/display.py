@@ -3,6 +3,7 @@
 Progress is a bar on a terminal or in a notebook, or a line every ten seconds.
 """
 
+import abc
 import contextlib
 import html
 import os
@@ -10,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from bert.log import logger
 
@@ -19,49 +20,59 @@ _SECONDS_BETWEEN_LINES = 10
 _SECONDS_BETWEEN_DRAWINGS = 0.5
 
 
-class Bar(Protocol):
-    """A bar on a terminal or in a notebook."""
+class Bar(abc.ABC):
+    """A bar, from when its work has lasted a moment until it is closed.
+
+    Args:
+      first: The seconds before the first drawing.
+      between: The seconds between drawings.
+    """
+
+    def __init__(self, first: float, between: float) -> None:
+        self._due = time.monotonic() + first
+        self._between = between
+
+    @abc.abstractmethod
+    def draw(self, done: float, text: str) -> None:
+        """Draws the bar at once, with a text after it."""
+
+    @abc.abstractmethod
+    def remove(self) -> None:
+        """Removes the bar if it was drawn."""
 
     def show(self, now: float, done: float, describe: Callable[[], str]) -> None:
         """Draws the bar if it is due; `describe` returns the text after it."""
-        ...
-
-    def draw(self, done: float, text: str) -> None:
-        """Draws the bar at once."""
-        ...
-
-    def close(self) -> None:
-        """Removes the bar."""
-        ...
-
-
-class _NotebookBar:
-    """A bar below the cell of a notebook, from when its work has lasted a moment."""
-
-    def __init__(self, what: str, total: float) -> None:
-        self._what, self._total = html.escape(what), total
-        self._due = time.monotonic() + _SECONDS_BETWEEN_DRAWINGS
-        self._output: Any = None
-
-    def show(self, now: float, done: float, describe: Callable[[], str]) -> None:
         if now >= self._due:
-            self._due = now + _SECONDS_BETWEEN_DRAWINGS
+            self._due = now + self._between
             self.draw(done, describe())
 
-    def draw(self, done: float, text: str) -> None:
-        bar = f'<progress value="{done}" max="{self._total}"></progress>'
-        self._put(f"{self._what} {bar} {html.escape(text)}")
-
     def close(self) -> None:
-        if self._output:
-            self._put("")
-            self._output = None
+        """Removes the bar for good."""
+        self.remove()
         self._due = float("inf")
 
     def __del__(self) -> None:
         # Work may end before its last step: by an exception, or since nobody reads its rest.
         with contextlib.suppress(Exception):
             self.close()
+
+
+class _NotebookBar(Bar):
+    """A bar below the cell of a notebook."""
+
+    def __init__(self, what: str, total: float) -> None:
+        super().__init__(_SECONDS_BETWEEN_DRAWINGS, _SECONDS_BETWEEN_DRAWINGS)
+        self._what, self._total = html.escape(what), total
+        self._output: Any = None
+
+    def draw(self, done: float, text: str) -> None:
+        bar = f'<progress value="{done}" max="{self._total}"></progress>'
+        self._put(f"{self._what} {bar} {html.escape(text)}")
+
+    def remove(self) -> None:
+        if self._output:
+            self._put("")
+            self._output = None
 
     def _put(self, content: str) -> None:
         shown = {"text/html": content, "text/plain": ""}
