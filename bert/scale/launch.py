@@ -22,7 +22,7 @@ from typing import IO
 from bert.files.display import visible
 from bert.files.machine import usable_cores
 from bert.files.owned import LIST_FILE
-from bert.files.paths import file_system, is_remote, os_errors
+from bert.files.paths import file_states, os_errors
 from bert.files.process import deferred_stop, stop_signal
 from bert.log import logger
 from bert.options import REQUIRED, Message, Option, option
@@ -308,7 +308,7 @@ def _keep_logs(workers: Workers, folder: str, *, failed: bool) -> None:
 
 
 def _find_list(output_dir: str | None) -> tuple[int, int] | None:
-    """Returns the identity of the list of a run's files in a folder; None where there is none.
+    """Returns the state of the list of a run's files in a folder; None where there is none.
 
     It changes once a run has deleted the files of an earlier one and written a new list.
     """
@@ -316,14 +316,11 @@ def _find_list(output_dir: str | None) -> tuple[int, int] | None:
         return None
     path = os.path.join(output_dir, LIST_FILE)
     try:
-        if is_remote(path):
-            with os_errors(path):
-                status = file_system().stat(path)
-            return status.length, status.mtime_nsec
-        local = os.stat(path)
+        with os_errors(path):
+            [state] = file_states([path])
     except OSError:
         return None
-    return local.st_ino, local.st_mtime_ns
+    return state
 
 
 def _show_end(index: int, path: str) -> None:
