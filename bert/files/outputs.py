@@ -158,16 +158,15 @@ class _Terminal:
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
     """Opens an output: standard output for -, or a file that appears when it is complete."""
-    if path == "-":
+    if path != "-":
+        with replace_files([path]) as (file,):
+            yield file
+    elif sys.stdout.isatty():
         # A progress bar would be drawn between the lines.
-        if not sys.stdout.isatty():
-            yield sys.stdout.buffer
-            return
         with no_bars():
             yield cast(BinaryIO, _Terminal(sys.stdout.buffer))
-        return
-    with replace_files([path]) as (file,):
-        yield file
+    else:
+        yield sys.stdout.buffer
 
 
 def make_folder(output_dir: str) -> None:

@@ -75,14 +75,15 @@ def read_word_vectors(path: str) -> WordVectors:
     words: dict[str, int] = {}
     rows: list[np.ndarray] = []
     number = num_left_out = 0
-    for number, line in _lines(path, skips=header is not None):
-        word, values = _split(line, width, has_header=header is not None)
+    has_header = header is not None
+    for number, line in _lines(path, has_header=has_header):
+        word, values = _split(line, width, has_header=has_header)
         if values is None or len(values) != width or not np.isfinite(values).all():
             raise MessageError(
                 "%r, line %s: must have a word and its %s finite numbers, as the first. Received "
                 "%r. %s takes the text form of word2vec or GloVe.",
                 path,
-                number + (header is not None),
+                number + has_header,
                 width,
                 line[:60],
                 Option(_OPTION),
@@ -92,7 +93,7 @@ def read_word_vectors(path: str) -> WordVectors:
             continue
         words[word] = len(rows)
         rows.append(values)
-    if header is not None and header != number:
+    if has_header and header != number:
         raise ValueError(
             f"{path!r} must have the {header:,} vectors that its first line names. It has "
             f"{number:,}; was it cut?"
@@ -122,12 +123,10 @@ def _read_head(path: str) -> tuple[int | None, int]:
     return None, len(first) - 1
 
 
-def _lines(path: str, *, skips: bool) -> Iterator[tuple[int, bytes]]:
+def _lines(path: str, *, has_header: bool) -> Iterator[tuple[int, bytes]]:
     """Yields the lines but the header, numbered from 1."""
     progress = Progress("Reading word vectors", file_size(path))
-    number = -1 if skips else 0
-    for line, position in read_lines(path):
-        number += 1
+    for number, (line, position) in enumerate(read_lines(path), 1 - has_header):
         if number:
             yield number, line.rstrip(b" \r\n")
         progress(position)

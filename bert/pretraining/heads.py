@@ -170,12 +170,15 @@ def pretraining_model(
     pooled = pooled_positions(config, inputs["input_mask"])
     positions = ops.concatenate([pooled, masked], axis=1)
     bert = modeling.BertModel(config, dtype=dtype)
-    encoded = bert(inputs) if gives_layers else bert(inputs, positions=positions)
-    layers = named_layers(encoded) if gives_layers else {}
+    layers = {}
     if gives_layers:
+        encoded = bert(inputs)
+        layers = named_layers(encoded)
         sequence = encoded["sequence_output"]
         gathered = ops.take_along_axis(sequence, positions[:, :, None], axis=1)
         encoded = {**encoded, "sequence_output": gathered}
+    else:
+        encoded = bert(inputs, positions=positions)
     outputs = PretrainingHeads(config, dtype=dtype)(encoded)
     return keras.Model({**inputs, "masked_lm_positions": masked}, {**outputs, **layers})
 
