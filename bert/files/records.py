@@ -55,25 +55,16 @@ def find_ends(path: str) -> np.ndarray:
     """Returns the ends of the records before the first damaged one, as in `Index`."""
     ends = array.array("q")
     size = file_size(path)
-    held, start = b"", 0
+    end = 0
     with os_errors(path), open_file(path) as file:
-        # The bytes that the last record in `held` lacks.
-        lacks = RECORD_HEADER
-        while more := file.read(max(lacks, _READ_BYTES)):
-            held, place = held + more, 0
-            while (lacks := place + RECORD_HEADER - len(held)) <= 0:
-                header = held[place : place + RECORD_HEADER]
-                length = int.from_bytes(header[:8], "little")
-                end = place + RECORD_HEADER + length + RECORD_FOOTER
-                if header != record_header(length) or start + end > size:
-                    return np.frombuffer(ends, np.int64)
-                if (lacks := end - len(held)) > 0:
-                    break
-                if decode_record(held[place:end]) is None:
-                    return np.frombuffer(ends, np.int64)
-                ends.append(start + end)
-                place = end
-            held, start = held[place:], start + place
+        while header := file.read(RECORD_HEADER):
+            length = int.from_bytes(header[:8], "little")
+            end += RECORD_HEADER + length + RECORD_FOOTER
+            if header != record_header(length) or end > size:
+                break
+            if decode_record(header + file.read(length + RECORD_FOOTER)) is None:
+                break
+            ends.append(end)
     return np.frombuffer(ends, np.int64)
 
 
@@ -132,8 +123,6 @@ def write_records(
                 file.write(writer.encode_index(made_with))
 
 
-# Bytes that are read at once from a file.
-_READ_BYTES = 1 << 20
 # The most bytes of a first record that are searched for a feature.
 _MOST_BYTES = 1 << 24
 # The version of the format of an index.
