@@ -49,12 +49,9 @@ def check_beam(beam: BeamOptions) -> None:
     """
     if beam.runner is None:
         if beam.beam_options:
-            raise OptionError(
-                "beam_options",
-                Message("go with %s", Option("runner")),
-                beam.beam_options,
-                Message("%s runs on this machine.", Option("runner", "DirectRunner")),
-            )
+            must = Message("go with %s", Option("runner"))
+            remedy = Message("%s runs on this machine.", Option("runner", "DirectRunner"))
+            raise OptionError("beam_options", must, beam.beam_options, remedy)
         return
     if importlib.util.find_spec("apache_beam") is None:
         raise MessageError(

@@ -221,15 +221,10 @@ def find_texts_of(options: Extraction) -> Texts:
       ValueError: where they do not, or the output has no room for ids.
     """
     if options.id_column and options.written_format() == "npy":
-        raise OptionError(
-            "id_column",
-            "go with a form that has room for ids, npz or jsonl",
-            Message(
-                "%r for a matrix, %r, whose rows are those of the table in their order",
-                options.id_column,
-                options.output_file,
-            ),
-        )
+        text = "%r for a matrix, %r, whose rows are those of the table in their order"
+        received = Message(text, options.id_column, options.output_file)
+        must = "go with a form that has room for ids, npz or jsonl"
+        raise OptionError("id_column", must, received)
     return Texts(find_texts(options.input_file), options)
 
 
@@ -243,30 +238,18 @@ def check_layers(options: Extraction, config: modeling.BertConfig) -> None:
     layers = parse_layers(options.written_layers(), config, flag="layers")
     limit = config.max_position_embeddings
     if not 3 <= options.tokens_at_most() <= limit:
-        raise OptionError(
-            "max_seq_length",
-            Message(
-                "be at least 3 and at most %s, the `max_position_embeddings` in %s",
-                limit,
-                Option("bert_config_file"),
-            ),
-            options.tokens_at_most(),
-        )
+        text = "be at least 3 and at most %s, the `max_position_embeddings` in %s"
+        must = Message(text, limit, Option("bert_config_file"))
+        raise OptionError("max_seq_length", must, options.tokens_at_most())
     form = options.written_format()
     if form == "npz" and len({width(layer, config) for layer in layers}) > 1:
-        raise OptionError(
-            "layers",
-            Message("all have the same number of values for %s", Option("format", "npz")),
-            options.layers,
-            "Write concat_last_four in a run of its own.",
-        )
+        must = Message("all have the same number of values for %s", Option("format", form))
+        remedy = "Write concat_last_four in a run of its own."
+        raise OptionError("layers", must, options.layers, remedy)
     if form == "npy" and len(layers) > 1:
-        raise OptionError(
-            "layers",
-            Message("name a single one for a matrix, %s", Option("format", "npy")),
-            options.layers,
-            "npz has room for several, and concat_last_four is one.",
-        )
+        must = Message("name a single one for a matrix, %s", Option("format", form))
+        remedy = "npz has room for several, and concat_last_four is one."
+        raise OptionError("layers", must, options.layers, remedy)
     _check_pooling(options)
 
 
@@ -274,21 +257,13 @@ def _check_pooling(options: Extraction) -> None:
     if options.written_pooling() != "none":
         return
     if options.written_format() == "npy":
-        raise OptionError(
-            "pooling",
-            Message(
-                "be mean, max or cls for a matrix, %s, with a row for each line",
-                Option("format", "npy"),
-            ),
-            "none",
-            "npz has room for every token.",
-        )
+        text = "be mean, max or cls for a matrix, %s, with a row for each line"
+        must = Message(text, Option("format", "npy"))
+        raise OptionError("pooling", must, "none", "npz has room for every token.")
     if options.normalize:
-        raise OptionError(
-            "normalize",
-            Message("go with %s, mean, max or cls", Option("pooling")),
-            Message("a pooling of 'none', which has no vector for each line"),
-        )
+        must = Message("go with %s, mean, max or cls", Option("pooling"))
+        received = Message("a pooling of 'none', which has no vector for each line")
+        raise OptionError("normalize", must, received)
 
 
 @dataclasses.dataclass(frozen=True)

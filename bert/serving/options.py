@@ -100,16 +100,9 @@ class Limits:
           OptionError: where it cannot.
         """
         if self.max_inputs > self.max_waiting:
-            waiting = Option("max_waiting")
-            raise OptionError(
-                "max_inputs",
-                Message(
-                    "be at most %s, %d, or such a request is never answered",
-                    waiting,
-                    self.max_waiting,
-                ),
-                self.max_inputs,
-            )
+            text = "be at most %s, %d, or such a request is never answered"
+            must = Message(text, Option("max_waiting"), self.max_waiting)
+            raise OptionError("max_inputs", must, self.max_inputs)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
