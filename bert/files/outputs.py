@@ -65,7 +65,7 @@ def check_outputs(
     paths: Sequence[str],
     inputs: Sequence[str],
     option: str,
-    may_replace: Callable[[str], bool] | None = None,
+    may_replace: Callable[[str], bool],
 ) -> None:
     """Checks that files can be written, before their content is computed; writes nothing.
 
@@ -73,8 +73,7 @@ def check_outputs(
       paths: The files to write.
       inputs: Files that must not be written.
       option: The name of the option that has the paths, for the messages.
-      may_replace: Whether an existing file may be replaced; a file of a model never may. None for
-        files in a folder that the run makes.
+      may_replace: Whether an existing file may be replaced; a file of a model never may.
 
     Raises:
       OptionError: naming the option and the path.
@@ -92,9 +91,8 @@ def check_outputs(
         seen.add(place)
     with _write_errors(option):
         for path in paths:
-            if may_replace:
-                check_replaced(path, option, may_replace)
-            _check_place(path, within_new=may_replace is None)
+            check_replaced(path, option, may_replace)
+            _check_place(path)
 
 
 def try_outputs(paths: Sequence[str], option: str) -> None:
@@ -232,21 +230,15 @@ def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:
     return place
 
 
-def _check_place(path: str, *, within_new: bool) -> None:
-    """Raises `OSError` where a local file cannot be written, by the permissions of its folder.
-
-    Args:
-      path: The file.
-      within_new: Whether the folder is created with the file.
-    """
+def _check_place(path: str) -> None:
+    """Raises `OSError` where a local file cannot be written, by the permissions of its folder."""
     if is_remote(path):
         return
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"{path!r} is not a regular file")
     folder = os.path.dirname(path)
-    problem = _problem(folder)
-    if problem and not (within_new and problem == errno.ENOENT):
+    if problem := _problem(folder):
         raise OSError(problem, os.strerror(problem), folder)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 import modeling
 import tokenization
-from bert.files.outputs import check_folder, check_outputs
-from bert.files.paths import is_file
+from bert.files.outputs import check_folder
+from bert.files.paths import is_file, real_path
 from bert.files.rows import text_lines
 from bert.files.stored_models import WEIGHTS
 from bert.log import logger
@@ -204,7 +204,9 @@ def check_output(output_dir: str, folder: ModelFolder) -> None:
         os.path.join(output_dir, name) for name in (CONFIG_FILE, VOCAB_FILE, f"{WEIGHTS}.index")
     ]
     read = [folder.bert_config_file, folder.vocab_file, f"{folder.stored.prefix}.index"]
-    check_outputs(written, read, "output_dir")
+    for path in written:
+        if real_path(path) in map(real_path, read):
+            raise OptionError("output_dir", "not name an input file", path)
     if there := [path for path in written if is_file(path)]:
         raise OptionError(
             "output_dir",
