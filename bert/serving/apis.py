@@ -15,6 +15,7 @@ import numpy as np
 
 from bert.serving.rest import Question, check_keys, find_signature, shown, turn, types_of
 from bert.serving.served import DEFAULT, Served, Signature
+from bert.tasks.task import LISTS
 
 Answers = Sequence[Mapping[str, Any]]
 
@@ -170,7 +171,7 @@ def parse_infer(request: Any, served: Served) -> Question:
 def _read_tensor(tensor: Mapping[str, Any], signature: Signature) -> list[Any]:
     """Returns the values of the rows: texts, or for `endings` lists of texts."""
     name, shape = tensor.get("name"), tensor.get("shape")
-    is_list = name in signature.fields and signature.is_list(str(name))
+    is_list = name in signature.fields and name in LISTS
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         values = np.array(tensor["data"], object).reshape(shape) if "data" in tensor else None
         if tensor.get("datatype") == "BYTES" and values is not None:
@@ -222,8 +223,6 @@ def describe_model(served: Served) -> dict[str, Any]:
         "name": served.name,
         "versions": [str(served.version)],
         "platform": "bert",
-        "inputs": [
-            describe(name, "BYTES", 1 + signature.is_list(name)) for name in signature.fields
-        ],
+        "inputs": [describe(name, "BYTES", 1 + (name in LISTS)) for name in signature.fields],
         "outputs": [describe(name, *_datatype(name, signature)) for name in signature.outputs],
     }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert.serving.served import DEFAULT, Served, Signature
-from bert.tasks.task import Row, num_sequences
+from bert.tasks.task import LISTS, Row, num_sequences
 
 _KEYS = ("signature_name", "instances", "inputs")
 _SHOWN = 80
@@ -197,9 +197,9 @@ def _read_row(row: Any, number: int, signature: Signature, max_characters: int |
             f"{place} must be an object with the keys {_named(signature)}. Received {shown(row)}."
         )
     for name, value in row.items():
-        texts = value if signature.is_list(name) else [value]
+        texts = value if name in LISTS else [value]
         if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-            kind = "a list of texts" if signature.is_list(name) else "text"
+            kind = "a list of texts" if name in LISTS else "text"
             raise ValueError(f"{place} must have {kind} as {name!r}. Received {shown(value)}.")
         _check_texts(texts, place, name, max_characters)
     return dict(row)
@@ -233,7 +233,7 @@ def metadata(served: Served) -> dict[str, Any]:
     signatures = {
         name: {
             "inputs": {
-                field: _describe(field, ("DT_STRING", 1 + signature.is_list(field)))
+                field: _describe(field, ("DT_STRING", 1 + (field in LISTS)))
                 for field in signature.fields
             },
             "outputs": {

@@ -52,10 +52,6 @@ class Signature:
         """The fields that a row must have."""
         return [name for name in self.fields if name not in self.optional]
 
-    def is_list(self, field: str) -> bool:
-        """Returns whether the values of a field are lists of texts."""
-        return field in LISTS
-
 
 @dataclasses.dataclass(frozen=True)
 class Served:
