@@ -75,7 +75,7 @@ def test_compiled_batches_of_all_sizes_and_parts_give_the_same_weights(config):
             trainer._step_function = tf.function(
                 trainer._distributed_step, input_signature=[signature], autograph=False
             )
-        for count in (8, 4, 8):
+        for count in (8, 4):
             trainer.train_step(make_batch(config, count))
         weights.append([weight.numpy() for weight in trainer.model.weights])
     for one, other in zip(*weights, strict=True):
@@ -106,11 +106,7 @@ def test_short_trainings_are_not_worth_compiling(
 
 
 def test_training_goes_on_without_xla_where_it_fails(flat_config, log):
-    fails = []
-
     def activation(inputs):
-        if not fails:
-            return tf.nn.relu(inputs)
         # XLA has no Python functions.
         same = tf.numpy_function(np.copy, [tf.nn.relu(inputs)], inputs.dtype)
         same.set_shape(inputs.shape)
@@ -118,14 +114,13 @@ def test_training_goes_on_without_xla_where_it_fails(flat_config, log):
 
     config = change(flat_config, hidden_act=activation)
     one, other = (make_trainer(config, compiles=compiles) for compiles in (True, False))
-    for count in (8, 4, 4):
-        batch = make_batch(config, count)
+    for _ in range(2):
+        batch = make_batch(config, 4)
         assert one.train_step(batch) == pytest.approx(other.train_step(batch), rel=1e-4)
-        assert one.compiles is (count == 8)
-        fails.append(True)
+        assert not one.compiles
     warnings = [text for text in log.messages if "training goes on without XLA" in text]
     assert len(warnings) == 1
-    assert one.step == 3
+    assert one.step == 2
     for weight, expected in zip(one.model.weights, other.model.weights, strict=True):
         np.testing.assert_allclose(weight, expected, atol=1e-5)
 
