@@ -77,9 +77,8 @@ def test_other_runtimes_give_the_numbers_of_the_saved_model(exported):
         np.testing.assert_array_equal(outputs[0], outputs[2])
 
 
-@pytest.mark.parametrize("name", ["we[1]rd", "st*r"])
-def test_a_saved_model_is_opened_in_any_folder(exported, tmp_path, name):
-    folder = str(tmp_path / name)
+def test_a_saved_model_is_opened_in_any_folder(exported, tmp_path):
+    folder = str(tmp_path / "we[1]rd st*r")
     shutil.copytree(exported / "saved_model", folder)
     outputs = exports._open(folder, Export("saved_model", "float32"))(features())
     np.testing.assert_array_equal(outputs["logits"], logits_of_saved_model(exported))
