@@ -164,8 +164,8 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
         keras.utils.set_random_seed(3)
         batches = open_batches(settings, still_config, make_arrays(still_config), seed=1)
         model = classifier_model(still_config, 2)
-        trainer = make_trainer(settings, model, batches, 9)
-        read = list(batches.iterate(0, 9))
+        trainer = make_trainer(settings, model, batches, 4)
+        read = list(batches.iterate(0, 4))
         shapes.append([batch["input_ids"].shape[1] for batch in read])
         losses.append([trainer.train_step(batch)["loss"] for batch in read])
     assert set(shapes[1]) == {LENGTH}
@@ -222,6 +222,7 @@ def test_training_learns_and_saves_the_model(make_settings, tiny_config, tmp_pat
     assert_same(weights_of(again), weights_of(model))
 
 
+@pytest.mark.usefixtures("eager")
 def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_config, tmp_path):
     class InterruptionError(Exception):
         pass
@@ -230,7 +231,8 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
         raise InterruptionError
 
     def make(folder):
-        return make_settings(output_dir=str(tmp_path / folder), save_checkpoints_steps=3)
+        steps = {"num_train_epochs": 0.7, "save_checkpoints_steps": 1}
+        return make_settings(output_dir=str(tmp_path / folder), **steps)
 
     scores = iter([0.5, 0.7, 0.6, 0.2, 0.1])
     whole, _ = run(make("whole"), tiny_config, EarlyStopping(lambda _: {"f1": next(scores)}, "f1"))
@@ -239,15 +241,15 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
     with pytest.raises(InterruptionError):
         run(make("halves"), tiny_config, failing)
     # The step is saved; its evaluation is made up for.
-    assert checkpoint.Checkpoints(str(tmp_path / "halves")).latest().endswith("-9")
+    assert checkpoint.Checkpoints(str(tmp_path / "halves")).latest().endswith("-3")
     rest = iter([0.6, 0.2])
     resumed = EarlyStopping(lambda _: {"f1": next(rest)}, "f1")
     halves, _ = run(make("halves"), tiny_config, resumed)
     assert_same(weights_of(halves), weights_of(whole))
     for folder in ("whole", "halves"):
         lines = (tmp_path / folder / "evaluations.jsonl").read_text().splitlines()
-        assert [json.loads(line)["step"] for line in lines] == [3, 6, 9]
-    assert resumed.best == {"step": 6, "f1": 0.7}
+        assert [json.loads(line)["step"] for line in lines] == [1, 2, 3]
+    assert resumed.best == {"step": 2, "f1": 0.7}
 
 
 @pytest.mark.usefixtures("eager")
@@ -258,16 +260,16 @@ def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config)
     def interrupt():
         raise InterruptionError
 
-    run(make_settings(), tiny_config)
+    run(make_settings(num_train_epochs=0.25), tiny_config)
     folder = make_settings().output_dir
     assert ModelFolder(folder).find_weights().prefix.endswith("bert_model.ckpt")
-    changes = {"num_train_epochs": 4.0, "resume_with_changes": True}
-    more = make_settings(save_checkpoints_steps=12, **changes)
+    changes = {"num_train_epochs": 0.7, "resume_with_changes": True}
+    more = make_settings(save_checkpoints_steps=2, **changes)
     scores = iter([{"f1": 0.5}])
     evaluation = EarlyStopping(lambda _: next(scores, None) or interrupt(), "f1")
     with pytest.raises(InterruptionError):
         run(more, tiny_config, evaluation)
-    assert ModelFolder(folder).find_weights().prefix.endswith("model.ckpt-18")
+    assert ModelFolder(folder).find_weights().prefix.endswith("model.ckpt-3")
 
 
 @pytest.mark.usefixtures("eager")
@@ -304,22 +306,25 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     assert "early stopping ended it at step 4" in log.text
 
 
+@pytest.mark.usefixtures("eager")
 def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_config, tmp_path):
     scores = iter([0.9, 0.1, 0.1])
     evaluation = EarlyStopping(lambda _: {"f1": next(scores)}, "f1")
-    _, step = run(make_settings(save_checkpoints_steps=3), tiny_config, evaluation)
-    assert step == 9
+    settings = make_settings(num_train_epochs=0.7, save_checkpoints_steps=1)
+    _, step = run(settings, tiny_config, evaluation)
+    assert step == 3
     assert ModelFolder(str(tmp_path / "out")).stored.prefix == str(tmp_path / "out/bert_model.ckpt")
-    assert read_checkpoint(str(tmp_path / "out/bert_model.ckpt"))["global_step"] == 9
-    assert evaluation.best == {"step": 3, "f1": 0.9}
-    assert (tmp_path / "out/best/model.ckpt-3.index").exists()
+    assert read_checkpoint(str(tmp_path / "out/bert_model.ckpt"))["global_step"] == 3
+    assert evaluation.best == {"step": 1, "f1": 0.9}
+    assert (tmp_path / "out/best/model.ckpt-1.index").exists()
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("layers", [None, 1, *exhaustive(0, 2)])
 def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
     keras.utils.set_random_seed(3)
     before = weights_of(classifier_model(tiny_config, 2))
-    model, _ = run(make_settings(freeze_layers=layers), tiny_config)
+    model, _ = run(make_settings(freeze_layers=layers, num_train_epochs=0.25), tiny_config)
     unchanged = {
         re.match(r"bert/(embeddings|encoder/layer_\d)|.*", name)[0]
         for name, value in weights_of(model).items()
@@ -392,12 +397,13 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
         identity.load_weights(settings, source, model, is_given=True)
 
 
+@pytest.mark.usefixtures("eager")
 def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config, monkeypatch):
     """Even if the run that finds so is killed at once."""
-    run(make_settings(), tiny_config)
+    run(make_settings(num_train_epochs=0.25), tiny_config)
     folder = make_settings().output_dir
     before = read_checkpoint(f"{folder}/bert_model.ckpt")
     monkeypatch.setattr(training, "_save_weights", lambda *_: sys.exit())
     with pytest.raises(SystemExit):
-        run(make_settings(), tiny_config)
+        run(make_settings(num_train_epochs=0.25), tiny_config)
     assert_same(read_checkpoint(f"{folder}/bert_model.ckpt"), before)
