@@ -136,9 +136,10 @@ def test_a_classifier_is_trained_used_again_and_exported(tmp_path, added):
         convert_checkpoint.run(wanted)
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_training_with_a_bilstm_is_not_gone_on_with_without(tmp_path):
     make = swag_runs.settings_in(tmp_path)
-    swag_runs.write_task(tmp_path, 24)
+    swag_runs.write_task(tmp_path, 8)
     settings = {"do_train": True, "num_train_epochs": 1.0}
     run_swag.run(make(add_bilstm=True, **settings))
     with pytest.raises(ValueError, match="--add_bilstm is True there and False now"):
@@ -148,15 +149,16 @@ def test_a_training_with_a_bilstm_is_not_gone_on_with_without(tmp_path):
     assert sum(answer["probabilities"]) == pytest.approx(1.0)
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_tagger_mixes_the_layers_of_lstms_and_tells_how(tmp_path, log):
     make = tagging_runs.settings_in(tmp_path, num_hidden_layers=2)
-    tagging_runs.write_task(tmp_path)
+    tagging_runs.write_task(tmp_path, 16)
     use_lstms(tmp_path)
     flags = {"feature_based": True, "feature_layers": "weighted", "lstm_size": 8}
     with pytest.raises(ValueError, match="`add_bilstm` must not be given with `feature_based`"):
         run_ner.run(make(**flags, add_bilstm=True, do_train=True))
     log.set_level(logging.INFO)
-    results = run_ner.run(make(**flags, do_train=True, do_eval=True, num_train_epochs=2.0))
+    results = run_ner.run(make(**flags, do_train=True, do_eval=True, num_train_epochs=1.0))
     stored = checkpoint.Stored.open(str(tmp_path / "out")).read(["bilstm/mix/layer_weights"])
     weights = np.exp(stored["bilstm/mix/layer_weights"])
     np.testing.assert_allclose(results["layer_weights"], weights / weights.sum(), rtol=1e-5)
