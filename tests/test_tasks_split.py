@@ -4,7 +4,7 @@ import random
 import shutil
 
 import pytest
-from conftest import GOLDEN
+from conftest import GOLDEN, eagerly
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -161,8 +161,9 @@ def test_models_trained_by_the_first_rule_keep_it(first_rule):
         assert held_out(folder / name) == before
         assert (folder / name / "task.json").read_text() == stored
     # What begins anew goes by the second rule, and says so.
-    anew = {"do_train": True, "overwrite_output_dir": True, "num_train_epochs": 0.5}
-    run_classifier.run(make("finished", **anew))
+    anew = {"do_train": True, "overwrite_output_dir": True, "num_train_epochs": 0.1}
+    with eagerly():
+        run_classifier.run(make("finished", **anew))
     assert json.loads((folder / "finished/task.json").read_text())["dev_split"]["rule"] == 2
     _, labels = held_out(folder / "finished")
     assert collections.Counter(labels) == {"left": 6, "right": 7}
