@@ -382,8 +382,8 @@ def pretraining_settings_in(folder, config):
 
 @pytest.fixture
 def pretraining_run(tmp_path, tiny_config):
-    """`pretraining_settings_in` for this test and `tiny_config`."""
-    return pretraining_settings_in(tmp_path, tiny_config)
+    """`pretraining_settings_in` for this test and a layer of `tiny_config`."""
+    return pretraining_settings_in(tmp_path, change(tiny_config, num_hidden_layers=1))
 
 
 def batches_in(folder, config, batch_size, seed=5, count=20, examples=None, **kwargs):

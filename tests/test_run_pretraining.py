@@ -238,31 +238,30 @@ def test_indexed_records_are_whole_and_of_the_same_vocabulary(
     assert not (tmp_path / "new").exists()
 
 
-@eagerly(False)
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(
     pretraining_run, tmp_path, log, optimizer
 ):
     def fresh(name, **changes):
         keras.utils.set_random_seed(5)
-        rest = {"save_checkpoints_steps": 3, "optimizer": optimizer, **changes}
+        rest = {"save_checkpoints_steps": 1, "optimizer": optimizer, **changes}
         run_pretraining.run(pretraining_run(output_dir=str(tmp_path / name), **rest))
 
-    fresh("whole", num_train_steps=8)
+    fresh("whole", num_train_steps=4)
     # The learning rate depends on the number of steps, so the run is cut by the disk alone.
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
-    for path in (tmp_path / "cut").glob("model.ckpt-8.*"):
+    for path in (tmp_path / "cut").glob("model.ckpt-4.*"):
         path.unlink()
     log.clear()
-    initial = str(tmp_path / "whole" / "model.ckpt-3")
-    with pytest.raises(ValueError, match=r"--init_checkpoint is absent there and model\.ckpt-3"):
-        fresh("cut", num_train_steps=8, init_checkpoint=initial)
-    fresh("cut", num_train_steps=8, init_checkpoint=initial, resume_with_changes=True)
+    initial = str(tmp_path / "whole" / "model.ckpt-1")
+    with pytest.raises(ValueError, match=r"--init_checkpoint is absent there and model\.ckpt-1"):
+        fresh("cut", num_train_steps=4, init_checkpoint=initial)
+    fresh("cut", num_train_steps=4, init_checkpoint=initial, resume_with_changes=True)
     folder = tmp_path / "cut"
-    message = f"Resuming from step 6 in {folder}; `init_checkpoint={initial!r}` is not read."
+    message = f"Resuming from step 3 in {folder}; `init_checkpoint={initial!r}` is not read."
     assert message in log.messages
     assert_same(
-        read_checkpoint(folder / "model.ckpt-8"), read_checkpoint(tmp_path / "whole/model.ckpt-8")
+        read_checkpoint(folder / "model.ckpt-4"), read_checkpoint(tmp_path / "whole/model.ckpt-4")
     )
 
 
@@ -321,11 +320,11 @@ def test_a_signal_at_a_line_ends_the_run_with_that_step_saved_once(
 
 
 def test_finished_run_trains_no_further(pretraining_run, tmp_path, log):
-    run_pretraining.run(pretraining_run())
+    run_pretraining.run(pretraining_run(num_train_steps=1))
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "output").glob("model*")}
     log.clear()
-    run_pretraining.run(pretraining_run())
-    assert any("step 4 is reached already" in message for message in log.messages)
+    run_pretraining.run(pretraining_run(num_train_steps=1))
+    assert any("step 1 is reached already" in message for message in log.messages)
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "output").glob("model*")}
     assert after == before
 
@@ -334,27 +333,27 @@ def test_what_has_ended_is_replaced_by_no_other_training_unless_that_is_asked_fo
     pretraining_run, tmp_path
 ):
     folder = tmp_path / "output"
-    run_pretraining.run(pretraining_run(do_eval=True))
+    run_pretraining.run(pretraining_run(do_eval=True, num_train_steps=1))
     # The file that lists them stays.
     for path in folder.glob("model.ckpt-*"):
         path.unlink()
     (folder / "notes.txt").write_text("mine")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"--seed is 12345 there and 7 now.*overwrite_output_dir"):
-        run_pretraining.run(pretraining_run(seed=7))
+        run_pretraining.run(pretraining_run(seed=7, num_train_steps=1))
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     # All that the run wrote goes, before the first step, and nothing else.
     config = change(
         modeling.BertConfig.from_json_file(str(tmp_path / "bert_config.json")), hidden_size=16
     )
     (tmp_path / "bert_config.json").write_text(config.to_json_string())
-    changes = {"seed": 7, "num_train_steps": 2}
+    changes = {"seed": 7, "num_train_steps": 1}
     alone = {"strategy": "multi_worker", "overwrite_output_dir": True}
     run_pretraining.run(pretraining_run(**changes, **alone))
     left = {path.name for path in folder.iterdir()}
     assert "notes.txt" in left and not left & {"eval_results.txt", "eval_results.json", "eval"}
     assert (folder / "bert_config.json").read_text() == config.to_json_string()
-    shapes = dict(tf.train.list_variables(str(folder / "model.ckpt-2")))
+    shapes = dict(tf.train.list_variables(str(folder / "model.ckpt-1")))
     assert shapes["bert/embeddings/LayerNorm/beta"] == [16]
     # Without the flag it goes on.
     assert run_pretraining.run(pretraining_run(**changes, do_eval=True))["loss"] > 0
