@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, ROOT, change
+from conftest import GOLDEN, ROOT, change, eagerly
 from helpers.feature_runs import LINES, WORDS, make_settings
 from helpers.forks import fork_python
 
@@ -14,6 +14,8 @@ import modeling
 from bert.models import vectors as text_vectors
 from bert.weights import checkpoint, saving
 from bert.weights.variables import encoder_shapes
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 LARGE_VOCAB = ROOT.parent / "shared" / "data" / "vocab" / "bert-base-uncased-vocab.txt"
 
@@ -49,6 +51,7 @@ def numbers(line):
     return np.array([[layer["values"] for layer in token["layers"]] for token in line["features"]])
 
 
+@eagerly(False)
 def test_features_equal_the_original(tmp_path, golden):
     vocab_file = golden / "vocab.txt" if golden == GOLDEN else LARGE_VOCAB
     if not vocab_file.exists():
@@ -87,6 +90,7 @@ def test_tokens_are_those_of_the_line_cut_to_fit(settings):
     assert found[4][-1] == "[SEP]"
 
 
+@eagerly(False)
 def test_results_do_not_depend_on_batches_or_chunks(settings, monkeypatch):
     reference = run_npz(settings(format="npz", batch_size=32))
     for batch_size, chunk_values in ((1, 1), (2, 400)):
