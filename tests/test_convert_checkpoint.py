@@ -26,6 +26,8 @@ from bert.weights import checkpoint, huggingface_weights, saving
 from bert.weights.options import ARCHITECTURES
 from bert.weights.variables import find_variables
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 # The index of a real release, and its configuration; its weights are not there.
 RELEASE = ROOT.parent / "shared/data/weights/chinese_L-12_H-768_A-12-meta-only"
 
@@ -133,7 +135,6 @@ def test_a_next_sentence_head_that_has_learned_nothing_does_not_come_along(
         convert(source, tmp_path / "out", "tf", architecture="BertForPreTraining")
 
 
-@pytest.mark.usefixtures("eager")
 def test_a_fine_tuned_folder_survives_the_way_there_and_back(tmp_path, classifier):
     convert(classifier, tmp_path / "hf", "huggingface", verify=False)
     config = json.loads((tmp_path / "hf/config.json").read_text())
@@ -151,7 +152,6 @@ def test_a_fine_tuned_folder_survives_the_way_there_and_back(tmp_path, classifie
     assert {answer["label"] for answer in answers[0]} <= {"bad", "so so", "good"}
 
 
-@pytest.mark.usefixtures("eager")
 def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     hf = tmp_path / "hf"
     convert(classifier, hf, "huggingface", verify=False)
@@ -176,7 +176,6 @@ def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     assert not (tmp_path / "again").exists()
 
 
-@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("form", ["huggingface", "onnx"])
 def test_labels_that_do_not_exclude_each_other_stay_so_for_others(tmp_path, classifier, form):
     hf = tmp_path / "hf"
@@ -192,7 +191,6 @@ def test_labels_that_do_not_exclude_each_other_stay_so_for_others(tmp_path, clas
     assert "pipeline_tag: text-classification" in card and "MASK" not in card
 
 
-@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("labels", "scheme"),
     [
@@ -299,7 +297,6 @@ def test_every_architecture_is_verified(tmp_path, flat_config, architecture, kin
     assert sorted(report.converted) == sorted(tensors)
 
 
-@pytest.mark.usefixtures("eager")
 def test_a_folder_of_sentence_transformers_has_the_encoder_and_gives_the_same_vectors(
     tmp_path, classifier
 ):
