@@ -16,6 +16,8 @@ import serve
 from bert.commands.checks import WRONG, Checks
 from bert.weights import checkpoint, sentence_transformers
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "red", "blue", "green", "gold", "gray"]
 TEXTS = ["red blue", "green", "gold gray red blue green gold", "blue blue red"]
 KEYS = {mode: key for key, mode in sentence_transformers._POOLINGS.items()}
