@@ -8,12 +8,16 @@ from conftest import eagerly, exhaustive, read_report
 from helpers.classifier_runs import COLORS, read_tsv, settings_in, write_tsv
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 import bert
 import run_classifier
 import tokenization
+from bert.export.saved_model import ExportedModel
+from bert.export.tokenizer import GraphTokenizer
 from bert.serving.served import serve
 from bert.tasks.classification.examples import ClassificationTask, InputExample
+from bert.tasks.classification.export import _run_long
 from bert.tasks.classification.inputs import count_windows, make_features, pool_windows
 from bert.tasks.classification.options import LongTexts
 
@@ -140,9 +144,7 @@ def trained(tmp_path_factory):
     write_long_texts(folder)
     make = settings_in(folder)
     options = {"doc_stride": 5, "window_pooling": "max"}
-    run_classifier.run(
-        make(do_train=True, do_eval=True, do_export=True, num_train_epochs=30.0, **options)
-    )
+    run_classifier.run(make(do_train=True, do_eval=True, num_train_epochs=30.0, **options))
     return folder, make
 
 
@@ -177,6 +179,23 @@ def test_windows_are_learned_from_and_answers_do_not_depend_on_how_they_are_comp
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def reading(trained, **options):
+    """Returns the model with other options, and texts of several lengths."""
+    model = bert.load(trained[0] / "out")
+    model.task = dataclasses.replace(model.task, long_texts=LongTexts(**options))
+    rng = np.random.RandomState(2)
+    return model, [" ".join(rng.choice([*COLORS, *"abcd"], size)) for size in (0, 3, 10, 11, 60)]
+
+
+def test_an_export_holds_how_long_texts_are_read(trained, tmp_path):
+    model, texts = reading(trained, doc_stride=4, max_windows=2)
+    model.task.export(str(tmp_path / "exported"), model.model)
+    found, expected = (each.predict(texts) for each in (bert.load(tmp_path / "exported"), model))
+    np.testing.assert_allclose(chances_of(found), chances_of(expected), atol=1e-5)
+    answer_nobody = tf.saved_model.load(tmp_path / "exported").signatures["serving_default"]
+    assert answer_nobody(text_a=tf.zeros(0, tf.string))["probabilities"].shape == (0, 4)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -186,18 +205,14 @@ def test_windows_are_learned_from_and_answers_do_not_depend_on_how_they_are_comp
         *exhaustive({"doc_stride": 3}, {"truncation": "tail"}),
     ],
 )
-def test_exports_and_servers_read_long_texts_as_the_model_does(trained, tmp_path, options):
-    folder, _ = trained
-    model = bert.load(folder / "out")
-    model.task = dataclasses.replace(model.task, long_texts=LongTexts(**options))
-    rng = np.random.RandomState(2)
-    texts = [" ".join(rng.choice([*COLORS, *"abcd"], length)) for length in (0, 3, 10, 11, 60)]
+def test_exports_and_servers_read_long_texts_as_the_model_does(trained, options):
+    model, texts = reading(trained, **options)
     expected = chances_of(model.predict(texts))
-    model.task.export(str(tmp_path / "exported"), model.model)
-    exported = bert.load(tmp_path / "exported")
-    np.testing.assert_allclose(chances_of(exported.predict(texts)), expected, atol=1e-5)
-    answer_nobody = tf.saved_model.load(tmp_path / "exported").signatures["serving_default"]
-    assert answer_nobody(text_a=tf.zeros(0, tf.string))["probabilities"].shape == (0, 4)
+    task = model.task
+    exported = ExportedModel(model.model, GraphTokenizer(task.tokenizer), task.max_seq_length)
+    logits = _run_long(exported, tf.constant(texts), task.long_texts)["logits"]
+    columns = [sorted(COLORS).index(color) for color in COLORS]
+    np.testing.assert_allclose(softmax(logits, axis=1)[:, columns], expected, atol=1e-5)
     # A server cuts what is longer than 3,500 characters, where the rest is not read.
     rows = [{"text_a": f"{text}{' a' * 2000} {text}"} for text in texts]
     served = serve(model, "m", 1).answer("serving_default", rows, lambda: None)
