@@ -846,7 +846,8 @@ FINE_TUNING = {
     ),
     "max_train_samples": Case(18, TRAIN_RECORDS),
     "max_eval_samples": Case(3, EVAL_RECORDS, do_eval=True),
-    "num_runs": Case(2, names, do_eval=True),
+    # tests/test_runs_search.py shows what several runs do.
+    "num_runs": (Case(2, error, fails=True), Case(2, names, is_slow=True, do_eval=True)),
     "freeze_layers": Case(1, weights),
     "layerwise_lr_decay": Case(0.5, weights),
     "add_bilstm": Case(True, names_of_tensors),
@@ -1046,13 +1047,9 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
             predict_file=short_questions,
             do_predict=True,
         ),
-        "version_2_with_negative": Case(True, names, do_predict=True),
+        "version_2_with_negative": Case(True, content("out/task.json"), **NEW_TASK),
         "null_score_diff_threshold": Case(
-            1000.0,
-            content("out/predictions.json"),
-            do_predict=True,
-            version_2_with_negative=True,
-            null_score_diff_threshold=-1000.0,
+            1000.0, content("out/task.json"), **NEW_TASK, version_2_with_negative=True
         ),
         "bucket_predictions": Case(
             True,
@@ -1453,6 +1450,9 @@ def test_what_fine_tuning_scripts_share_is_tried_with_one_of_them():
     assert FINE_TUNING.keys() == {field.name for field in dataclasses.fields(EvaluatedSettings)}
 
 
+# For these of `TRAINING`, pre-training has code of its own.
+_OWN = {"bert_config_file", "init_checkpoint", "learning_rate", "train_batch_size"}
+_TEACHER = {*teacher_cases("", "texts")}
 # Each of their cases trains or loads a model, which takes some minutes in all.
 _MANY = (
     "convert_checkpoint",
@@ -1469,8 +1469,12 @@ _MANY = (
 )
 
 
-def _marks(script: str) -> Any:
-    return pytest.mark.exhaustive if script in _MANY else ()
+def _marks(script: str, field: str = "", case: Case | None = None) -> Any:
+    # Where they share the code, a classifier stands for the others.
+    is_shared = script == "run_pretraining" and field in {*TRAINING} - _OWN
+    is_shared |= script != "run_classifier" and field in _TEACHER
+    left_out = script in _MANY or is_shared or (case is not None and case.is_slow)
+    return pytest.mark.exhaustive if left_out else ()
 
 
 CASES = [
@@ -1479,7 +1483,7 @@ CASES = [
         field,
         case,
         id=f"{script}-{field}-{number}" if number else f"{script}-{field}",
-        marks=pytest.mark.exhaustive if case.is_slow else _marks(script),
+        marks=_marks(script, field, case),
     )
     for script in bert.SCRIPTS
     for field, cases in {
