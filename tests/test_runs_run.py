@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import run_python
 from helpers import classifier_runs, tagging_runs
+from helpers.forks import fork_python
 
 import run_classifier
 import run_ner
@@ -29,8 +30,8 @@ def make_recipe(tmp_path):
     classifier_runs.write_task(tmp_path, lambda color: color, count=16)
 
     def make(name="out", **changes):
-        given = {"do_train": True, "do_eval": True, "output_dir": str(tmp_path / name), **changes}
-        return run_classifier.make_recipe(make_settings(**given))
+        given = {"do_train": True, "do_eval": True, "num_train_epochs": 1.0, **changes}
+        return run_classifier.make_recipe(make_settings(output_dir=str(tmp_path / name), **given))
 
     return make
 
@@ -47,6 +48,7 @@ def weights_in(folder):
     return {path.name: path.read_bytes() for path in folder.glob("bert_model.ckpt*")}
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_plan_writes_nothing_and_a_run_does_what_the_command_does(make_recipe, tmp_path):
     planned = plan(make_recipe())
     assert not (tmp_path / "out").exists()
@@ -59,7 +61,7 @@ def test_a_plan_writes_nothing_and_a_run_does_what_the_command_does(make_recipe,
     assert all(loss > 0 for _, loss in losses.seen)
     assert str(tmp_path / "out/bert_model.ckpt.index") in result.files
     settings = classifier_runs.settings_in(tmp_path)(
-        do_train=True, do_eval=True, output_dir=str(tmp_path / "command")
+        do_train=True, do_eval=True, num_train_epochs=1.0, output_dir=str(tmp_path / "command")
     )
     assert run_classifier.run(settings) == result.scores
     assert weights_in(tmp_path / "command") == weights_in(tmp_path / "out") != {}
@@ -162,6 +164,7 @@ class Frame:
         return self.rows
 
 
+@pytest.mark.usefixtures("eager")
 def test_rows_of_a_program_train_as_a_file_does(make_recipe, tmp_path):
     def rows(split):
         lines = (tmp_path / f"{split}.tsv").read_text().splitlines()
@@ -227,6 +230,7 @@ def test_a_plan_of_some_examples_cannot_be_run(make_recipe, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_folder_that_changes_after_the_plan_is_left_alone(make_recipe, tmp_path):
     late = plan(make_recipe())
     run(plan(make_recipe()))
@@ -248,7 +252,7 @@ def test_all_faults_are_named_before_data_are_read(make_recipe, tmp_path):
     )
     flags = [f"--{name}={value}" for name, value in values.items() if value not in (None, "")]
     flags = [flag for flag in flags if "do_lower_case" not in flag]
-    ended = run_python("run_classifier.py", *flags, check=False)
+    ended = fork_python("run_classifier.py", *flags, check=False)
     errors = [line for line in ended.stderr.splitlines() if " Error: " in line]
     assert [error.split()[2] for error in errors] == ["`--max_seq_length`", "`--freeze_layers`"]
     assert ended.returncode == 1
