@@ -103,11 +103,12 @@ def test_a_failure_before_training_leaves_no_task_behind(tmp_path, kind):
     assert not (tmp_path / "out/task.json").exists()
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_damaged_task_is_overwritten(tmp_path):
     write_task("tagging", tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out/task.json").write_text("{")
-    settings = make_settings("tagging", tmp_path, num_train_epochs=1.0, overwrite_output_dir=True)
+    settings = make_settings("tagging", tmp_path, num_train_epochs=0.5, overwrite_output_dir=True)
     run_ner.run(settings)
     assert load(str(tmp_path / "out")).task.kind == "tagging"
 
@@ -128,6 +129,7 @@ def test_pairs_need_two_types_of_segments(tmp_path, kind):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     "kind", ["classification", "tagging", *exhaustive("question_answering", "multiple_choice")]
 )
@@ -142,7 +144,7 @@ def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, k
 
     monkeypatch.setattr(Predictor, "predict", counted)
     evaluates = {"do_eval": True} if kind != "question_answering" else {"do_predict": True}
-    settings = make_settings(kind, tmp_path, num_train_epochs=1.0, **evaluates)
+    settings = make_settings(kind, tmp_path, num_train_epochs=0.5, **evaluates)
     scores = RUNNERS[kind][0].run(settings)
     assert len(predicted) == 1
     # Alone, it gives the same scores of the same weights.
@@ -151,6 +153,7 @@ def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, k
     assert again == scores
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     "kind",
     # All kinds share the code that reads and saves it.
@@ -158,7 +161,7 @@ def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, k
 )
 def test_vocabulary_may_be_remote(tmp_path, kind):
     write_task(kind, tmp_path)
-    settings = make_settings(kind, tmp_path, num_train_epochs=1.0)
+    settings = make_settings(kind, tmp_path, num_train_epochs=0.5)
     remote = f"ram://test_runs_tasks/{kind}/vocab.txt"
     tf.io.gfile.makedirs(remote.removesuffix("/vocab.txt"))
     tf.io.gfile.copy(settings.vocab_file, remote, overwrite=True)
