@@ -43,25 +43,26 @@ def test_weights_of_others_are_shown_whatever_else_is_wrong(make_settings, tmp_p
     assert mark_of(lines, "output folder") == WRONG
 
 
+@pytest.mark.usefixtures("eager")
 def test_check_passes_a_run_and_shows_its_steps(make_settings, tmp_path):
-    settings = make_settings(do_train=True, do_eval=True, num_train_epochs=1.0)
+    settings = make_settings(do_train=True, do_eval=True, num_train_epochs=0.25)
     before = content(tmp_path)
     lines = check(run_classifier, settings)
     assert content(tmp_path) == before
     texts = {line.name: line.text for line in lines}
     assert wrong_texts(lines) == []
     assert "64 examples" in texts["train set"]
-    assert texts["steps"].startswith("8 ")
+    assert texts["steps"].startswith("2 ")
     assert "from step 0" in texts["time"]
     assert "No checkpoint to start from" in texts["time"]
     run_classifier.run(settings)
     before = content(tmp_path)
     texts = {line.name: line.text for line in check(run_classifier, settings)}
-    assert "step 8 is reached already" in texts["time"]
+    assert "step 2 is reached already" in texts["time"]
     only = make_settings(do_predict=True)
     texts = {line.name: line.text for line in check(run_classifier, only)}
-    assert texts["model"] == "step 8"
-    other = make_settings(do_train=True, do_eval=True, num_train_epochs=1.0, learning_rate=0.1)
+    assert texts["model"] == "step 2"
+    other = make_settings(do_train=True, do_eval=True, num_train_epochs=0.25, learning_rate=0.1)
     assert mark_of(check(run_classifier, other), "steps") == WRONG
     assert content(tmp_path) == before
     for path in (tmp_path / "out").glob("model.ckpt-*"):
