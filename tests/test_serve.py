@@ -42,7 +42,7 @@ def test_what_it_answers_is_what_predict_does(model_dir, tmp_path, named):
         )
     )
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
-    settings = serve.Settings(model_dir=str(model_dir), port=0, host=named)
+    settings = serve.Settings(model_dir=str(model_dir), port=0, host=named, engine="tensorflow")
     with serve.open_server(settings) as server:
         asked = {"instances": ["red round", "blue"]}
         told = fetch(server, "/v1/models/model:predict", asked, headers={"Host": f"{named}:1"})
