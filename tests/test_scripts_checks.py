@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from conftest import GOLDEN
+from conftest import GOLDEN, eagerly
 from helpers import classifier_runs
 from helpers.checked_runs import assert_check_and_run_agree
 
@@ -137,7 +137,8 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     make = classifier_runs.settings_in(folder)
     classifier_runs.write_task(folder, lambda color: color)
-    run_classifier.run(make(do_train=True, num_train_epochs=1.0))
+    with eagerly():
+        run_classifier.run(make(do_train=True, num_train_epochs=0.2))
     return folder / "out"
 
 
