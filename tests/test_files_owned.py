@@ -3,11 +3,10 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 from helpers.forks import Forked
+from helpers.waiting import LONGEST, wait_until
 
 from bert.files import durable, owned
 
@@ -275,29 +274,29 @@ def test_claiming_an_inner_folder_does_not_change_its_manifest(tmp_path):
 
 
 HOLD = """
-import sys, time
+import os, sys, time
 from bert.files import owned
 with owned.lock(sys.argv[1]):
-    print("held", flush=True)
+    print(os.getpid(), flush=True)
     time.sleep(60)
 """
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout.readline() == "held\n"
-    refused = pytest.raises(ValueError, match=f"process {other.pid} on .* does")
-    with refused, owned.lock(str(tmp_path)):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    other = Forked(["-c", HOLD, folder], tmp_path / "stdout", tmp_path / "stderr")
+    wait_until(lambda: other.stdout.read_text().endswith("\n"), LONGEST)
+    refused = pytest.raises(ValueError, match=f"process {int(other.stdout.read_text())} on .* does")
+    with refused, owned.lock(str(folder)):
         pass
     other.send_signal(signal.SIGKILL)
-    other.communicate()
+    other.wait()
     # What the killed process has left tells nothing.
-    assert (tmp_path / owned.LOCK_FILE).exists()
-    with owned.lock(str(tmp_path)):
+    assert (folder / owned.LOCK_FILE).exists()
+    with owned.lock(str(folder)):
         pass
-    assert names_in(tmp_path) == []
+    assert names_in(folder) == []
 
 
 @pytest.mark.parametrize("is_mine", [False, True])
