@@ -190,6 +190,7 @@ def test_next_sentences_are_not_learned_from_them(records, pretraining_run):
             run_pretraining.run(settings)
 
 
+@pytest.mark.usefixtures("eager")
 def test_masked_tokens_are_learned_from_them(records, pretraining_run, tiny_config, tmp_path):
     config = dataclasses.replace(tiny_config, vocab_size=len(tokenization.load_vocab(VOCAB)))
     (tmp_path / "bert_config.json").write_text(config.to_json_string())
