@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import free_ports, make_examples, model_inputs, record_places
+from conftest import change, free_ports, make_examples, model_inputs, record_places
 
 from bert.files import display
 from bert.pretraining import heads as pretraining_heads
@@ -21,6 +21,12 @@ from bert.training.progress import save_results, save_scores
 from bert.training.trainer import NonFiniteLossError
 
 pytestmark = pytest.mark.usefixtures("eager")
+
+
+@pytest.fixture(scope="module")
+def tiny_config(tiny_config):
+    """One layer: what is made of outputs does not depend on their number."""
+    return change(tiny_config, num_hidden_layers=1)
 
 
 def test_evaluation_does_not_depend_on_the_batch_size(tiny_config, make_batches):
