@@ -226,16 +226,14 @@ def test_early_stopping_resumes_with_the_same_dev_set_only(make_settings, tmp_pa
 
 def test_weights_of_a_fine_tuned_model_keep_the_order_of_their_labels(make_settings, tmp_path):
     write_task(tmp_path, lambda color: color)
-    shared = {"do_eval": True, "init_checkpoint": None}
     order = [*reversed(COLORS)]
-    trained = run_classifier.run(
-        make_settings(**shared, do_train=True, num_train_epochs=10.0, labels=order)
-    )
-    assert trained["accuracy"] > 0.8
-    shared |= {"init_checkpoint": str(tmp_path / "out"), "output_dir": str(tmp_path / "other")}
     with eagerly():
-        scores = run_classifier.run(make_settings(**shared))
-    assert scores["accuracy"] == trained["accuracy"]
+        trained = run_classifier.run(
+            make_settings(do_train=True, do_eval=True, num_train_epochs=0.5, labels=order)
+        )
+        shared = {"init_checkpoint": str(tmp_path / "out"), "output_dir": str(tmp_path / "other")}
+        shared["do_eval"] = True
+        assert run_classifier.run(make_settings(**shared))["loss"] == trained["loss"]
     with pytest.raises(ValueError, match=r"the order of the model's outputs\. .*task\.json"):
         run_classifier.run(make_settings(**shared, labels=COLORS))
 
