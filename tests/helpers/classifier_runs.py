@@ -27,6 +27,8 @@ def settings_in(folder, **sizes):
                 "output_dir": str(folder / "out"),
                 "max_seq_length": 12,
                 "train_batch_size": 8,
+                "eval_batch_size": 40,
+                "predict_batch_size": 40,
                 "learning_rate": 0.003,
                 **changes,
             }

@@ -35,6 +35,7 @@ def settings_in(folder):
                 "doc_stride": 4,
                 "max_query_length": 4,
                 "train_batch_size": 8,
+                "predict_batch_size": 40,
                 "learning_rate": 0.003,
                 **changes,
             }

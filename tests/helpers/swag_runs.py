@@ -28,6 +28,8 @@ def settings_in(folder):
                 "output_dir": str(folder / "out"),
                 "max_seq_length": 16,
                 "train_batch_size": 8,
+                "eval_batch_size": 40,
+                "predict_batch_size": 40,
                 "learning_rate": 0.001,
                 # A model as small as this soon stops learning where it begins too fast.
                 "warmup_proportion": 0.4,
