@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from conftest import eagerly
 from helpers.tagging_runs import make_sentences, read_tags, write_task
 from helpers.word_vector_files import WORDS, write_vectors
 
@@ -15,6 +16,8 @@ from bert.models.open import load
 from bert.tasks.tagging import tags as tagging_entities
 from bert.weights.checkpoint import Stored
 from bert.weights.variables import WORD_TABLE
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.fixture
@@ -44,6 +47,7 @@ def make_settings(tmp_path):
 TRAINING = {"do_train": True, "do_eval": True, "do_predict": True, "num_train_epochs": 8.0}
 
 
+@eagerly(False)
 @pytest.mark.exhaustive
 def test_names_are_learned_and_the_folder_is_all_that_predicting_needs(
     make_settings, tmp_path, log
@@ -72,7 +76,7 @@ def test_names_are_learned_and_the_folder_is_all_that_predicting_needs(
 
 
 def test_vectors_are_those_of_the_file_and_stay_as_they_are(make_settings, tmp_path, log):
-    run_ner.run(make_settings(do_train=True, num_train_epochs=2.0))
+    run_ner.run(make_settings(do_train=True, num_train_epochs=0.2))
     table = Stored.open(str(tmp_path / "out")).read([WORD_TABLE])[WORD_TABLE]
     # The model that is made of the file for the run is nobody's later.
     told = json.loads((tmp_path / "out/run.json").read_text())["ran_with"]["flags"]
@@ -93,6 +97,7 @@ def test_vectors_are_those_of_the_file_and_stay_as_they_are(make_settings, tmp_p
     assert f"; {100 - whole - lower:.1f} % have the vector of unknown words" in log.text
 
 
+@eagerly(False)
 def test_predictions_depend_on_vectors_alone(make_settings, tmp_path, log):
     words = [*WORDS, "Paris", "paris"]
     path = write_vectors(tmp_path / "vectors.txt", words)
@@ -100,7 +105,8 @@ def test_predictions_depend_on_vectors_alone(make_settings, tmp_path, log):
     # Paris is another word for Oslo, and for all that is known of it, "unheard" is "nowhere".
     lines[-2] = "Paris" + lines[4].removeprefix("Oslo")
     (tmp_path / "vectors.txt").write_text("\n".join(lines))
-    run_ner.run(make_settings(do_train=True, num_train_epochs=1.0, word_vectors=path))
+    with eagerly():
+        run_ner.run(make_settings(do_train=True, num_train_epochs=0.2, word_vectors=path))
     model = load(str(tmp_path / "out"))
 
     log.clear()
@@ -128,7 +134,7 @@ def test_unsupported_uses_of_word_vectors_are_refused(make_settings, tmp_path):
     refuse("`.*do_export` must not be given for a tagger on word vectors", do_export=True)
     refuse("`word_vectors` must name existing files", word_vectors=str(tmp_path / "nowhere.txt"))
     assert not (tmp_path / "out").exists()
-    run_ner.run(make_settings(do_train=True, num_train_epochs=1.0))
+    run_ner.run(make_settings(do_train=True, num_train_epochs=0.2))
     out = str(tmp_path / "out")
     # Other vectors are another model.
     other = write_vectors(tmp_path / "other.txt", WORDS[::-1])
