@@ -8,7 +8,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
-from conftest import change, pretraining_settings_in, spread
+from conftest import change, eagerly, exhaustive, pretraining_settings_in, spread
 from helpers.forks import fork_python
 from helpers.opened_tasks import open_task
 from helpers.squad_runs import settings_in, write_task
@@ -47,7 +47,8 @@ def answering(tmp_path_factory):
     make = settings_in(folder)
     write_task(folder, count=24)
     keras.utils.set_random_seed(1)
-    run_squad.run(make(output_dir=str(folder / "teacher"), do_train=True, num_train_epochs=1.0))
+    with eagerly():
+        run_squad.run(make(output_dir=str(folder / "teacher"), do_train=True, num_train_epochs=0.4))
     return folder, make
 
 
@@ -186,6 +187,7 @@ def assert_resumes(train, folder, step):
     return complete
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_student_of_answers_resumes_and_is_exported_without_its_teacher(answering, tmp_path):
     folder, make = answering
     config = json.loads((folder / "config.json").read_text())
@@ -197,11 +199,11 @@ def test_a_student_of_answers_resumes_and_is_exported_without_its_teacher(answer
         given = {"teacher": str(folder / "teacher"), "distill_layers": "0", **changes}
         settings = make(
             output_dir=str(tmp_path / name), bert_config_file=str(tmp_path / "small.json"),
-            do_train=True, do_predict=True, num_train_epochs=1.0, save_checkpoints_steps=2, **given,
+            do_train=True, do_predict=True, num_train_epochs=0.7, save_checkpoints_steps=1, **given,
         )  # fmt: skip
         run_squad.run(settings)
 
-    complete = assert_resumes(train, tmp_path, 2)
+    complete = assert_resumes(train, tmp_path, 1)
     assert "distillation_0/kernel" in complete
     made_of = json.loads((tmp_path / "complete/run.json").read_text())["made_of"]
     assert made_of["--teacher"]["path"] == "teacher"
@@ -243,7 +245,8 @@ def pretraining(tiny_config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretraining")
     config = change(tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     make = pretraining_settings_in(folder, config)
-    run_pretraining.run(make(output_dir=str(folder / "teacher")))
+    with eagerly():
+        run_pretraining.run(make(output_dir=str(folder / "teacher"), num_train_steps=2))
     small = change(config, num_hidden_layers=1, hidden_size=4, num_attention_heads=2)
     (folder / "small.json").write_text(small.to_json_string())
     return folder
@@ -287,8 +290,10 @@ def parts_of_loss(made, model, batch, parts=1):
     return totals
 
 
-@pytest.mark.parametrize("weight", [0.0, WEIGHT, 1.0])
-@pytest.mark.parametrize("layers", [None, "1"])
+@pytest.mark.parametrize(
+    ("weight", "layers"),
+    [(0.0, None), (WEIGHT, "1"), (1.0, None), *exhaustive((0.0, "1"), (WEIGHT, None), (1.0, "1"))],
+)
 def test_loss_of_masked_tokens_mixes_tokens_with_the_teachers_distribution(
     pretrained, weight, layers
 ):
@@ -323,12 +328,14 @@ def test_the_teacher_of_masked_tokens_is_the_model_of_its_folder(pretrained, tmp
     assert found["layers"] == pytest.approx(0.0, abs=1e-5)
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_pretrained_student_resumes_in_any_parts(pretrained, tmp_path):
     def train(name, **changes):
-        given = {"distill_layers": "1", "save_checkpoints_steps": 2, **changes}
-        run_pretraining.run(pretrained(output_dir=str(tmp_path / name), do_eval=True, **given))
+        given = {"distill_layers": "1", "save_checkpoints_steps": 1, "eval_batch_size": 20}
+        given |= {"do_eval": True, "num_train_steps": 2, **changes}
+        run_pretraining.run(pretrained(output_dir=str(tmp_path / name), **given))
 
-    complete = assert_resumes(train, tmp_path, 2)
+    complete = assert_resumes(train, tmp_path, 1)
     assert "distillation_0/kernel" in complete
     train("accumulated", gradient_accumulation_steps=2)
     for name, values in weights_in(tmp_path / "accumulated").items():
@@ -342,9 +349,11 @@ def test_a_pretrained_student_resumes_in_any_parts(pretrained, tmp_path):
 @pytest.mark.slow
 def test_two_replicas_teach_as_one_device_does(pretrained, tmp_path):
     def settings(name, **changes):
-        return pretrained(output_dir=str(tmp_path / name), distill_layers="1", **changes)
+        given = {"distill_layers": "1", "num_train_steps": 2, **changes}
+        return pretrained(output_dir=str(tmp_path / name), **given)
 
-    run_pretraining.run(settings("one"))
+    with eagerly():
+        run_pretraining.run(settings("one"))
     # A second model in the same process sends tensors of other shapes.
     two = [settings("two", strategy="mirrored"), settings("alone", strategy="mirrored")]
     two[1] = dataclasses.replace(two[1], teacher=None, distill_layers=None)
@@ -404,6 +413,7 @@ def test_a_teacher_that_is_not_there_is_one_fault(pretrained):
     assert str(caught.value).count("`teacher`") == 1
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_teacher_of_another_vocabulary_than_the_records_is_refused(tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
