@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
+from conftest import GOLDEN, exhaustive
 
 TUNING = {
     "bert_config_file": "bert_config.json",
@@ -60,6 +60,9 @@ def run(request, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.parametrize(
+    "run", ["run_pretraining", "run_swag", *exhaustive("run_squad", "run_ner")], indirect=True
+)
 def test_an_interrupted_training_ends_with_the_weights_of_one_that_was_left_alone(run, log):
     resumed = run()
     assert any("Resuming from step 10" in message for message in log.messages)
