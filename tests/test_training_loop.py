@@ -15,6 +15,7 @@ from conftest import (
     PREDICTIONS,
     batches_in,
     change,
+    eagerly,
     exhaustive,
     golden_batch,
     golden_model,
@@ -246,7 +247,9 @@ def test_two_replicas_equal_one_device(tmp_path, still_config):
     one = strategy_settings(tmp_path, still_config, "one")
     two = strategy_settings(tmp_path, still_config, "two", strategy="mirrored")
     process = start(two, devices=2)
-    assert_same_runs(one, two, [run_here(one), *finish(process)])
+    with eagerly():
+        results = [run_here(one)]
+    assert_same_runs(one, two, [*results, *finish(process)])
 
 
 @pytest.mark.exhaustive
@@ -279,13 +282,13 @@ def test_same_seed_gives_the_same_run_bit_for_bit(tmp_path, tiny_config, make_ba
             trainer,
             make_batches(4),
             tmp_path / str(run),
-            3,
+            2,
             observers=[lambda step, results, seen=seen: seen.append((step, results["loss"]))],
         )
         states.append(values_of(trainer))
         losses.append(seen)
     assert losses[0] == losses[1]
-    assert [step for step, _ in losses[0]] == [1, 2, 3]
+    assert [step for step, _ in losses[0]] == [1, 2]
     assert_same(states[0], states[1])
     # The seed of the dropout masks matters.
     assert losses[0] != losses[2]
@@ -314,8 +317,8 @@ def test_training_resumes_with_and_without_gradient_checkpointing(
 @pytest.mark.parametrize(
     ("dtype", "count", "num_frozen"),
     [
-        ("float32", 2, 1),
-        *exhaustive(("mixed_bfloat16", 1, 0), ("mixed_float16", 1, 0)),
+        ("float32", 1, 1),
+        *exhaustive(("float32", 2, 1), ("mixed_bfloat16", 1, 0), ("mixed_float16", 1, 0)),
     ],
 )
 def test_gradient_checkpointing_changes_no_bit(tiny_config, dtype, count, num_frozen):
@@ -335,7 +338,7 @@ def test_gradient_checkpointing_changes_no_bit(tiny_config, dtype, count, num_fr
             run_pretraining.OBJECTIVE,
             num_micro_batches=count,
             loss_scale=LossScale() if dtype == "mixed_float16" else None,
-            signature=signature if count > 1 else None,
+            signature=signature,
         )
         results = [trainer.train_step(examples) for _ in range(2)]
         found.append((results, values_of(trainer)))
@@ -389,12 +392,12 @@ def test_micro_batches_and_steps_have_dropout_masks_of_their_own(tiny_config):
     alone = make_trainer(config, learning_rate=0.0)
     trainer = make_trainer(config, learning_rate=0.0, num_micro_batches=2)
     trainer.model.set_weights(alone.model.get_weights())
-    each = [alone.train_step(to_tensors(half))["loss"] for _ in range(6)]
+    each = [alone.train_step(to_tensors(half))["loss"] for _ in range(4)]
     assert np.min(np.abs(np.diff(sorted(each)))) > 1e-4
     # Nothing is learned: a step on the same examples twice differs by its masks alone, and has
     # those that two steps on them have.
-    found = [trainer.train_step(to_tensors(twice))["loss"] for _ in range(3)]
-    assert found == pytest.approx(np.mean(np.reshape(each, (3, 2)), axis=1).tolist(), abs=1e-5)
+    found = [trainer.train_step(to_tensors(twice))["loss"] for _ in range(2)]
+    assert found == pytest.approx(np.mean(np.reshape(each, (2, 2)), axis=1).tolist(), abs=1e-5)
 
 
 REPLICAS = """
