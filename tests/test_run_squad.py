@@ -193,6 +193,7 @@ def test_questions_without_an_answer_are_learned(make_settings, tmp_path):
     assert answer["null_odds"] < 0 < none["null_odds"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_training_examples_are_shuffled_as_the_original_does(make_settings, tmp_path):
     write_task(tmp_path, count=20)
     run_squad.run(make_settings(do_train=True, num_train_epochs=0.5))
@@ -251,6 +252,7 @@ def test_several_runs_are_summarized(make_settings, tmp_path):
     assert (tmp_path / "out/run_2/predictions.json").exists()
 
 
+@pytest.mark.usefixtures("eager")
 def test_other_questions_make_other_windows(make_settings, tmp_path):
     write_task(tmp_path, count=8)
     run_squad.run(make_settings(do_train=True, do_predict=True, num_train_epochs=1.0))
@@ -259,6 +261,7 @@ def test_other_questions_make_other_windows(make_settings, tmp_path):
     assert list(read_json(tmp_path / "out/predictions.json")) == ["new"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp_path):
     write_task(tmp_path, count=8)
     blank = {"context": " \n", "qas": [{"id": "x", "question": "Which?"}]}
@@ -378,6 +381,7 @@ def test_a_wrong_answer_is_named_in_one_line(make_settings, tmp_path):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.usefixtures("eager")
 def test_training_resumes_only_with_the_same_windows_and_answers(make_settings, tmp_path):
     write_task(tmp_path, count=8)
     run_squad.run(make_settings(do_train=True, num_train_epochs=1.0))
