@@ -359,7 +359,7 @@ def exported(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["pairs", "entities", *exhaustive("labels", "answers", "choices")])
+@pytest.mark.parametrize("name", ["entities", *exhaustive("labels", "pairs", "answers", "choices")])
 def test_an_export_with_the_tokenizer_of_tensorflow_text_answers_the_same(name, tmp_path):
     pytest.importorskip("tensorflow_text")
     model = make_model(name)
