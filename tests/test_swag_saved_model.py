@@ -84,7 +84,7 @@ def check(outputs, expected):
         assert not row[count:].any()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(contexts, endings)
 @example([""] * 4, [["a", "the cat"], ["\u200b", "a", "b"], ["it was"] * 2, ["the cat " * 9, "a"]])
 def test_choices_are_those_of_python(chooser, choose, first, rows):
