@@ -29,13 +29,18 @@ tf.config.run_functions_eagerly(True)
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-_ALL = {"do_eval": True, "do_predict": True}
 # Of a script's world: what else is given.
 CASES = [
-    ("run_classifier", {**_ALL, "num_runs": 2, "add_bilstm": True}),
+    ("run_classifier", {"do_eval": True, "num_runs": 2}),
     ("run_pretraining", {"do_eval": True}),
     ("run_squad", {"do_predict": True}),
-    ("run_ner", {**_ALL, "feature_based": True, "feature_layers": "last", "lstm_size": 4}),
+    (
+        "run_ner",
+        {
+            **{"do_eval": True, "do_predict": True, "max_seq_length": 16},
+            **{"feature_based": True, "feature_layers": "last", "lstm_size": 4},
+        },
+    ),
     # These run as a classifier does.
     *exhaustive(("run_classifier_with_tfhub", {}), ("run_swag", {"do_eval": True})),
 ]
