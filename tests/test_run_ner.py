@@ -143,12 +143,10 @@ def test_records_are_the_same_whatever_the_columns_and_the_scheme(make_settings,
     assert scores == [scores[0]] * 3
 
 
-def test_labels_and_predictions_may_be_of_other_schemes(make_settings, tmp_path):
+@pytest.mark.usefixtures("eager")
+def test_labels_and_predictions_may_be_of_other_schemes(make_settings, tmp_path, trained):
     write_task(tmp_path)
-    settings = make_settings(
-        do_train=True, do_predict=True, num_train_epochs=8.0, scheme="iobes", output_scheme="iob1"
-    )
-    assert run_ner.run(settings)["test_f1"] > 0.9
+    assert run_ner.run(make_settings(do_predict=True, output_scheme="iob1"))["test_f1"] > 0.5
     out = tmp_path / "out"
     assert len(read_json(out / "task.json")["task"]["labels"]) == 9
     tags = read_tags(out / "predictions.txt")
@@ -402,7 +400,7 @@ def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, t
 def trained_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     write_task(folder)
-    run_ner.run(settings_in(folder)(do_train=True, num_train_epochs=4.0))
+    run_ner.run(settings_in(folder)(do_train=True, num_train_epochs=4.0, scheme="iobes"))
     return folder
 
 
@@ -418,9 +416,8 @@ def test_scores_depend_neither_on_batches_nor_on_padding(make_settings, tmp_path
     assert expected["f1"] > 0.5
     lines = (tmp_path / "out/predictions.txt").read_bytes()
     for changes in (
-        {"eval_batch_size": 1, "predict_batch_size": 1},
+        {"eval_batch_size": 1, "predict_batch_size": 1, "max_seq_length": 61},
         {"eval_batch_size": 7, "predict_batch_size": 5, "pad_to_max_length": True},
-        {"eval_batch_size": 64, "predict_batch_size": 64, "max_seq_length": 61},
     ):
         scores = run_ner.run(make_settings(do_eval=True, do_predict=True, **changes))
         assert scores["types"] == expected["types"]
@@ -477,7 +474,8 @@ def test_long_sentences_are_split_and_predicted_whole(make_settings, tmp_path, t
     assert max(map(len, sentences)) > 20
     path = trained / "task.json"
     path.write_text(json.dumps({**read_json(path), "max_seq_length": 10}))
-    found = script_tags(make_settings, tmp_path, sentences, max_seq_length=10)
+    given = {"max_seq_length": 10, "output_scheme": "iob2"}
+    found = script_tags(make_settings, tmp_path, sentences, **given)
     assert [len(tags) for tags in found] == [len(sentence) for sentence in sentences]
     assert "sentences are longer than 10 tokens and were split" in log.text
     # There are names to find beyond the first window.
