@@ -61,6 +61,7 @@ def sent(tmp_path, monkeypatch):
 def train(tmp_path):
     """Returns a function that trains and evaluates a classifier in `out`."""
     world = classifier_world(tmp_path) | {"do_eval": True, "num_train_epochs": 2.0}
+    world["eval_batch_size"] = 10
 
     def train(*observers, **options):
         settings = run_classifier.Settings(**{**world, "save_checkpoints_steps": 2, **options})
