@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import change, exhaustive
+from conftest import change, eagerly, exhaustive
 
 from bert.commands.training import FineTuningSettings
 from bert.files.outputs import make_folder
@@ -22,6 +22,8 @@ from bert.training.loop import Objective
 from bert.training.records import Feature, encoder_features
 from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 LENGTH = 16
 OBJECTIVE = Objective(*classification_objective("classification"))
@@ -153,7 +155,6 @@ def test_examples_are_read_as_written(make_settings, tiny_config):
         np.testing.assert_array_equal(batch[name], values[order])
 
 
-@pytest.mark.usefixtures("eager")
 def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
     make_settings, still_config, monkeypatch
 ):
@@ -199,6 +200,7 @@ def test_patience_that_cannot_end_training_is_warned_of(log, patience, every, re
     assert [each.partition(" in all. ")[2] for each in log.messages] == [remedy] * bool(remedy)
 
 
+@eagerly(False)
 def test_training_learns_and_saves_the_model(make_settings, tiny_config, tmp_path):
     settings = make_settings(num_train_epochs=60.0, learning_rate=0.005)
     arrays = make_arrays(tiny_config, count=32)
@@ -222,7 +224,6 @@ def test_training_learns_and_saves_the_model(make_settings, tiny_config, tmp_pat
     assert_same(weights_of(again), weights_of(model))
 
 
-@pytest.mark.usefixtures("eager")
 def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_config, tmp_path):
     class InterruptionError(Exception):
         pass
@@ -252,7 +253,6 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
     assert resumed.best == {"step": 2, "f1": 0.7}
 
 
-@pytest.mark.usefixtures("eager")
 def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config):
     class InterruptionError(Exception):
         pass
@@ -272,7 +272,6 @@ def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config)
     assert ModelFolder(folder).find_weights().prefix.endswith("model.ckpt-3")
 
 
-@pytest.mark.usefixtures("eager")
 def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config, tmp_path, log):
     settings = make_settings(save_checkpoints_steps=1, early_stopping_patience=2)
     seen, scores = [], iter([0.1, 0.4, 0.3, 0.4, 0.9])
@@ -306,7 +305,6 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     assert "early stopping ended it at step 4" in log.text
 
 
-@pytest.mark.usefixtures("eager")
 def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_config, tmp_path):
     scores = iter([0.9, 0.1, 0.1])
     evaluation = EarlyStopping(lambda _: {"f1": next(scores)}, "f1")
@@ -319,7 +317,6 @@ def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_con
     assert (tmp_path / "out/best/model.ckpt-1.index").exists()
 
 
-@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("layers", [None, 1, *exhaustive(0, 2)])
 def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
     keras.utils.set_random_seed(3)
@@ -335,7 +332,6 @@ def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
     assert unchanged & frozen == set(kept[0 if layers is None else layers + 1])
 
 
-@pytest.mark.usefixtures("eager")
 def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
     """Adam's first step is the learning rate in size, so that rates can be read off the weights."""
     moved = {}
@@ -397,7 +393,6 @@ def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_c
         identity.load_weights(settings, source, model, is_given=True)
 
 
-@pytest.mark.usefixtures("eager")
 def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config, monkeypatch):
     """Even if the run that finds so is killed at once."""
     run(make_settings(num_train_epochs=0.25), tiny_config)
