@@ -17,12 +17,6 @@ import run_pretraining
 from bert.weights import checkpoint
 
 
-@pytest.fixture(scope="module")
-def tiny_config(tiny_config):
-    """One layer: what the script does with a model does not depend on their number."""
-    return change(tiny_config, num_hidden_layers=1)
-
-
 def other_config(**values):
     def prepare(folder):
         path = folder / "bert_config.json"
@@ -76,10 +70,11 @@ def trained(break_output, **changes):
 def finished(tmp_path_factory, tiny_config):
     """The output folder of a run of four steps."""
     folder = tmp_path_factory.mktemp("finished")
-    (folder / "bert_config.json").write_text(tiny_config.to_json_string())
+    config = change(tiny_config, num_hidden_layers=1)
+    (folder / "bert_config.json").write_text(config.to_json_string())
     settings = run_pretraining.Settings(
         bert_config_file=str(folder / "bert_config.json"),
-        input_file=write_examples(folder / "few.tfrecord", make_examples(tiny_config, 4)),
+        input_file=write_examples(folder / "few.tfrecord", make_examples(config, 4)),
         output_dir=str(folder / "output"),
         do_train=True,
         max_seq_length=12,
