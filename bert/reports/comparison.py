@@ -180,7 +180,11 @@ def _compare_answers(
 ) -> list[page.Section]:
     """Returns how many answers became right and wrong since the first run, and which.
 
-    With `has_none`, no label at all is an answer, too.
+    Args:
+      part: The part of the data.
+      names: The names of the runs.
+      answers: The rows of each run.
+      has_none: Whether no label at all is an answer, too.
     """
     # The test sets of GLUE have no labels.
     unknown = (None,) if has_none else (None, "")

@@ -155,9 +155,13 @@ def make_runs_tables(
 def write_runs_report(
     folder: str, metric: str, points: Sequence[Mapping[str, Any]], best: Mapping[str, Any]
 ) -> None:
-    """Writes the page of several runs, of which none has its model in the folder itself.
+    """Writes the page of several runs, of which none has its model in the folder.
 
-    The other arguments are those of `make_runs_tables`.
+    Args:
+      folder: The folder that contains the folders of the runs.
+      metric: The score that decides.
+      points: As for `make_runs_tables`.
+      best: The `folder` of the best run.
     """
     tables = make_runs_tables(metric, points, best)
     [score] = (

@@ -130,6 +130,13 @@ class FineTuningPlan(Plan):
     ) -> tuple[int, bool]:
         """Trains a model, or sets its weights where nothing is to be trained.
 
+        Args:
+          model: The model of `Task.make_model`.
+          inputs: The inputs of all parts, with batches.
+          trackers: The open trackers.
+          evaluation: The evaluation during training, if any.
+          observers: As `bert.runs.run.run`.
+
         Returns:
           The step of the weights, and whether they are others than those in the folder.
         """
@@ -185,10 +192,15 @@ def plan(
     strategy: tf.distribute.Strategy | None = None,
     parts: Parts | None = None,
 ) -> list[FineTuningPlan]:
-    """Returns the plan of a fine-tuning run, or the plans of a search; as `bert.runs.plan.plan`.
+    """Returns the plan of a fine-tuning run, or the plans of all runs of a search.
 
-    The runs of a search have the same model, task and data, which are opened once. `parts` records
-    what is found.
+    The runs of a search have the same model, task and data, which are opened once.
+
+    Args:
+      recipe: As `bert.runs.plan.plan`.
+      limit: As `bert.runs.plan.plan`.
+      strategy: As `bert.runs.plan.plan`.
+      parts: Records what is found; absent, new ones.
     """
     is_trial = limit is not None
     parts = parts or Parts(is_muted=is_trial)

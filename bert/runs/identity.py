@@ -57,7 +57,11 @@ def of_training(
 
 def read_option(folder: str, name: str) -> Any:
     """Returns the value of an option in the identity of the training run in a folder, or None."""
-    return provenance.read(folder).get("made_of", {}).get(f"--{name}")
+    return _find_option(provenance.read(folder).get("made_of", {}), name)
+
+
+def _find_option(made_of: Mapping[str, Any], name: str) -> Any:
+    return made_of.get(f"--{name}")
 
 
 def describe(options: Mapping[str, Any], strategy: tf.distribute.Strategy) -> dict[str, Any]:
@@ -295,8 +299,9 @@ def plan_training(
                 *(_FOLDER, Option("overwrite_output_dir"), Option("resume_with_changes")),
             ),
         )
+    optimizer, begun = _find_option(made_of, "optimizer"), read_option(folder, "optimizer")
     # Earlier versions had no other.
-    optimizer, begun = made_of.get("--optimizer"), read_option(folder, "optimizer") or "adam"
+    begun = begun or "adam"
     if optimizer not in (None, begun):
         must = Message("be %s, as in the run in %s: its moments mislead another one", begun, folder)
         remedy = Message("Start another %s from it with %s.", _FOLDER, Option("init_checkpoint"))

@@ -232,7 +232,14 @@ def _choose_precision(folders: Iterable[str], config: BertConfig) -> str:
 def add_folder(
     parts: Parts, output: Output, *, is_training: bool, exports: Iterable[Export] = ()
 ) -> None:
-    """Adds the output folder, with the exports that the run writes there, and its lock."""
+    """Adds the output folder and its lock.
+
+    Args:
+      parts: Records what is found.
+      output: The folder, and whether files of runs in it are deleted.
+      is_training: Whether the run trains in the folder.
+      exports: The exports that the run writes there.
+    """
     output_dir = output.output_dir
 
     def check() -> None:

@@ -100,7 +100,14 @@ def open_pretraining(
 ) -> distillation.Teacher:
     """Returns the teacher of a pre-training run.
 
-    Goal, shape and lengths are the student's; `fetches` is as for `teach`.
+    Args:
+      options: The options of the teacher.
+      output_dir: The folder of the student.
+      goal: The objective of the student.
+      config: The shape of the student.
+      description: The description of the records.
+      max_seq_length: Tokens per sequence.
+      fetches: As for `teach`.
 
     Raises:
       ValueError: where the teacher predicts no tokens, or others, or cannot read the records.

@@ -240,7 +240,14 @@ def prepare_folder(
 def count_tried_examples(
     compute: Compute, batch_size: int, num_tokens: int, config: BertConfig
 ) -> int:
-    """Returns the number of examples of a batch to try a step on, so that it takes some seconds."""
+    """Returns the number of examples of a batch to try a step on, so that it takes some seconds.
+
+    Args:
+      compute: The devices.
+      batch_size: Examples of a batch.
+      num_tokens: Tokens of an example.
+      config: The shape of the model.
+    """
     if compute.use_tpu or tf.config.list_physical_devices("GPU"):
         return batch_size
     # A multiplication and an addition, forward and twice as many backward.

@@ -96,6 +96,10 @@ class StepTeacher:
 
         Where layers are learned, it has one more part, their mean squared error. The mean is over
         layers, real tokens and values.
+
+        Args:
+          weights: The weights of the other parts.
+          losses: The losses of the other parts.
         """
 
         def all_weights(batch: Batch) -> dict[str, Tensor]:
@@ -218,7 +222,13 @@ class Teacher:
     def of(
         cls, options: TeacherOptions, in_step: StepTeacher | None, task: Any, **others: Any
     ) -> "Self":
-        """Returns the teacher of a student's task, with the texts of its `unlabeled_file`.
+        """Returns the teacher that options describe, with the texts of its `unlabeled_file`.
+
+        Args:
+          options: The options.
+          in_step: What is computed in the training step.
+          task: The task of the student.
+          **others: More attributes of the teacher.
 
         Raises:
           ValueError: where the texts cannot be read.

@@ -264,7 +264,15 @@ class Answers(Protocol):
     def write(
         self, folder: str, step: int, inputs: Inputs, predictions: Any, scores: Mapping[str, Any]
     ) -> None:
-        """Writes what `decode` and `score` return of a part to a folder, and logs the scores."""
+        """Writes predictions and scores of a part to files in a folder, and logs the scores.
+
+        Args:
+          folder: The output folder of the run.
+          step: The step of the weights.
+          inputs: The inputs of the part.
+          predictions: The result of `decode`.
+          scores: The result of `score`.
+        """
 
 
 class Export(Protocol):

@@ -240,6 +240,11 @@ class Classification(EncoderTask):
     ) -> "Classification":
         """Returns the task of a student that learns from another model.
 
+        Args:
+          model: The teacher.
+          in_step: The layers of the teacher that the student learns, if any.
+          options: The weight of the teacher, and the file of texts without labels.
+
         Raises:
           ValueError: where the teacher has other labels, or the texts cannot be read.
         """

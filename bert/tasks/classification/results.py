@@ -105,7 +105,12 @@ def _score_constant(task: ClassificationTask, label_ids: np.ndarray) -> dict[str
 
 
 def describe_baseline(task: ClassificationTask, scores: Mapping[str, Any]) -> str:
-    """Returns a sentence about the baseline, with its accuracy beside another metric."""
+    """Returns a sentence about the baseline, with its accuracy beside another metric.
+
+    Args:
+      task: The task.
+      scores: The scores of a model, with `baseline`.
+    """
     reached = f"{task.metric} {scores['baseline']:.4f}"
     if task.task_type == "regression":
         others = (f"{name} {value:.4f}" for name, value in scores["baseline_scores"].items())

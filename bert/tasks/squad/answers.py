@@ -168,7 +168,15 @@ def decode_windows(
     decoding: DecodingOptions,
     tokenizer: tokenization.BasicTokenizer,
 ) -> Prediction:
-    """Returns the answer to a question from its windows and the logits of each."""
+    """Returns the answer to a question from the logits of its windows.
+
+    Args:
+      example: The question.
+      windows: The windows of the question.
+      rows: The logits of each window.
+      decoding: The options that choose among spans.
+      tokenizer: The tokenizer that split the paragraph into words.
+    """
     for window, row in zip(windows, rows, strict=True):
         _check_row(example, window, row)
     # A paragraph without spaces is one word, in which very many spans have to be found.

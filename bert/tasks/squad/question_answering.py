@@ -156,6 +156,14 @@ class QuestionAnswering(EncoderTask):
     ) -> "QuestionAnswering":
         """Returns the task of the options, checked against the model.
 
+        Args:
+          context: The model, and the use that the run makes of it.
+          data: The files, and how they are split into windows.
+          decoding: The options that choose among spans.
+          lengths: The length of windows.
+          encoder: The layers between the encoder and the head.
+          scored_options: The options in use that need answers in the file of the dev set.
+
         Raises:
           ValueError: if options and model do not fit together.
         """
@@ -253,6 +261,11 @@ class QuestionAnswering(EncoderTask):
         self, model: TeacherModel, in_step: StepTeacher | None, options: TeacherOptions
     ) -> "QuestionAnswering":
         """Returns the task of a student that learns from another model.
+
+        Args:
+          model: The teacher.
+          in_step: The logits of the teacher, and its layers that the student learns, if any.
+          options: The weights of the teacher, and its file of questions without answers.
 
         Raises:
           ValueError: if only one of both finds that a question has no answer, or the questions

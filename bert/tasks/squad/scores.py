@@ -142,9 +142,11 @@ def evaluate_v2(
 
 
 def _mean_scores(golds: Golds, scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Returns the means of scores by measure and question, in percent.
+    """Returns mean scores, in percent: of all questions, of those with an answer, and without.
 
-    They are those of all questions, of those with an answer, and of those without.
+    Args:
+      golds: The gold answers by question id.
+      scores: The scores by measure and question id.
     """
     groups = {
         "": list(golds),

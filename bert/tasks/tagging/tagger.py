@@ -204,6 +204,11 @@ class Tagging(EncoderTask):
     ) -> "Tagging":
         """Returns the task of a student that learns from another model.
 
+        Args:
+          model: The teacher.
+          in_step: The layers of the teacher that the student learns, if any.
+          options: The weights of the teacher, and its file of texts without labels.
+
         Raises:
           ValueError: if the teacher has other tags, or the texts cannot be read; or if the student
             has a CRF.

@@ -381,7 +381,13 @@ def loss(
 def text_entities(
     text: str, spans: Sequence[Span], prediction: Prediction, scheme: str
 ) -> list[dict[str, Any]]:
-    """Returns the entities in a text with the spans of its words, as values of JSON.
+    """Returns the entities in a text, as values of JSON.
+
+    Args:
+      text: The text.
+      spans: The span of each word of the text.
+      prediction: The tags of the words.
+      scheme: The scheme of the tags.
 
     Returns:
       Entities with `type`; `start` and `end` (exclusive), in characters; `text`; and `score`, the
