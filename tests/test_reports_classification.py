@@ -54,18 +54,19 @@ def test_labelled_texts_have_their_confusions_labels_and_examples_by_loss():
 
 def test_of_many_labels_the_likeliest_and_the_right_one_are_shown_and_confusions_are_listed():
     labels = tuple(f"l{i}" for i in range(30))
-    logits = np.tile(-np.arange(30.0), (3, 1))
+    # The likeliest are not the first.
+    logits = np.tile(np.roll(-np.arange(30.0), 5), (3, 1))
     examples = [InputExample(str(i), "text") for i in range(3)]
-    made, _ = sections_of(make_task(labels=labels), examples, [[29], [29], [0]], logits)
+    made, _ = sections_of(make_task(labels=labels), examples, [[29], [29], [5]], logits)
     assert Matrix not in made
     shown = made[Examples].examples[0]
-    assert [bar.text for bar in shown.blocks[-1].bars] == ["l0", "l1", "l2", "l3", "l29"]
+    assert [bar.text for bar in shown.blocks[-1].bars] == ["l5", "l6", "l7", "l8", "l29"]
     task = make_task(labels=labels)
-    scores = classification_results.score(task, logits, np.array([[29], [29], [0]]))
+    scores = classification_results.score(task, logits, np.array([[29], [29], [5]]))
     confusions = report._confusions(task, "dev", scores)[0]
     [[right, said, link]] = confusions.rows
-    assert (right, said, link.text) == ("l29", "l0", "2")
-    assert link.target == "#dev.right=l29&dev.said=l0"
+    assert (right, said, link.text) == ("l29", "l5", "2")
+    assert link.target == "#dev.right=l29&dev.said=l5"
 
 
 @pytest.mark.parametrize("task_type", ["classification", "multi_label"])
@@ -153,6 +154,22 @@ def test_what_has_no_label_is_neither_right_nor_wrong(task_type):
         assert not any(bar.is_right for bar in unknown.blocks[-1].bars)
 
 
+def test_what_has_no_label_changes_no_number():
+    task, count = make_task(labels=("no", "yes")), 4 * report.MIN_EXAMPLES
+    rng = np.random.RandomState(0)
+    logits, label_ids = rng.normal(size=(count + 9, 2)), rng.randint(2, size=(count + 9, 1))
+    label_ids[count:] = 0
+    labels = [task.labels[number] for number in label_ids[:count, 0]] + [None] * 9
+    examples = [InputExample(str(i), "a" * i, label=label) for i, label in enumerate(labels)]
+    scores = classification_results.score(task, logits[:count], label_ids[:count])
+    some, each = (
+        report.make_sections(task, "dev", examples[:n], label_ids[:n], logits[:n], scores)
+        for n in (count, count + 9)
+    )
+    assert to_json(some[:-1]) == to_json(each[:-1])
+    assert len(some) == 5 and each[-1].total == count + 9
+
+
 def charts_of(probabilities, right, labels=("a", "b")):
     [section] = report.probability_charts(
         "dev", labels, np.asarray(probabilities), np.asarray(right)
@@ -190,6 +207,8 @@ def test_what_is_answered_falls_and_what_is_answered_surely_is_right():
         [pytest.approx(0.6), 0.5],
         [pytest.approx(0.95), 1.0],
     ]
+    certain = charts_of([[1.0, 0.0]] * 20, [0] * 10 + [1] * 10)
+    assert certain["Reliability"]["this model"] == [[1.0, 0.5]]
 
 
 def test_two_labels_have_the_curves_of_the_positive_one():
@@ -199,6 +218,15 @@ def test_two_labels_have_the_curves_of_the_positive_one():
     assert "area 1.000" in charts["ROC of '1'"]
     curves = charts["Precision and recall of '1'"]
     assert curves["recall"][0][1] == 1.0 and curves["precision"][-1][1] == 1.0
+    # At a threshold, what has at least that probability is said to be positive.
+    right[::3] = 1 - right[::3]
+    charts = charts_of(np.stack([1 - chance, chance], axis=1), right, ("0", "1"))
+    curves = charts["Precision and recall of '1'"]
+    for least, precision in curves["precision"]:
+        assert precision == pytest.approx(right[chance >= least].mean())
+    for least, recall in curves["recall"]:
+        assert recall == pytest.approx(right[chance >= least].sum() / right.sum())
+    right[::3] = 1 - right[::3]
     # The one called "1" is positive wherever it is.
     charts = charts_of(np.stack([chance, 1 - chance], axis=1), 1 - right, ("1", "0"))
     assert "area 1.000" in charts["ROC of '1'"]

@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 
 import pytest
 from helpers.report_pages import browse, needs_chromium
@@ -36,6 +37,8 @@ def write_run(folder, said=GOLD, texts="abcde", task=None, **flags):
 
 def write_search(folder):
     """Writes what a search over two learning rates with two seeds leaves."""
+    # The model of the best, with the flags of the search.
+    write_run(folder, learning_rate=[0.1, 0.2])
     points = []
     for rate, accuracies in ((0.1, (0.5, 0.7)), (0.2, (0.6, 1.0))):
         runs = []
@@ -104,13 +107,31 @@ def test_several_labels_are_right_in_any_order_and_none_is_an_answer(tmp_path):
         for number, (answer, gold) in enumerate(
             zip(said, ("good,bad", "good,bad", ""), strict=True)
         ):
-            lines.append(f"dev-{number}\ttext\t{answer}\t0.5\t0.5\t{gold}")
+            chances = "0.5\t0.5" if name == "a" else "0.1\t0.3"
+            lines.append(f"dev-{number}\ttext\t{answer}\t{chances}\t{gold}")
         (path / "dev_predictions.tsv").write_text("\n".join(lines) + "\n")
     page = make_page([str(tmp_path / name) for name in runs])
     *_, counts = rows_of(page)
     assert counts == [[str(tmp_path / "b"), 2, 0, "0.5"]]
     shown = {each.number: (each.is_right, each.said[-1]) for each in page.sections[-1].examples}
     assert shown == {0: (True, "bad,good"), 2: (True, "")}
+    # They are ordered by the largest change, up or down.
+    assert [each.rank for each in page.sections[-1].examples] == [pytest.approx(0.4)] * 2
+
+
+def test_parts_of_a_set_are_compared_one_by_one(tmp_path):
+    runs = [write_run(tmp_path / name) for name in ("a", "b")]
+    for name, said in {"a": GOLD, "b": ["bad", *GOLD[1:]]}.items():
+        write_run(tmp_path / "other" / name, said)
+        for file in ("dev_predictions.tsv", "eval_results.json"):
+            mismatched = file.replace(".", "_mismatched.")
+            shutil.copy(tmp_path / "other" / name / file, tmp_path / name / mismatched)
+    _, scores, *counts = rows_of(make_page(runs))
+    assert sorted(scores) == [
+        ["accuracy", "1.0000", "1.0000"],
+        ["accuracy mismatched", "1.0000", "0.8000"],
+    ]
+    assert sorted(counts) == [[[runs[1], 0, 0, "1"]], [[runs[1], 0, 1, "1"]]]
 
 
 def test_the_test_is_exact(tmp_path):

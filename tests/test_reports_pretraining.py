@@ -3,6 +3,7 @@ import pytest
 from conftest import PREDICTIONS, make_examples, model_inputs
 
 from bert.pretraining import heads as pretraining_heads
+from bert.pretraining.options import GOALS
 from bert.pretraining.outcome import guess
 from bert.reports.page import Mark
 from bert.reports.pretraining import make_sections
@@ -49,6 +50,44 @@ def test_what_was_masked_stands_in_its_place_with_the_guesses():
         *(("cats", 0.6, False), ("sat", 0.2, True))
     ]
     assert second.note == "the model saw cats"
+    # In whatever order a record has them, guesses are in that of the text.
+    swapped = record()
+    for name, values in swapped.items():
+        if name.startswith(("masked_lm", "guess", "log")):
+            swapped[name] = values[:, [1, 0, 2]]
+    assert make_sections(swapped, TOKENS)[1].examples[0].blocks == example.blocks
+
+
+@pytest.mark.parametrize("name", ["left_to_right", "bilstm_lm"])
+def test_what_a_language_model_guessed_stands_where_it_was_not_seen(name):
+    """The token behind each position is guessed from those up to it, or the one before it."""
+    words = ["[CLS]", "cats", "play", "[SEP]"]
+    golds, best = words[1:], ["cats", "sat", "[SEP]"]
+    positions, is_both = [0, 1, 2], name == "bilstm_lm"
+    if is_both:
+        golds, best = golds + words[:-1], [*best, "[CLS]", "cats", "sat"]
+        positions = [*positions, 1, 2, 3]
+    count = len(golds)
+    read = {
+        "input_ids": np.array([[IDS[word] for word in words]]),
+        "input_mask": np.ones((1, 4), int),
+        "segment_ids": np.zeros((1, 4), int),
+        "masked_lm_positions": np.array([positions]),
+        "masked_lm_ids": np.array([[IDS[word] for word in golds]]),
+        "masked_lm_weights": np.ones((1, count)),
+        "guesses": np.array([[[IDS[word]] for word in best]]),
+        "guess_probabilities": np.full((1, count, 1), 0.5),
+        "log_probabilities": np.zeros((1, count)),
+    }
+    [section] = make_sections(read, TOKENS, GOALS[name])
+    blocks = section.examples[0].blocks
+    names = ["A, forward", "A, backward"] if is_both else ["A"]
+    assert [block.name for block in blocks[::2]] == names
+    for text in blocks[::2]:
+        assert text.pieces == [Mark("cats", "right"), " ", Mark("play", "missed", "sat")]
+    places = [place for block in blocks[1::2] for place in block.places]
+    assert [place.text for place in places] == golds
+    assert not any(place.note for place in places)
 
 
 def test_without_a_vocabulary_tokens_are_numbers_and_the_page_says_so():

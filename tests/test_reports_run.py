@@ -88,14 +88,18 @@ def test_pages_in_other_folders_differ_in_the_folder_alone_and_are_files_of_the_
 
 def make_point(rate, scores, failed=()):
     runs = [
-        {"seed": 10_000 + index, "folder": f"{rate}-run_{index}", "scores": {"loss": 1.0, "f1": f1}}
+        {
+            "seed": 10_000 + index,
+            "folder": f"{rate}-run_{index}",
+            "scores": {"accuracy": 1.0, "f1": f1},
+        }
         for index, f1 in enumerate(scores)
     ]
-    several = {"loss": 0.0, "f1": 0.1} if len(scores) > 1 else {}
+    several = {"accuracy": 0.0, "f1": 0.1} if len(scores) > 1 else {}
     return {
         "point": {"learning_rate": rate} if rate else {},
         "runs": runs,
-        "mean": {"loss": 1.0, "f1": 0.6},
+        "mean": {"accuracy": 1.0, "f1": 0.6},
         "standard_deviation": several,
         "failed": list(failed),
     }
@@ -107,21 +111,26 @@ def test_several_runs_have_a_page_with_ways_to_theirs(tmp_path):
     content = content_of(tmp_path)
     means, runs = content["sections"]
     assert (means["columns"], means["rows"]) == (
-        ["F1", "loss"],
+        ["F1", "accuracy"],
         [["0.6000 ± 0.1000", "1.0000 ± 0.0000"]],
     )
-    assert runs["columns"] == ["run", "seed", "", "F1", "loss"]
+    assert runs["columns"] == ["run", "seed", "", "F1", "accuracy"]
     link = {"kind": "link", "text": "0-run_1", "target": "0-run_1/report.html"}
     assert runs["rows"][1] == [link, "10001", "the best", 0.7, 1.0]
     assert runs["rows"][0][2] == "no better than one answer for all"
     assert content["figures"][0]["value"] == 0.7
+    # The best of runs that learned nothing has learned nothing, either.
+    point["failed"].append(10_001)
+    write_runs_report(str(tmp_path), "f1", [point], {"folder": "0-run_1"})
+    _, runs = content_of(tmp_path)["sections"]
+    assert {row[2] for row in runs["rows"]} == {"no better than one answer for all"}
 
 
 def test_points_of_a_grid_have_their_means_and_runs(tmp_path):
     points = [make_point(rate, [score]) for rate, score in ((2e-5, 0.5), (5e-5, 0.7))]
     write_runs_report(str(tmp_path), "f1", points, {"folder": "5e-05-run_0"})
     means, runs = content_of(tmp_path)["sections"]
-    assert means["columns"] == ["learning_rate", "F1", "loss"]
+    assert means["columns"] == ["learning_rate", "F1", "accuracy"]
     assert means["rows"] == [[rate, "0.6000", "1.0000"] for rate in ("2e-05", "5e-05")]
     assert [row[1] for row in runs["rows"]] == ["2e-05", "5e-05"]
 
@@ -213,3 +222,7 @@ def test_a_long_training_is_thinned_and_says_so(tmp_path):
     [curves] = read_curves(str(tmp_path), {})
     assert len(curves.charts[0].series[0].points) == 300
     assert "mean of several steps" in curves.note
+    write_lines(tmp_path / TRAIN_LOG, [{"step": step, "loss": 1.0} for step in range(1, 300)])
+    assert not read_curves(str(tmp_path), {})[0].note
+    write_lines(tmp_path / EVALUATIONS, [{"step": step, "f1": 0.5} for step in range(1, 1000)])
+    assert read_curves(str(tmp_path), {})[0].note == curves.note

@@ -44,7 +44,10 @@ def write(folder, examples, predictions, scores=None, **kwargs):
 
 def test_a_question_is_there_with_its_paragraph_spans_and_scores(tmp_path):
     golds = ["John Smith", "Smith", "John Smith", "nowhere"]
-    page = write(tmp_path, [example(golds=golds)], [prediction("John")])
+    asked = example(golds=golds)
+    # An answer that is not where its offset says has no place.
+    asked.answers = (*asked.answers, Answer("Smith", 1))
+    page = write(tmp_path, [asked], [prediction("John")])
     (row,) = page.content["questions"]
     context = page.content["contexts"][row["context"]]
     begin, end = row["span"]
@@ -119,6 +122,8 @@ def test_the_loss_is_that_of_all_right_answers_among_the_n_best():
     assert loss(nbest, ["cat"]) == pytest.approx(-math.log(0.4))
     assert loss(nbest, ["cat", "dog"]) == pytest.approx(-math.log(0.5))
     assert loss(nbest, ["bird"]) == LARGEST_LOSS
+    unlikely = Prediction("q", "cats", (*entries, Entry("bird", 0, 0, 1e-12)))
+    assert loss(unlikely, ["bird"]) == LARGEST_LOSS
 
 
 def test_scores_are_counted_by_the_first_question_word():
@@ -139,12 +144,13 @@ def test_scores_are_counted_by_the_first_question_word():
 
 
 def test_of_too_many_questions_those_with_the_greatest_loss_are_shown(tmp_path, log):
-    probabilities = [0.1, 0.9, 0.2, 0.5]
-    examples = [example(str(i), golds=("John",)) for i in range(4)]
+    probabilities = [0.2, 0.9, 0.1, 0.5, 0.1]
+    # In the order of the file, and those first whose answers are known.
+    examples = [example(str(i), golds=("John",) if i < 4 else None) for i in range(5)]
     predictions = [prediction("John", str(i), p) for i, p in enumerate(probabilities)]
     page = write(tmp_path, examples, predictions, max_questions=2)
     assert [row["id"] for row in page.content["questions"]] == ["0", "2"]
-    assert page.content["total"] == 4
+    assert page.content["total"] == 5
     assert any("2 questions with the greatest loss" in message for message in log.messages)
 
 

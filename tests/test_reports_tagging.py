@@ -66,6 +66,12 @@ def test_characters_stand_together_and_long_sentences_are_cut():
     *_, examples = sections_of([Sentence(words, tags)], [tags], task)
     [line] = examples.examples[0].blocks
     assert shown_text(line) == "我在北京" * 100 + "…"
+    # What is cut in its middle is no entity that one could judge.
+    words, tags = ["在"] * 399 + ["北", "京"], ["O"] * 399 + ["B-LOC", "I-LOC"]
+    *_, examples = sections_of([Sentence(words, tags)], [tags], task)
+    [line] = examples.examples[0].blocks
+    assert shown_text(line) == "在" * 399 + "北…"
+    assert not any(isinstance(each, Mark) for each in line.pieces)
 
 
 def test_of_tags_of_words_the_mistakes_alone_are_marked():
