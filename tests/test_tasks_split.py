@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from conftest import GOLDEN, eagerly
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import run_classifier
@@ -41,11 +41,12 @@ def test_the_split_is_a_function_of_the_texts_and_the_seed():
 
 
 def test_the_same_texts_stay_together_whatever_their_case_spaces_and_order():
-    pairs = [(f"one {i // 4}", f"other {i // 4}") for i in range(200)]
+    # The upper case of ß is SS.
+    pairs = [(f"groß {i // 4}", f"other {i // 4}") for i in range(200)]
     pairs = [(a.upper(), f" {b}") if i % 2 else (b, a) for i, (a, b) in enumerate(pairs)]
     train, dev = divide(pairs, ["x"] * 200)
     sides = [
-        {" ".join(sorted(text.lower().split())) for text in map(" ".join, rows)}
+        {" ".join(sorted(text.casefold().split())) for text in map(" ".join, rows)}
         for rows in ([pair for pair, _ in train], [pair for pair, _ in dev])
     ]
     assert not sides[0] & sides[1]
@@ -91,6 +92,8 @@ def test_a_frequent_text_does_not_take_the_place_of_its_label():
     st.floats(0.05, 0.95),
     st.integers(0, 50),
 )
+# A label of large texts does not make up for all that another one of large texts lacks.
+@example([("b", 4), ("b", 6), ("b", 5), ("a", 12)], 0.3, 23)
 def test_each_label_has_its_share(groups, fraction, seed):
     rows = [(f"{n} {label}", label) for n, (label, size) in enumerate(groups) for _ in range(size)]
     texts, labels = zip(*rows, strict=True)
@@ -99,6 +102,13 @@ def test_each_label_has_its_share(groups, fraction, seed):
     except ValueError:
         # No label has a text that may be held out, or none that comes near its share.
         assert all(fraction * labels.count(each) <= 12 for each in labels)
+
+
+def test_where_no_text_fits_a_share_the_least_frequent_comes_nearest():
+    texts = ["a"] * 3 + ["b"] * 3 + ["c"] * 6 + ["d"] * 8
+    for seed in range(10):
+        _, dev = divide(texts, ["x"] * 20, 0.1, seed)
+        assert len(dev) == 3
 
 
 @given(
@@ -205,6 +215,9 @@ def test_a_dev_set_is_split_off_only_where_there_is_no_other():
     assert find(train_file="a.csv", do_train=True, split_seed=7, dev_fraction=0.2) == DevSplit(
         0.2, 7
     )
+    # A seed of 0 is one like any other.
+    assert find(train_file="a.csv", do_train=True, split_seed=0) == DevSplit(0.1, 0)
+    assert [DataFiles(split_seed=s).with_split_seed(7).split_seed for s in (0, None)] == [0, 7]
     assert find(train_file="a.csv", dev_file="b.csv") is None
     assert find(train_file="a.csv", data_dir="folder") is None
     # What was split off when it was trained counts, whatever the flags are now.
@@ -234,6 +247,8 @@ def test_a_split_is_that_of_its_file_and_no_other(tmp_path):
     assert find("a.csv", stored) == find("moved.csv", stored) == stored_split(stored)
     with pytest.raises(ValueError, match=r"`train_file` must be .* Give the original file, or"):
         find("longer.csv", stored)
+    # What is not there cannot be compared: that it is missing is told where it is read.
+    assert find("gone.csv", stored) == stored_split(stored)
     # A folder of before tells of no file.
     old = {"dev_split": {"fraction": 0.1, "seed": 12345}}
     assert split_fields(find("longer.csv", old)) == old
