@@ -293,7 +293,7 @@ def batch_of(config, mask):
     }
 
 
-def learning(config, numbers, **changes):
+def learning(config, numbers, dtype="float32", **changes):
     """Returns a student of a teacher's shape, or another, and its objective, with layers alone."""
     teacher = modeling.BertModel(config)
     student_config = modeling.BertConfig.from_dict({**config.to_dict(), **changes})
@@ -302,7 +302,8 @@ def learning(config, numbers, **changes):
     layers = distillation.open_layers(numbers, given, student_config)
     step = distillation.StepTeacher(keras.Model(inputs, layers), config, 3.0)
     spread(teacher, 5)
-    model = step.extend(heads.classifier_model(student_config, 2, gives_layers=True))
+    student = heads.classifier_model(student_config, 2, dtype=dtype, gives_layers=True)
+    model = step.extend(student)
     return teacher, model, step.objective(lambda _: {"loss": 1.0}, lambda *_: {"loss": 0.0})
 
 
@@ -358,6 +359,15 @@ def test_no_gradient_reaches_the_teacher_and_narrow_students_learn_a_projection(
     assert found[1:] == [None] * len(teacher.weights)
     # Who asks the student gets its answers alone, which are those of any classifier.
     assert set(model(inputs, training=False)) == {"logits"}
+
+
+def test_layers_of_half_precision_are_compared_in_float32(still_config):
+    """As wide as the teacher's, they have no projection that casts them."""
+    _, model, (weights, losses) = learning(still_config, "1,0", "mixed_bfloat16")
+    batch = batch_of(still_config, [[1, 1, 1, 0]])
+    inputs = {name: batch[name] for name in modeling.encoder_inputs()}
+    loss = losses(model(inputs, training=True), batch, weights(batch))["layers"]
+    assert loss.dtype == "float32" and 0 < loss < np.inf
 
 
 @pytest.mark.exhaustive
