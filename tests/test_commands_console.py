@@ -78,11 +78,16 @@ def test_the_value_of_a_boolean_flag_behind_a_space_is_answered(takes, arguments
 
 
 @pytest.mark.parametrize(
-    "words", ["--learning_rate=2e-5 3e-5 4e-5", "--learning_rate 2e-5 3e-5 4e-5"]
+    ("words", "meant"),
+    [
+        ("--learning_rate=2e-5 3e-5 4e-5", "--learning_rate=2e-5,3e-5,4e-5"),
+        ("--learning_rate 2e-5 3e-5 4e-5", "--learning_rate=2e-5,3e-5,4e-5"),
+        ("--save_checkpoints_steps 4 --train_batch_size=2 4", "--train_batch_size=2,4"),
+    ],
 )
-def test_several_values_behind_spaces_are_answered(words):
+def test_several_values_behind_spaces_are_answered(words, meant):
     result = run_python("run_swag.py", *words.split(), "--output_dir=nowhere", check=False)
-    assert "Write several values with commas: `--learning_rate=2e-5,3e-5,4e-5`." in result.stderr
+    assert f"Write several values with commas: `{meant}`." in result.stderr
     assert result.returncode == 1
 
 

@@ -188,6 +188,14 @@ def test_an_unset_shell_variable_is_no_path():
     assert read_settings(run_ner.Settings).output_dir == "out"
 
 
+@pytest.mark.usefixtures("new_flags")
+def test_what_is_required_is_not_empty_whatever_its_name():
+    define(fill_mask.Settings)
+    flags.FLAGS(["script", "--checkpoint="])
+    with pytest.raises(ValueError, match="`--checkpoint` must not be empty"):
+        read_settings(fill_mask.Settings)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

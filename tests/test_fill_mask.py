@@ -170,16 +170,17 @@ def test_a_line_that_is_too_long_is_named(settings, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "lines", "message"),
     [
-        ({}, ["[MASK] a", "a b"], r"text.txt:2: the text must have \[MASK\]"),
-        ({"score": True}, ["a b", "[MASK] a"], r"text.txt:2: the text must not have"),
-        ({"next_sentence": True}, ["a ||| b", "a b"], r"text.txt:2: the text must be a pair"),
+        ({}, ["[MASK] a", "a b"], r"text.txt:31: the text must have \[MASK\]"),
+        ({"score": True}, ["a b", "[MASK] a"], r"text.txt:31: the text must not have"),
+        ({"next_sentence": True}, ["a ||| b", "a b"], r"text.txt:31: the text must be a pair"),
     ],
 )
 def test_all_lines_are_looked_at_before_the_first_is_answered(
     settings, tmp_path, monkeypatch, changes, lines, message
 ):
-    path = tmp_path / "text.txt"
-    path.write_text("".join(f"{line}\n" for line in lines))
+    path, (right, wrong) = tmp_path / "text.txt", lines
+    # More than are answered together.
+    path.write_text(f"{right}\n" * 30 + f"{wrong}\n")
     # A model that answered would find no room.
     monkeypatch.setattr(pretrained_models.MaskedModel, "_batches", None)
     with pytest.raises(ValueError, match=message):

@@ -24,6 +24,7 @@ from helpers.squad_runs import (
 
 import modeling
 import predict
+import run_classifier
 import run_squad
 import tokenization
 from bert.models.open import load
@@ -133,6 +134,10 @@ def test_original_flags_have_their_defaults():
     for name, default in ORIGINAL_FLAGS.items():
         text = "" if default is None else str(default)
         assert found[name].lower() == text.lower(), name
+
+
+def test_an_export_may_lose_a_hundredth_of_the_greatest_score():
+    assert run_squad.Settings.max_score_loss == 100 * run_classifier.Settings.max_score_loss
 
 
 def test_original_names_are_importable():

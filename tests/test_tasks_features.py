@@ -435,6 +435,14 @@ def test_several_runs_share_the_features(make_settings, tmp_path, log):
     assert len([message for message in log.messages if "Computing the features" in message]) == 2
 
 
+@pytest.mark.parametrize("changes", [{"num_runs": 2}, {"num_train_epochs": (1.0, 2.0)}])
+def test_all_runs_of_a_search_have_one_folder_of_features(make_settings, tmp_path, changes):
+    write_task(tmp_path, count=16)
+    search = run_ner.make_recipe(make_settings(do_train=True, **changes))
+    folders = [trial.recipe.features.features_dir for trial in search.trials]
+    assert folders == [str(tmp_path / "out")] * 2
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
