@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from conftest import eagerly
 from helpers.classifier_runs import COLORS, make_rows, read_tsv, settings_in, write_task, write_tsv
+from helpers.served_models import CONFIG, TOKENIZER
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, softmax
@@ -16,7 +17,8 @@ from sklearn import metrics
 import bert
 import run_classifier
 from bert.log import logger
-from bert.tasks.classification.examples import InputExample
+from bert.tasks.classification.classifier import Classification
+from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.classification.results import (
     MIN_CALIBRATION,
     check_enough,
@@ -26,6 +28,7 @@ from bert.tasks.classification.results import (
     score_multi_label,
     score_regression,
 )
+from bert.tasks.task import QUERIES, Inputs
 
 # Predictions of label 1 and truth for 10 examples: 3 true positives, 1 false one, 2 missed, 4 rest.
 TRUE = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0, 0])
@@ -214,6 +217,21 @@ def test_labels_drawn_from_scaled_logits_give_the_scale_back():
         assert fit_temperature("multi_label", logits, several) == pytest.approx(
             temperature, rel=0.05
         )
+
+
+@pytest.mark.parametrize("task_type", ["classification", "multi_label"])
+def test_exports_are_compared_by_the_probabilities_of_answers(task_type):
+    task = ClassificationTask(
+        name="t", task_type=task_type, labels=("a", "b"), is_pair=False, metric="accuracy"
+    )
+    model = Classification(CONFIG, TOKENIZER, 8, task, temperature=2.0)
+    outputs = {"logits": np.array([[3.0, -1.0], [0.5, 2.0]], np.float32)}
+    inputs = Inputs(QUERIES, [], {})
+    answers = model.answers(inputs, model.decode(inputs, [(np.arange(2), outputs)]))
+    np.testing.assert_allclose(
+        model.probabilities({}, outputs),
+        [[*answer["probabilities"].values()] for answer in answers],
+    )
 
 
 def test_few_examples_with_a_label_are_refused():
