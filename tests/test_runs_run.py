@@ -230,6 +230,14 @@ def test_a_plan_of_some_examples_cannot_be_run(make_recipe, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_plan_of_some_examples_has_the_steps_of_all(make_recipe, tmp_path):
+    """In floating point, 9 / (9 / 14) is less than 14."""
+    classifier_runs.write_task(tmp_path, lambda color: color, count=14)
+    recipe = make_recipe(train_batch_size=1, do_eval=False)
+    steps = [plan(recipe, limit).training.last_step for limit in (None, 9, 13)]
+    assert steps == [14] * 3
+
+
 @pytest.mark.usefixtures("eager")
 def test_a_folder_that_changes_after_the_plan_is_left_alone(make_recipe, tmp_path):
     late = plan(make_recipe())

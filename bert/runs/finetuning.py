@@ -458,7 +458,7 @@ def _plan_trainings(
     from bert.runs.training import count_steps, warn_of_patience  # noqa: PLC0415
 
     train = find_inputs(data, "train")
-    num_examples = int((train.num_examples or train.num_rows) / train.share)
+    num_examples = round((train.num_examples or train.num_rows) / train.share)
     described: dict[str, Any] = {}
     # A data set that is read in part is not compared.
     if all(inputs.share == 1 for inputs in data):
