@@ -313,6 +313,8 @@ def test_the_baseline_is_the_best_constant_answer():
     task = make_task("multi_label", "abc")
     # The first two labels always: 5 right, 3 too many, 1 missed.
     assert baseline(task, several) == pytest.approx(10 / 14)
+    # Wherever these labels are among all.
+    assert baseline(task, several[:, [1, 2, 0]]) == pytest.approx(10 / 14)
 
 
 def test_balanced_weights_let_all_labels_count_alike():

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import eagerly, exhaustive, read_report
-from helpers.classifier_runs import COLORS, read_tsv, settings_in, write_tsv
+from helpers import opened_tasks
+from helpers.classifier_runs import COLORS, read_tsv, settings_in, write_task, write_tsv
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
@@ -20,6 +21,7 @@ from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.classification.export import _run_long
 from bert.tasks.classification.inputs import count_windows, make_features, pool_windows
 from bert.tasks.classification.options import LongTexts
+from bert.weights.folder import ModelFolder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(600))]
 TOKENIZER = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(WORDS)})
@@ -123,6 +125,25 @@ def test_pairs_are_refused(options):
     with pytest.raises(ValueError, match=f"`{name}` must be left out for pairs"):
         LongTexts(**options).check(12, is_pair=True)
     LongTexts().check(12, is_pair=True)
+
+
+def test_a_trained_model_reads_long_texts_as_before_or_as_it_is_told(tmp_path, tiny_config):
+    write_task(tmp_path, lambda color: color)
+    make = settings_in(tmp_path)
+    vocabulary = (tmp_path / "vocab.txt").read_bytes()
+    tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
+
+    def open_task(**options):
+        return opened_tasks.open_task(run_classifier, make(**options), tiny_config, tokenizer)
+
+    stored = open_task(do_train=True, doc_stride=5, max_windows=3).stored()
+    ModelFolder(str(tmp_path / "out")).save(tiny_config, vocabulary, stored)
+    for options, expected in (
+        ({}, {"doc_stride": 5, "max_windows": 3}),
+        ({"doc_stride": 4}, {"doc_stride": 4}),
+        ({"truncation": "tail"}, {"truncation": "tail"}),
+    ):
+        assert open_task(do_eval=True, **options).long_texts == LongTexts(**expected)
 
 
 def write_long_texts(folder, count=52):

@@ -130,6 +130,26 @@ def test_a_dev_set_is_split_off_the_training_file(tmp_path):
     (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in scored))
     dev = open_files(DevSplit(0.1, 3), **files, task_type="regression").read("dev")[""]
     assert sorted(int(example.label) // 10 for example in dev) == list(range(10))
+    # Tenths of few are smaller.
+    (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in scored[:40]))
+    dev = open_files(DevSplit(0.5, 3), **files, task_type="regression").read("dev")[""]
+    assert sorted(int(example.label) // 4 for example in dev) == sorted([*range(10)] * 2)
+
+
+def test_a_rare_one_of_several_labels_has_its_share(tmp_path):
+    rows = [{"text": f"t{i}", "label": ["a", "z"][: 1 + (i % 10 == 0)]} for i in range(100)]
+    (tmp_path / "my.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for seed in range(5):
+        data_set = open_files(
+            DevSplit(0.2, seed), train=str(tmp_path / "my.jsonl"), task_type="multi_label"
+        )
+        dev = data_set.read("dev")[""]
+        assert sum("z" in example.label for example in dev) == 2
+
+
+def test_a_file_may_have_many_labels_if_each_has_several_examples(tmp_path):
+    rows = [(f"t{i}", f"label {i % 20:02}") for i in range(40)]
+    assert len(open_folder(tmp_path, {"train.csv": rows}).task.labels) == 20
 
 
 def test_parquet_gives_the_same_examples(tmp_path):
@@ -161,6 +181,11 @@ def test_columns_are_found_by_number_with_and_without_a_header(tmp_path):
     assert (
         open_folder(tmp_path, with_header, has_header=True, **columns).read("train")[""] == expected
     )
+    # Without a header, a label that is a number names no column.
+    first = {"train.tsv": "1\tgood\n0\tbad\n"}
+    numbers = {"text_a_column": "1", "label_column": "0"}
+    read = open_folder(tmp_path, first, **numbers).read("train")[""]
+    assert [(example.text_a, example.label) for example in read] == [("good", "1"), ("bad", "0")]
     # A name that is a number is a name first; and one name is enough for a header.
     with_numbers = {"train.tsv": "w\tz\t0\tv\n" + rows}
     found = open_folder(tmp_path, with_numbers, text_a_column="0", label_column="z").read("train")[

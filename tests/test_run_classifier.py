@@ -400,6 +400,7 @@ def test_the_metric_of_a_custom_task_is_stored(make_settings, tmp_path, tiny_con
     # An evaluation goes by what the training has gone by.
     ModelFolder(str(tmp_path / "out")).save(tiny_config, vocabulary, task.stored())
     assert open_task(do_eval=True).metric == "matthews"
+    assert open_task(do_eval=True, metric="f1").metric == "f1"
     assert open_task(do_eval=True, task_type="multi_label").metric == "micro_f1"
 
 
