@@ -1,5 +1,6 @@
 """Taggers with a conditional random field: `--crf`."""
 
+import dataclasses
 import itertools
 import json
 import re
@@ -203,6 +204,22 @@ def test_a_sentence_of_several_windows_has_the_best_path_of_all_its_words(drawn)
         total += float(np.sum(crf.sentence_losses(*given, gold)))
     assert found.sentences[1].tags == []
     assert found.loss == pytest.approx(total / 22)
+
+
+def test_words_with_unknown_tags_count_in_no_loss():
+    """Where no tag makes another likelier, the loss is that of the words, each by itself."""
+    vocab = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES])}
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab, do_lower_case=False)
+    tag_set = TagSet(labels=("NN", "PRP", "VB"), scheme="none")
+    task = Tagging(modeling.BertConfig(len(vocab)), tokenizer, 8, tag_set, add_crf=True)
+    inputs = task.make_inputs(QUERIES, [Sentence(["Ada", "Bo", "Rome"], ["VB", "new", "NN"])])
+    logits = np.random.RandomState(5).standard_normal((1, 8, C)).astype(np.float32)
+    outputs = {"logits": logits, "transitions": np.zeros((1, C + 2, C), np.float32)}
+    with_crf, without = (
+        dataclasses.replace(task, add_crf=add_crf).decode(inputs, [(np.arange(1), outputs)])
+        for add_crf in (True, False)
+    )
+    assert with_crf.loss == pytest.approx(without.loss, rel=1e-6)
 
 
 TEXTS = ["Ada Falkner saw Bo Lind in New York .", "", "Rome . " + "Ada in Oslo quickly " * 12]

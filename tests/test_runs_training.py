@@ -332,6 +332,17 @@ def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
     assert unchanged & frozen == set(kept[0 if layers is None else layers + 1])
 
 
+@pytest.mark.parametrize("layers", [None, 0, 1, 2])
+def test_as_many_layers_are_frozen_as_are_named_and_the_embeddings(tiny_config, layers):
+    model = classifier_model(tiny_config, 2)
+    training.freeze(model, layers)
+    parts = ["bert/embeddings", "bert/encoder/layer_0", "bert/encoder/layer_1"]
+    trained = {
+        part for part in parts for each in model.trainable_weights if each.path.startswith(part)
+    }
+    assert sorted(trained) == parts[0 if layers is None else layers + 1 :]
+
+
 def test_layerwise_decay_scales_the_first_step(make_settings, still_config):
     """Adam's first step is the learning rate in size, so that rates can be read off the weights."""
     moved = {}

@@ -129,6 +129,8 @@ def sentence(tags, path="x.txt"):
         (["B E S", "B E"], "bmes"),
         (["B-N E-N S-V"], "bmes"),
         (["S O B E"], "iobes"),
+        # BMES has no I.
+        (["B-X I-X E-X S-X"], "iobes"),
     ],
 )
 def test_the_detected_scheme_allows_all_tags(tags, scheme):
@@ -225,6 +227,8 @@ def test_predictions_keep_the_separator(tmp_path):
         [sentence] = read(path, columns)
         write_predictions(str(tmp_path / "out"), path, columns, [(sentence, ["B-X"])], "iob1")
         assert (tmp_path / "out").read_text() == text.replace("\n", "\tI-X\n")
+    # What ends a line is between no columns.
+    assert Columns().append("a O\t", "B-X") == "a O B-X"
 
 
 def test_a_line_of_characters_has_the_tag_of_the_first(tmp_path):

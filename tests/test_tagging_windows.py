@@ -158,6 +158,10 @@ def test_neighbours_fill_the_window_within_their_document(log):
     # A window has no words of another document, though there is room.
     features = make_features(sentences, TAG_SET, TOKENIZER, 24, document_context=True)
     assert features["input_mask"].sum(axis=1).tolist() == [10, 10, 10, 6]
+    # What no word before has room for is for the words after.
+    others = [sentence([size], document=0) for size in (3, 1, 1, 1, 1, 1)]
+    more = make_features([*others, sentences[3]], TAG_SET, TOKENIZER, 7, document_context=True)
+    assert more["input_mask"].sum(axis=1)[1] == 7
     assert not log.messages
     make_features(sentences[:3], TAG_SET, TOKENIZER, 9, document_context=True)
     assert "All sentences are of one document" in log.messages[-1]

@@ -483,6 +483,15 @@ def test_a_tagger_that_has_learned_layers_is_used_without_them(tagging):
     np.testing.assert_array_equal(outputs["logits"], model(inputs, training=False)["logits"])
 
 
+def test_a_text_without_tags_is_a_document_by_itself(tiny_config):
+    tag_set = TagSet(labels=("O", "B-X"), scheme="iob2")
+    task = tagger.Tagging(tiny_config, None, 8, tag_set, document_context=True)
+    found = task.parse_unlabeled({1: {"text": "a b"}, 2: {"text": " "}, 5: {"text": "c"}})
+    assert [[*each.words] for each in found] == [["a", "b"], ["c"]]
+    # Those of a file count from 0.
+    assert all(each.document < 0 for each in found) and found[0].document != found[1].document
+
+
 def test_words_have_the_teachers_logits_in_any_window():
     sentences = [Sentence(["a", "b"], ["O", "O"]), Sentence(["c", "d", "e"])]
     word_ids = np.array([[-1, 1, 0, -1], [2, -1, 4, 3]])
