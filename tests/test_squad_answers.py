@@ -203,6 +203,10 @@ def test_without_a_possible_span_there_is_no_answer(log, version_2, blank):
     assert [entry.probability for entry in prediction.nbest] == [1.0]
     squad_answers.log_summary([prediction])
     assert "For 1 questions no span could be the answer" in log.messages[-1]
+    # Where a span could be, "no answer" beside it is none to warn of.
+    answered = answer(logits(john=5), logits(smith=5), **{**decoding, "n_best_size": 20})
+    squad_answers.log_summary([answered])
+    assert "1 questions answered, 0 of them with an empty text" in log.messages[-1]
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,7 @@ def test_training_includes_questions_without_an_answer_on_request(tmp_path, log)
         question("possible", is_impossible=False),
         question("SQuAD 1.1"),
         {"id": "bare", "question": "?", "is_impossible": True},
+        question("does not say", answers=[]),
     ]
     path = write(tmp_path, questions)
     examples = read_squad_examples(path, True, version_2_with_negative=True)
@@ -174,10 +175,11 @@ def test_training_includes_questions_without_an_answer_on_request(tmp_path, log)
         "possible": (5, 5),
         "SQuAD 1.1": (5, 5),
         "bare": (-1, -1),
+        "does not say": (-1, -1),
     }
-    assert [each.is_impossible for each in examples] == [True, True, False, False, True]
+    assert [each.is_impossible for each in examples] == [True, True, False, False, True, True]
     assert {each.orig_answer_text for each in examples if each.is_impossible} == {""}
-    assert "3 of them without an answer" in log.text
+    assert "4 of them without an answer" in log.text
 
 
 def test_a_file_without_answers_can_be_predicted_on(tmp_path):
@@ -230,6 +232,8 @@ def test_a_repeated_id_is_a_warning(tmp_path, log, is_training):
         ([question(is_impossible="no")], r"`is_impossible` must be true or false"),
         ([{"id": "q", "question": "?"}], r"\(id 'q'\) must have `answers`"),
         (["what?"], r"qas\[0\] must be an object"),
+        # Those that are skipped count.
+        ([question(answers=[]), "what?"], r"qas\[1\] must be an object"),
         ({}, r"paragraphs\[0\]: `qas` must be a list"),
         ([question(answers=[])], r"must hold questions to train on. It has 1"),
     ],

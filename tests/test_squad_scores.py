@@ -147,6 +147,9 @@ def test_a_gold_answer_without_words_means_that_there_is_none_but_counts_as_one(
     results = squad_scores.evaluate_v2({"a": ["the", "cat"], "b": ["a."]}, {"a": "", "b": ""})
     assert results["HasAns_total"] == 2
     assert results["exact"] == 50.0
+    # So what the odds leave unanswered is wrong, as the official script has it.
+    results = squad_scores.evaluate_v2({"a": ["the"]}, {"a": ""}, {"a": 5.0})
+    assert (results["exact"], results["f1"]) == (0, 0)
 
 
 @pytest.mark.parametrize("missing", ["predictions", "odds"])

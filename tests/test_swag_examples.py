@@ -49,7 +49,10 @@ def test_the_official_columns_are_read(tmp_path):
 
 def test_json_lines_may_have_the_same_keys_or_their_own(tmp_path):
     rows = [
-        {"sent1": "A", "sent2": "He", "ending0": "x", "ending1": "y", "ending2": "z", "label": "2"},
+        {
+            **{"sent1": "A", "sent2": "He", "ending0": "x", "ending1": "y", "ending2": "z"},
+            **{"label": "2", "ending-source": "gold", "ending01": "w"},
+        },
         {"context": "B", "endings": ["x", " y"], "label": 1, "id": "q"},
         {"context": "C", "endings": ["x", "y"], "label": 0, "id": None},
         {"context": "D", "endings": ["x", "y"], "label": 0, "id": ""},
