@@ -51,6 +51,9 @@ def test_help_shows_every_flag_once_in_its_group(script, defined):
     ]
     own_rows = [row for row in rows if row[0][:-1] in GROUPS.values()]
     assert sorted(own_rows) == sorted(expected)
+    for group in {title for title, _ in own_rows}:
+        needed = [own[name].said.is_required for title, name in own_rows if title == group]
+        assert needed == sorted(needed, reverse=True), group
     assert [title for title in GROUPS.values() if f"\n{title}:\n" in told] == list(
         dict.fromkeys(title[:-1] for title, _ in own_rows)
     )
@@ -69,7 +72,8 @@ def test_help_tells_what_is_required_and_what_holds_by_default(script, defined):
         if each.help == WITHOUT_EFFECT:
             continue
         assert ("required)" in texts[name]) == each.said.is_required, name
-        if each.default not in (None, False) and not each.boolean:
+        # 0 is a default like any other.
+        if each.default is not None and not each.boolean:
             assert f"default: {each.default}" in texts[name], name
         for choice in each.said.choices:
             assert choice in texts[name], name
@@ -146,7 +150,10 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
             "--max-train-samples 5",
             "There is no `--max-train-samples`. Here: `--max_train_samples=5",
         ),
+        # The next flag is no value.
+        ("--max-train-samples --do_train", "Here: `--max_train_samples`."),
         ("--overwrite-output-dir", "Here: `--overwrite_output_dir`."),
+        ("--nodo-train 5", "Here: `--nodo_train`."),
         (
             "--trian_batch_size=8",
             "must be a flag of run_swag.py. Did you mean `--train_batch_size`",
@@ -173,6 +180,20 @@ def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, lin
         parse_flags(["there/run_swag.py", *arguments.split()])
     assert stopped.value.code == 1
     assert line in log.messages[-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ([], "`--input_file` and `--output_file` must be given."),
+        (["--input_file=a"], "`--output_file` must be given."),
+    ],
+)
+def test_what_is_missing_is_asked_for_alone(defined, log, given, missing):
+    defined(SCRIPTS[bert.SCRIPTS.index("create_vocab")])
+    with pytest.raises(SystemExit):
+        parse_flags(["create_vocab.py", *given])
+    assert log.messages[-1].startswith(missing)
 
 
 def test_two_swapped_letters_of_a_short_flag_are_forgiven(defined, log):

@@ -225,8 +225,14 @@ def test_libraries_are_heard_when_something_is_wrong(stream, clear):
         logging.getLogger("httpx").log(level, "HTTP Request")
         record = logging.LogRecord("absl", level, path, 1, "Sharding", (), None)
         absl_logging.get_absl_logger().handle(record)
+    logging.getLogger("bert.serving.http").info("One of ours")
     said = [line[9:] for line in stream.getvalue().splitlines()]
-    assert said == ["Error: Assets written", "Error: HTTP Request", "Error: Sharding"]
+    wrong = ["Error: Assets written", "Error: HTTP Request", "Error: Sharding"]
+    assert said == [*wrong, "One of ours"]
+    # With --verbosity=1, all is shown.
+    logger.setLevel("DEBUG")
+    logging.getLogger("httpx").info("HTTP Request")
+    assert stream.getvalue().splitlines()[-1][9:] == "HTTP Request"
     logging.root.setLevel("WARNING")
 
 

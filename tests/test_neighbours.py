@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 import os
@@ -281,6 +282,22 @@ def test_words_are_all_looked_up_before_one_is_told(vectors, capfd, words, word,
     neighbours.check(settings, checks)
     (line,) = (line for line in checks.lines if line.name == "word vectors")
     assert line.mark == WRONG
+
+
+def test_vectors_are_no_place_for_answers(vectors, tmp_path):
+    settings = vectors(["the", "of"], word="the", overwrite=True)
+    before = (tmp_path / "v.txt").read_bytes()
+    with pytest.raises(ValueError, match="`output_file` must not name an input file"):
+        neighbours.run(dataclasses.replace(settings, output_file=settings.word_vectors))
+    assert (tmp_path / "v.txt").read_bytes() == before
+
+
+def test_words_at_right_angles_have_a_cosine_of_0(vectors, tmp_path):
+    settings = vectors(["one", "two"], word="one", output_file=str(tmp_path / "out"))
+    (tmp_path / "v.txt").write_text("one 1 0\ntwo 0 1\n")
+    neighbours.run(settings)
+    [answer] = map(json.loads, (tmp_path / "out").read_text().splitlines())
+    assert answer["neighbours"] == [{"cosine": 0.0, "text": "two"}]
 
 
 def test_of_words_without_pieces_none_is_told(ask, tmp_path):
