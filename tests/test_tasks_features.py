@@ -215,10 +215,14 @@ def test_a_file_of_features_is_reused_unless_its_inputs_have_changed(config, tmp
     changed = np.array(open_features(tagger, arrays, path))
     assert path.stat().st_ino != place
     assert np.abs(changed - first).max() > 0.1
+    fewer = arrays["label_mask"].copy()
+    fewer[tuple(np.argwhere(fewer)[-1])] = 0
+    # One after another, each of these does.
     for layers, other, dtype in (
         ("sum_last_four", arrays, "float32"),
-        ("concat_last_four", make_arrays(seed=1)[2], "float32"),
-        ("concat_last_four", arrays, "mixed_bfloat16"),
+        ("sum_last_four", arrays, "mixed_bfloat16"),
+        ("sum_last_four", {**arrays, "label_mask": fewer}, "mixed_bfloat16"),
+        ("sum_last_four", make_arrays(seed=1)[2], "mixed_bfloat16"),
     ):
         place = path.stat().st_ino
         other_tagger = make_tagger(config, task, layers, dtype=dtype)
