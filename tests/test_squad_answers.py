@@ -184,6 +184,8 @@ def test_no_answer_has_its_lowest_score_of_all_windows():
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(len(table), 2, LENGTH)).astype(np.float32)
     assert len(table) > 2
+    # Neither logit alone is the lowest there.
+    rows[:3, :, 0] = [[-9, 5], [-5, -5], [5, -9]]
     (prediction,) = find([example], table, rows, **VERSION_2)
     (null,) = (entry for entry in prediction.nbest if not entry.text)
     assert null.score == min(float(start[0]) + float(end[0]) for start, end in rows)
@@ -215,6 +217,8 @@ def test_without_a_possible_span_there_is_no_answer(log, version_2, blank):
         ([], "logits for each window. Received 0"),
         ([(logits()[:10], logits())], "start logits .* 15 tokens. Received 10 for question 'q'"),
         ([(logits(), logits(john=np.nan))], "end logits .* 1 of them not finite"),
+        # Padding competes with the tokens.
+        ([(logits(pad=np.nan), logits())], "start logits .* 1 of them not finite"),
     ],
 )
 def test_logits_must_be_there_and_finite(rows, message):

@@ -155,6 +155,12 @@ def test_an_answer_is_found_at_whole_tokens_only(tokens, data):
     assert found == ((places[0], len(answer)) if places else (0, len(tokens)))
 
 
+def test_an_answer_is_found_right_behind_its_bytes_in_other_tokens():
+    tokens, answer = np.array([65536, 256], np.int32), np.array([256], np.int32)
+    assert tokens.tobytes().find(answer.tobytes()) == 1
+    assert squad_windows.improve_answer_span(tokens, answer) == (1, 1)
+
+
 def test_impossible_questions_have_cls_for_an_answer():
     example = SquadExample("q", "was john born", ["the", "leader"], "", -1, -1, True)
     (window,) = convert([example], is_training=True)

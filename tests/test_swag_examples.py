@@ -197,7 +197,7 @@ def test_truncated_and_equal_choices_are_counted(log):
     swag_examples.make_features(EXAMPLES, TOKENIZER, 9)
     assert "1 of 2 examples were longer than 9 tokens" in log.messages[0]
     assert "0 of them in an ending" in log.messages[0]
-    alike = swag_examples.Example("0", "a", ["b c d", "b c e"], 0)
+    alike = swag_examples.Example("0", "a", ["b c d", "b c e", "e"], 0)
     log.clear()
     swag_examples.make_features([alike], TOKENIZER, 6)
     assert "1 of them in an ending" in log.messages[0]

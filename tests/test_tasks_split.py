@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 import run_classifier
 from bert.files import owned
 from bert.tasks.options import DataFiles
-from bert.tasks.split import DevSplit, find_split, split_fields, stored_split
+from bert.tasks.split import (
+    DevSplit,
+    find_split,
+    split_fields,
+    stored_split,
+    warn_of_unknown,
+)
 
 # Three labels of very different frequency.
 LABELS = ["a"] * 150 + ["b"] * 40 + ["c"] * 10
@@ -233,6 +239,13 @@ def test_a_dev_set_is_split_off_only_where_there_is_no_other():
         stored_split({"dev_split": {**kept["dev_split"], "rule": 3}})
     with pytest.raises(ValueError, match="no dev set was split off when the model was"):
         find(train_file="a.csv")
+
+
+def test_a_vocabulary_is_doubted_where_more_than_a_twentieth_is_unknown(log):
+    warn_of_unknown(5, 100, "words")
+    assert not log.messages
+    warn_of_unknown(6, 100, "words")
+    assert "6.0 % of the words are [UNK]" in log.messages[-1]
 
 
 def test_a_split_is_that_of_its_file_and_no_other(tmp_path):
