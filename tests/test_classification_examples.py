@@ -375,6 +375,8 @@ def test_predictions_can_be_read_by_people(tmp_path):
         "dev-1\ta b c\td e\ty z\t0.25\t0.75\tx\n"
         "dev-2\t\N{SNOWMAN} ?\t\tx\t0.8\t0.2\ty\n"
     )
+    write_predictions(str(path), task, examples[1:], logits[1:])
+    assert path.read_text(encoding="utf-8").startswith("id\ttext_a\ttext_b\tpredicted_label\t")
 
 
 def test_predictions_of_several_labels_and_of_numbers(tmp_path):
@@ -382,12 +384,13 @@ def test_predictions_of_several_labels_and_of_numbers(tmp_path):
     # 1.2 is just above even odds.
     logits = np.log(np.array([[1, 1.2], [4, 4]], np.float32))
     examples = [InputExample("1", "a", None, ("x", "y")), InputExample("2", "b", None, ())]
-    task = make_task("multi_label", "xy")
+    # Answers are in the order of the labels.
+    task = make_task("multi_label", "yx")
     write_predictions(str(path), task, examples, logits)
     assert path.read_text() == (
-        "id\ttext_a\tpredicted_labels\tprobability_x\tprobability_y\tgold\n"
-        "1\ta\ty\t0.5\t0.54545456\tx,y\n"
-        "2\tb\tx,y\t0.8\t0.8\t\n"
+        "id\ttext_a\tpredicted_labels\tprobability_y\tprobability_x\tgold\n"
+        "1\ta\tx\t0.5\t0.54545456\tx,y\n"
+        "2\tb\ty,x\t0.8\t0.8\t\n"
     )
     # Where some have a label, those that have none have an empty cell.
     write_predictions(str(path), task, [examples[0], InputExample("2", "b")], logits)

@@ -197,6 +197,18 @@ def test_columns_are_found_by_number_with_and_without_a_header(tmp_path):
     ]
 
 
+def test_a_header_may_be_blank_or_named_as_a_label(tmp_path):
+    rows = "a\tx\nb\ty\n"
+    named = open_folder(tmp_path, {"train.tsv": f"text\tx\n{rows}"}, label_column="x")
+    assert [each.label for each in named.read("train")[""]] == ["x", "y"]
+    # In a task of several labels, a blank cell is one of no labels.
+    numbers = {"text_a_column": "0", "label_column": "1", "has_header": True}
+    blank = open_folder(
+        tmp_path, {"train.tsv": f"text\t\n{rows}"}, task_type="multi_label", **numbers
+    )
+    assert [each.label for each in blank.read("train")[""]] == [("x",), ("y",)]
+
+
 def test_columns_may_be_numbers_of_python(tmp_path):
     files = {"train.csv": "a,x\nb,y\n"}
     found = open_folder(tmp_path, files, text_a_column=0, label_column=1)
@@ -215,6 +227,7 @@ def test_columns_may_be_numbers_of_python(tmp_path):
         ("10 9 -1 10", ("-1", "9", "10")),
         ("10 9 x", ("10", "9", "x")),
         ("01 1", ("01", "1")),
+        ("1 01", ("01", "1")),
         ("1.5 10.5 2.5", ("1.5", "10.5", "2.5")),
     ],
 )
