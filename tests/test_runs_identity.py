@@ -12,6 +12,8 @@ import run_pretraining
 from bert.options import OptionError
 from bert.runs import identity
 from bert.training.options import Output
+from bert.weights import checkpoint, provenance
+from bert.weights.checkpoint import Stored
 
 
 def describe(settings):
@@ -38,7 +40,8 @@ def test_the_environment_has_all_flags_versions_and_devices(tmp_path):
 
 def test_data_files_have_the_given_paths_and_their_sizes(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
-    for name, text in [("train.csv", "abc"), ("Dev.csv", "ab"), ("run.log", "a")]:
+    names = ("run.log", "train.csv.bak")
+    for name, text in [("train.csv", "abc"), ("Dev.csv", "ab"), *((name, "a") for name in names)]:
         (tmp_path / "data" / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     settings = run_classifier.Settings(task_name="custom", data_dir="data", output_dir="out")
@@ -73,8 +76,48 @@ def test_workers_need_not_have_the_same_paths():
     assert shared["--seed"] == 12345
 
 
+def test_workers_must_have_the_same_versions_and_code():
+    settings = run_ner.Settings(output_dir="out")
+    shared = identity.shared_by_workers(vars(settings))
+    versions = describe(settings)["versions"]
+    assert {name: shared[f"the version of {name}"] for name in versions} == versions
+    assert shared["the code"]
+
+
 def test_a_run_does_not_both_delete_and_resume(tmp_path):
     output = Output(output_dir=str(tmp_path), overwrite_output_dir=True, resume_with_changes=True)
     must = "`overwrite_output_dir` must not be given with `resume_with_changes`"
     with pytest.raises(OptionError, match=must):
         identity.plan_training(output, 4, None, {}, {})
+
+
+def test_a_run_of_before_there_was_an_option_has_ended_all_the_same(tmp_path):
+    folder, made_of = str(tmp_path), {"--seed": 1}
+    provenance.begin(folder, made_of, 4, {}, begins_anew=True)
+    provenance.end(folder)
+    (tmp_path / "bert_model.ckpt.index").touch()
+    output, made_of = Output(output_dir=folder), {**made_of, "--a_new_option": 2}
+    assert identity.plan_training(output, 4, None, made_of, {}).has_ended
+    # Data that it does not tell of are others.
+    unknown = {**made_of, "the train set": {"sha256": "a"}}
+    with pytest.raises(OptionError, match="the train set is not known"):
+        identity.plan_training(output, 4, None, unknown, {})
+
+
+def test_a_later_checkpoint_changes_the_state_of_a_folder(tmp_path):
+    states = []
+    for step in (9, 10):
+        (tmp_path / f"model.ckpt-{step}.index").touch()
+        states.append(identity.FolderState.of(str(tmp_path)))
+    assert states[0] != states[1]
+
+
+def test_weights_in_a_folder_whose_name_begins_alike_are_others(tmp_path):
+    folder, variable = str(tmp_path / "out"), keras.Variable([1.0], name="x")
+    for name in ("out", "out_of_others"):
+        (tmp_path / name).mkdir()
+        checkpoint.save_variables(str(tmp_path / name / "bert_model.ckpt"), {"x": variable}, 0)
+    provenance.begin(folder, identity.of_training({}, None, {}), 4, {}, begins_anew=True)
+    others = Stored.open(str(tmp_path / "out_of_others/bert_model.ckpt"), "init_checkpoint")
+    with pytest.raises(OptionError, match="`init_checkpoint` must name weights in"):
+        identity.find_weights(Output(output_dir=folder), others)
