@@ -18,6 +18,7 @@ from bert.files.row_writer import save_rows
 from bert.options import Option, OptionError
 from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
 from bert.runs.plan import plan
+from bert.runs.recipes import Command
 from bert.runs.run import run
 from bert.tasks.options import Schedule
 from bert.training.loop import Observer
@@ -104,6 +105,7 @@ QUIET_PLAN = """
 import sys
 from bert.parts import PlanError
 from bert.runs.plan import plan
+from bert.runs.recipes import Command
 from bert.runs.recipes import EvaluatedSteps, FineTuning, TextModel
 from bert.runs.run import run
 from bert.tasks.classification.options import ClassificationData
@@ -220,6 +222,14 @@ def test_rows_that_are_none_are_refused(make_recipe, rows):
     data = dataclasses.replace(recipe.data, train_file=rows)
     with pytest.raises(ValueError, match="`train_file` must be a path, a DataFrame, or a list"):
         plan(dataclasses.replace(recipe, data=data))
+
+
+def test_a_recipe_of_a_program_tells_of_its_seed_and_options_where_they_are_others(make_recipe):
+    recipe = dataclasses.replace(make_recipe(), command=Command(), seed=7)
+    told = recipe.changed_options()
+    assert (told["seed"], told["do_train"]) == (7, True)
+    assert "warmup_proportion" not in told
+    assert "seed" not in dataclasses.replace(recipe, seed=12345).changed_options()
 
 
 def test_a_plan_of_some_examples_cannot_be_run(make_recipe, tmp_path):

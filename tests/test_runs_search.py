@@ -72,6 +72,22 @@ def test_runs_are_ordered_by_point_and_seed(make_settings):
     assert {each.recipe.data.split_seed for each in runs} == {7}
 
 
+def test_values_that_hardly_differ_have_folders_of_their_own(make_settings):
+    settings = make_settings(learning_rate=(1e-5, 1.0000001e-5), num_train_epochs=(1.0, 1234567.0))
+    folders = {each.folder for each in run_classifier.make_recipe(settings).trials}
+    assert len(folders) == 4
+    assert "learning_rate_1e-05-num_train_epochs_1-run_1" in folders
+
+
+def test_the_best_model_is_used_by_a_single_worker_without_training(make_settings, tmp_path):
+    given = {"strategy": "multi_worker", "early_stopping_patience": 2, "num_runs": 2, "seed": 7}
+    search = run_classifier.make_recipe(make_settings(**given))
+    used = search.use_of("run_2")
+    assert (used.seed, used.output.output_dir) == (8, str(tmp_path / "out"))
+    assert (used.compute.strategy, used.steps.do_train) == ("one_device", False)
+    assert (used.evaluation.early_stopping_patience, used.steps.do_eval) == (0, True)
+
+
 def test_each_run_must_have_a_seed(make_settings, tmp_path):
     with pytest.raises(ValueError, match=r"seed.* must be at most 4294967294 with .*num_runs"):
         run_classifier.run(make_settings(seed=2**32 - 1, num_runs=2))
