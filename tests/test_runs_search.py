@@ -404,6 +404,8 @@ def test_a_run_that_diverged_is_not_the_best_while_another_has_a_score():
     ]
     search._fill_scores(results)
     grouped = search._group([{"learning_rate": rate} for rate in rates], results, "f1")
+    # It has learned nothing.
+    assert [point["failed"] for point in grouped] == [[0, 1], [2]]
     best = search._sum_up(grouped, "f1")["best"]
     assert best == {"learning_rate": 0.1, "folder": "run_3", "seed": 3}
     said = search._say_best(grouped, "f1", best)

@@ -102,3 +102,16 @@ def test_the_file_is_the_runs_own(tmp_path):
         "ended": False,
         "ran_with": {},
     }
+
+
+def test_a_resumed_run_keeps_the_weights_that_it_began_with(tmp_path):
+    folder, first = str(tmp_path), {"name": "a", "sha256": "1"}
+    for weights, begins_anew, expected in (
+        (first, False, first),
+        (None, False, first),
+        ({"name": "b", "sha256": "2"}, False, first),
+        (None, True, None),
+    ):
+        made_of = {"--init_checkpoint": weights}
+        provenance.begin(folder, made_of, 4, {}, begins_anew=begins_anew)
+        assert provenance.read(folder)["made_of"]["--init_checkpoint"] == expected
