@@ -91,6 +91,17 @@ def test_a_stop_within_an_exchange_leaves_the_old_folder_in_its_place(tmp_path, 
     assert os.listdir(tmp_path) == ["model"]
 
 
+def test_what_a_killed_process_has_left_is_no_part_of_the_next_folder(tmp_path):
+    for name in ("model", "model.partial", "model.old.tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old").write_text("old")
+    with replace_folder(str(tmp_path / "model")) as partial:
+        os.makedirs(partial, exist_ok=True)
+        write_text(os.path.join(partial, "new"), "new")
+    assert os.listdir(tmp_path) == ["model"]
+    assert os.listdir(tmp_path / "model") == ["new"]
+
+
 def test_a_copy_beside_a_folder_is_not_removed_when_the_folder_is_replaced(tmp_path):
     for name in ("model", "model.old"):
         (tmp_path / name).mkdir()
@@ -101,21 +112,27 @@ def test_a_copy_beside_a_folder_is_not_removed_when_the_folder_is_replaced(tmp_p
     assert (tmp_path / "model.old/mine").read_text() == "mine"
 
 
-def test_a_loss_of_power_leaves_whole_files(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("one", "other"), [("a", "b"), ("x/a", "y/b")])
+def test_a_loss_of_power_leaves_whole_files(tmp_path, monkeypatch, one, other):
     folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "a").write_bytes(b"before")
+    for name in (one, other):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / one).write_bytes(b"before")
     with (
         monkeypatch.context() as patch,
         PowerLoss(folder, patch) as power,
-        replace_files([str(folder / "a"), str(folder / "b")]) as [a, b],
+        replace_files([str(folder / one), str(folder / other)]) as [first, second],
     ):
-        a.write(b"1" * 100)
-        b.write(b"2" * 100)
+        first.write(b"1" * 100)
+        second.write(b"2" * 100)
     # When it has returned, nothing can be lost any more.
-    assert power.last == [{"a": b"1" * 100, "b": b"2" * 100}]
-    assert {state["a"] for state in power.states.values()} == {b"before", b"1" * 100}
-    assert {state.get("b") for state in power.states.values()} == {None, b"2" * 100}
+    [last] = power.last
+    assert {name: content for name, content in last.items() if content} == {
+        one: b"1" * 100,
+        other: b"2" * 100,
+    }
+    assert {state[one] for state in power.states.values()} == {b"before", b"1" * 100}
+    assert {state.get(other) for state in power.states.values()} == {None, b"2" * 100}
 
 
 def write_list(**files):
@@ -370,6 +387,32 @@ def test_a_leftover_that_cannot_be_opened_does_not_keep_the_next(tmp_path):
     (tmp_path / ("c" + tail)).touch()
     remove_leftovers(str(tmp_path), ["a", "b"])
     assert sorted(os.listdir(tmp_path)) == ["a" + tail, "c" + tail]
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        write_text(str(tmp_path / "pipe"), "text")
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_new_file_may_be_read_by_whom_the_process_lets_read(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_text(str(tmp_path / "a"), "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(tmp_path / "a").st_mode) == 0o640
+
+
+def test_the_current_folder_is_locked_by_its_empty_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    other = os.open(tmp_path, os.O_RDONLY)
+    with durable.locked_folder(""):
+        assert not durable.lock(other, waits=False)
+    assert durable.lock(other, waits=False)
+    os.close(other)
 
 
 def test_a_long_wait_for_the_lock_of_a_folder_is_logged(tmp_path, monkeypatch, log):
