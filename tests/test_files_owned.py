@@ -10,6 +10,8 @@ from helpers.waiting import LONGEST, wait_until
 
 from bert.files import durable, owned
 
+KEPT = "vocab.txt.kept-1"
+
 
 def write(path, text="mine"):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +69,40 @@ def test_links_are_unlinked_and_never_followed(tmp_path):
     (out / "vocab.txt").symlink_to(disk / "model.ckpt-1.index")
     owned.adopt(str(out), ["vocab.txt", "best/model.ckpt-1.index"])
     owned.clear(str(out))
-    assert names_in(out) == []
+    assert os.listdir(out) == []
     assert (disk / "model.ckpt-1.index").exists()
+
+
+def test_a_manifest_that_is_a_link_is_that_of_another_folder(tmp_path):
+    """As `cp -rs` leaves it: nothing there is this folder's own, nor changed by its runs."""
+    thesis, copy = tmp_path / "thesis", tmp_path / "copy"
+    claim(thesis, "vocab.txt")
+    before = (thesis / owned.LIST_FILE).read_bytes()
+    copy.mkdir()
+    for name in (owned.LIST_FILE, "vocab.txt"):
+        (copy / name).symlink_to(thesis / name)
+    assert owned.read_names(str(copy)) == []
+    claim(copy, "task.json")
+    assert owned.read_names(str(copy)) == ["task.json"]
+    assert (thesis / owned.LIST_FILE).read_bytes() == before
+    owned.clear(str(copy))
+    assert names_in(copy) == ["vocab.txt"]
+
+
+def test_a_claimed_name_leads_nowhere_else(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/vocab.txt").symlink_to(tmp_path / "purged")
+    claim(tmp_path / "run", "vocab.txt")
+    assert names_in(tmp_path) == [f"run/{n}" for n in (owned.LIST_FILE, "vocab.txt", KEPT)]
+    assert (tmp_path / "run" / KEPT).is_symlink()
+
+
+def test_folders_that_removed_files_leave_empty_go_at_any_depth(tmp_path):
+    claim(tmp_path, "a/b/c/events")
+    write(tmp_path / "a/mine")
+    owned.remove(str(tmp_path), ["a/b/c/events"])
+    assert names_in(tmp_path) == [owned.LIST_FILE, "a/mine"]
+    assert os.listdir(tmp_path / "a") == ["mine"]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -132,13 +166,17 @@ def test_an_interrupted_clear_leaves_no_incomplete_checkpoint(tmp_path, monkeypa
         ("bes", False),
         ("best/model.ckpt-1", True),
         ("best/model.ckpt", False),
+        ("best/log", True),
         ("other", False),
+        ("", True),
     ],
 )
 def test_a_run_owns_complete_names_only(tmp_path, path, is_own):
-    owned.adopt(str(tmp_path), ["model2.index", f"best/{owned.LIST_FILE}"])
+    owned.adopt(str(tmp_path), ["model2.index", f"best/{owned.LIST_FILE}", "best/log"])
     owned.adopt(str(tmp_path / "best"), ["model.ckpt-1.index"])
+    (tmp_path / "new").mkdir()
     assert owned.is_own(str(tmp_path), str(tmp_path / path)) is is_own
+    assert not owned.is_own(str(tmp_path / "new"), str(tmp_path / "new"))
 
 
 def test_inner_folders_are_cleared_by_their_own_manifest(tmp_path):
@@ -172,6 +210,7 @@ def test_only_leftovers_of_claimed_names_are_removed(tmp_path):
         "model.ckpt-1.partial.index",
         "model.ckpt-1.partial.data-00000-of-00001.tempstate7",
         "saved_model.partial/variables/a",
+        "saved_model.partial.partial/a",
         "saved_model.old.tmp/saved_model.pb",
     ]
     # One that is being written is none.
@@ -285,6 +324,8 @@ with owned.lock(sys.argv[1]):
 def test_two_processes_do_not_share_a_folder(tmp_path):
     folder = tmp_path / "shared"
     folder.mkdir()
+    # What one that was killed had written, longer than what is written now.
+    (folder / owned.LOCK_FILE).write_text("x" * 999)
     other = Forked(["-c", HOLD, folder], tmp_path / "stdout", tmp_path / "stderr")
     wait_until(lambda: other.stdout.read_text().endswith("\n"), LONGEST)
     refused = pytest.raises(ValueError, match=f"process {int(other.stdout.read_text())} on .* does")
@@ -299,6 +340,21 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     assert names_in(folder) == []
 
 
+def test_a_tree_with_a_file_of_somebody_else_is_not_replaced(tmp_path):
+    place, inner = tmp_path / "saved_model", "variables/inner"
+    for names, kept in (
+        (["saved_model.pb", f"{inner}/index"], []),
+        ([f"{inner}/mine"], ["saved_model.kept-1"]),
+    ):
+        for name in names:
+            write(place / name)
+        if not kept:
+            owned.adopt_tree(str(tmp_path), "saved_model")
+        assert owned.claim_tree(str(tmp_path), "saved_model") == str(place)
+        assert [path.name for path in tmp_path.glob("*.kept-1")] == kept
+    assert (tmp_path / "saved_model.kept-1" / inner / "mine").exists()
+
+
 @pytest.mark.parametrize("is_mine", [False, True])
 def test_a_tree_is_removed_with_its_empty_folders(tmp_path, is_mine):
     """TensorFlow's exports have a folder `assets`, with or without anything in it."""
@@ -306,6 +362,7 @@ def test_a_tree_is_removed_with_its_empty_folders(tmp_path, is_mine):
     owned.claim_tree(str(tmp_path), "saved_model")
     (place / "assets").mkdir(parents=True)
     (place / "saved_model.pb").write_text("graph")
+    write(place / "variables/inner/index")
     owned.adopt_tree(str(tmp_path), "saved_model")
     if is_mine:
         (place / "notes.txt").write_text("mine")
