@@ -1,9 +1,19 @@
+import errno
 import os
 
 import pytest
+from helpers.power_loss import PowerLoss
 
 from bert.files.durable import write_text
-from bert.files.outputs import check_open_files, check_outputs, make_folder, name_shards
+from bert.files.outputs import (
+    check_folder,
+    check_open_files,
+    check_outputs,
+    check_saved_model,
+    make_folder,
+    name_shards,
+    try_outputs,
+)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +103,54 @@ def test_the_number_of_outputs_is_limited_by_open_files(monkeypatch):
     check_open_files(name_shards("gs://bucket/out", 10_000))
     with pytest.raises(ValueError, match=r"There must be at most 504 output files.* Received 505"):
         check_open_files(name_shards("out", 505))
+
+
+def test_shards_are_numbered_from_zero_and_have_one_name():
+    assert name_shards("out", 2) == ["out-00000-of-00002", "out-00001-of-00002"]
+    assert name_shards("a,b", None) == ["a", "b"]
+    with pytest.raises(ValueError, match=r"`output_file` must be one name .* Received 'a,b'"):
+        name_shards("a,b", 2)
+
+
+def test_a_folder_may_be_written_only_by_its_permissions(tmp_path, monkeypatch):
+    # Whoever may do everything may write there, too.
+    monkeypatch.setattr(os, "access", lambda _, mode: not mode & os.W_OK)
+    with pytest.raises(ValueError, match=r"`output_dir` must be a folder.*Permission denied"):
+        check_folder(str(tmp_path / "new"))
+    with pytest.raises(ValueError, match=r"`out` must name files that can be .*Permission denied"):
+        check_outputs([str(tmp_path / "new")], [], "out", lambda _: True)
+
+
+def test_a_file_system_that_refuses_a_write_is_named_before_the_work(tmp_path, monkeypatch):
+    def refuse(path, *_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ValueError, match=r"`output_dir` must name .*Read-only"):
+        make_folder(str(tmp_path))
+    with pytest.raises(ValueError, match=r"`out` must name .*Read-only"):
+        try_outputs(["-", str(tmp_path / "out")], "out")
+
+
+@pytest.mark.parametrize("folder", ["new", "new/", "a/new"])
+def test_a_new_folder_outlives_a_loss_of_power(tmp_path, monkeypatch, folder):
+    (tmp_path / folder).parent.mkdir(exist_ok=True)
+    with monkeypatch.context() as patch, PowerLoss(tmp_path, patch) as power:
+        make_folder(f"{tmp_path}/{folder}")
+    assert [f"{folder.rstrip('/')}/" in state for state in power.last] == [True]
+
+
+@pytest.mark.parametrize("file", ["saved_model.pb", "model.onnx"])
+def test_an_exported_model_takes_a_place_of_its_own_or_one_of_its_kind(tmp_path, file):
+    for name in ("empty", "again", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "again" / file).touch()
+    (tmp_path / "other" / "thesis.txt").touch()
+    for name in ("new", "empty", "again"):
+        assert check_saved_model(str(tmp_path / name), file) == str(tmp_path / name)
+    for name in ("other", "other/thesis.txt"):
+        with pytest.raises(ValueError, match="must be written to a new folder"):
+            check_saved_model(str(tmp_path / name), file)
 
 
 def test_a_dangling_link_is_named_as_a_link(tmp_path):
