@@ -1,7 +1,7 @@
 import gzip
 import os
 import tempfile
-from itertools import chain
+from itertools import accumulate, chain
 
 import pytest
 import tensorflow as tf
@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.files.paths import (
+    WILDCARDS,
     describe_folder,
     file_size,
     find_file,
+    finite,
     index_path,
     is_file,
     is_gzip,
@@ -20,9 +22,12 @@ from bert.files.paths import (
     match_file,
     match_files,
     parse_json,
+    part_path,
+    read_chunks,
     read_lines,
     read_part,
     split_by_size,
+    without_wildcards,
 )
 
 RAM = "ram://test_files_paths"
@@ -52,10 +57,11 @@ def test_patterns_name_files_in_their_order(folder, patterns, names):
     assert match_files(patterns, "input_file") == expected
 
 
-def test_a_pattern_does_not_match_indexes(tmp_path):
-    for name in ("a", ".a.index", ".b.index"):
+def test_a_pattern_does_not_match_what_is_hidden_beside_a_file(tmp_path):
+    for name in ("a", ".a.index", ".a.part", ".b.index"):
         (tmp_path / name).touch()
     assert index_path(str(tmp_path / "a")) == str(tmp_path / ".a.index")
+    assert part_path(str(tmp_path / "a")) == str(tmp_path / ".a.part")
     matched = match_files(str(tmp_path / "*"), "input_file")
     assert matched == [str(tmp_path / name) for name in (".b.index", "a")]
     named = str(tmp_path / ".a.index")
@@ -182,6 +188,11 @@ def test_what_is_no_json_or_too_deep_is_a_value_error(text):
         parse_json(text)
 
 
+def test_numbers_that_json_lacks_are_none_at_any_depth():
+    values = {"a": (float("nan"), 1.5, [float("-inf"), {"b": float("inf")}]), "c": "nan", "d": True}
+    assert finite(values) == {"a": [None, 1.5, [None, {"b": None}]], "c": "nan", "d": True}
+
+
 @given(st.lists(st.integers(1, 9)), st.integers(1, 20))
 def test_chunks_are_cut_where_they_reach_the_limit(items, limit):
     chunks = list(split_by_size(items, lambda item: item, limit))
@@ -195,3 +206,34 @@ def test_a_chunk_is_given_before_the_next_is_read():
     items = (read.append(number) or number for number in range(1000))
     next(split_by_size(items, lambda _: 1, 3))
     assert read == [0, 1, 2]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_chunks_of_files_have_all_lines_and_say_how_much_is_read(tmp_path, limit):
+    contents = [b"a\nbb\nc\n", b"", b"d\n", gzip.compress(b"e\nf", mtime=0), b"\ng"]
+    paths = [str(tmp_path / str(number)) for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        with open(path, "wb") as file:
+            file.write(content)
+    chunks = list(read_chunks(paths, limit))
+    assert b"".join(line for chunk in chunks for line in chunk.lines) == b"a\nbb\nc\nd\ne\nf\ng"
+    ends = list(accumulate(map(len, contents)))
+    begins = [number for number, chunk in enumerate(chunks) if chunk.is_first]
+    assert [chunks[begin - 1].position for begin in begins[1:]] == ends[:-1]
+    assert chunks[-1].position == ends[-1]
+    positions = [chunk.position for chunk in chunks]
+    assert positions == sorted(positions)
+
+
+def test_a_path_with_wildcards_has_another_one_wherever_it_is_named_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("plain", "a[1]*"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(name)
+        with without_wildcards(name) as path:
+            assert not WILDCARDS & set(path)
+            with open(os.path.join(path, "x")) as file:
+                assert file.read() == name
+            assert (path == name) == (name == "plain")
+    with without_wildcards("ram://a*") as path:
+        assert path == "ram://a*"
