@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+from conftest import change, spread
 
 import modeling
 import tokenization
 from bert.models import vectors as text_vectors
-from bert.models.vectors import Index, TextEncoder, unit_length
+from bert.models.vectors import Index, TextEncoder, group_words, unit_length
 
 
 @pytest.mark.parametrize("block_values", [1, 40, 1 << 22])
@@ -29,6 +30,17 @@ def test_the_nearest_are_those_of_a_full_sort_in_blocks_of_any_size(
     assert same.tolist() == [[20, 30]]
 
 
+def test_the_mean_of_many_vectors_far_from_zero_is_exact():
+    rng = np.random.RandomState(0)
+    vectors = (1000 + rng.randn(1 << 17, 2)).astype(np.float32)
+    centered = vectors[:3] - vectors.mean(axis=0, dtype=np.float64)
+    expected = unit_length(centered)[:2] @ unit_length(centered)[2]
+    index = Index(vectors, center=True)
+    scores, numbers = index.nearest(vectors[2:3], len(vectors))
+    found = [scores[0][numbers[0] == number].item() for number in range(2)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+
+
 def test_fewer_vectors_than_requested_are_found_and_zeros_are_near_nothing():
     scores, numbers = Index(np.array([[0, 0], [1, 1]], np.float32), center=False).nearest(
         np.array([[2, 2]], np.float32), 9
@@ -37,11 +49,48 @@ def test_fewer_vectors_than_requested_are_found_and_zeros_are_near_nothing():
     np.testing.assert_allclose(scores, [[1, 0]], rtol=0, atol=1e-6)
 
 
+def test_vectors_of_any_length_become_those_of_length_1():
+    vectors = np.array([[3, 4], [3e-20, 4e-20], [3e17, 4e17], [0, 0]], np.float32)
+    expected = [[0.6, 0.8], [0.6, 0.8], [0.6, 0.8], [0, 0]]
+    np.testing.assert_allclose(unit_length(vectors), expected, rtol=1e-6)
+
+
+def test_a_piece_goes_on_a_word_that_ends_right_before_it():
+    tokens = ["[CLS]", "a", "##b", "##c", "d", "[SEP]", "##e", "##f", "[SEP]"]
+    assert group_words(tokens) == [("abc", [1, 2, 3]), ("d", [4]), ("##ef", [6, 7])]
+
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat"]
+TOKENIZER = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(WORDS)})
+
+
+@pytest.mark.usefixtures("eager")
+def test_the_length_that_is_given_goes_before_that_of_the_model(still_config):
+    encoder = TextEncoder(modeling.BertModel(still_config), TOKENIZER)
+    texts = [" ".join(["cat"] * count) for count in (1, 3, 14)]
+    encoder.encode(texts)
+    spread(encoder.encoder)
+    longest = still_config.max_position_embeddings
+    for own, given, length in ((None, None, longest), (5, None, 5), (5, 4, 4), (None, 4, 4)):
+        encoder.max_seq_length = own
+        assert encoder.inputs(texts, given)["input_mask"].sum(axis=1).max() == length
+        cut = [" ".join(text.split()[: length - 2]) for text in texts]
+        found = encoder.encode(texts, max_seq_length=given)
+        np.testing.assert_allclose(found, encoder.encode(cut, max_seq_length=longest), atol=1e-5)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_model_of_one_segment_encodes_no_pairs(still_config):
+    encoder = TextEncoder(modeling.BertModel(change(still_config, type_vocab_size=1)), TOKENIZER)
+    assert encoder.encode(["cat", ("cat", "")]).shape == (2, still_config.hidden_size)
+    for method in (encoder.encode, encoder.inputs):
+        with pytest.raises(ValueError, match="`type_vocab_size` of the model must be at least 2"):
+            method(["cat", ("cat", "cat")])
+
+
 def test_vectors_that_overflow_are_refused(still_config):
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat"]
-    tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(words)})
     bert = modeling.BertModel(still_config)
-    encoder = TextEncoder(bert, tokenizer)
+    encoder = TextEncoder(bert, TOKENIZER)
     assert np.isfinite(encoder.encode("cat")).all()
     bert.weights[0].assign(np.asarray(bert.weights[0]) + np.inf)
     with pytest.raises(ValueError, match="must be finite"):

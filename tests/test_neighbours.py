@@ -128,6 +128,15 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
         ask(input_file=archive, query="a house")
 
 
+@pytest.mark.parametrize("width", [15, 17])
+def test_ready_vectors_of_another_model_are_refused(ask, tmp_path, width):
+    texts = {name: np.array([value]) for name, value in {"layers": "-1", "pooling": "mean"}.items()}
+    vectors = np.ones((2, 1, width), np.float32)
+    np.savez(tmp_path / "v.npz", values=vectors, texts=np.array(["a", "b"]), **texts)
+    with pytest.raises(ValueError, match=rf"of the model, of 16 values\. It has {width} of each"):
+        ask(input_file=str(tmp_path / "v.npz"), query="a house")
+
+
 @pytest.mark.parametrize("is_scaled", [False, *exhaustive(True)])
 def test_a_sentence_is_itself_among_ready_vectors_of_any_length(ask, tmp_path, is_scaled):
     archive = str(tmp_path / "v.npz")
@@ -300,10 +309,13 @@ def test_words_at_right_angles_have_a_cosine_of_0(vectors, tmp_path):
     assert answer["neighbours"] == [{"cosine": 0.0, "text": "two"}]
 
 
-def test_of_words_without_pieces_none_is_told(ask, tmp_path):
+@pytest.mark.parametrize("output", ["out", "-"])
+def test_of_words_without_pieces_none_is_told(ask, tmp_path, capfd, output):
+    output_file = output if output == "-" else str(tmp_path / output)
     with pytest.raises(ValueError, match="`word` must consist of pieces"):
-        ask(word="house,\u4e00", input_file=None)
+        ask(word="house,\u4e00", input_file=None, output_file=output_file)
     assert not (tmp_path / "out").exists()
+    assert not capfd.readouterr().out
 
 
 def test_output_can_be_read(ask, capsysbinary, monkeypatch):
