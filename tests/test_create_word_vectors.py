@@ -1,8 +1,10 @@
+import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, ROOT, run_python
+from conftest import GOLDEN, ROOT, exhaustive, run_python
 
 import bert
 import create_word_vectors
@@ -159,6 +161,48 @@ def test_a_table_has_the_distances_of_encoded_words_weighted_by_rank(read_off):
     )
     # Fewer are the first of them.
     np.testing.assert_allclose(read_off(vector_size=3).values, table.values[:, :3], rtol=1e-5)
+
+
+@pytest.fixture
+def pooled(tmp_path):
+    """A function that returns the folder of that model with a pooling of sentence-transformers."""
+
+    def pooled(pooling, *others):
+        folder = tmp_path / "pooled"
+        (folder / "1_Pooling").mkdir(parents=True)
+        for path in (*GOLDEN.glob("bert_*"), GOLDEN / "vocab.txt"):
+            shutil.copy(path, folder)
+        paths = {"Transformer": "", "Pooling": "1_Pooling", **dict.fromkeys(others, "2")}
+        modules = [{"type": f"x.{kind}", "path": path} for kind, path in paths.items()]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": pooling}))
+        return str(folder)
+
+    return pooled
+
+
+@pytest.mark.parametrize("pooling", ["cls", *exhaustive("max", "mean")])
+def test_a_table_is_pooled_as_its_folder_says(read_off, pooled, log, pooling):
+    folder = pooled(pooling, "Dense")
+    table = read_off(init_checkpoint=folder, vector_size=16)
+    assert any("'Dense', which is left out" in message for message in log.messages)
+    model = bert.load(GOLDEN / "bert_model.ckpt")
+    pair = [word for word in table.words if model.tokenizer.tokenize(word) == [word]][:2]
+    ranks = np.log1p([model.tokenizer.vocab[word] for word in pair])[:, None]
+    ours = table.values[[table.rows[word] for word in pair]] / ranks
+    for other in ("cls", "max", "mean"):
+        theirs = model.encode(pair, pooling=other)
+        distances = [np.linalg.norm(each[0] - each[1]) for each in (ours, theirs)]
+        assert (distances[0] == pytest.approx(distances[1], rel=1e-3)) == (other == pooling)
+
+
+@pytest.mark.parametrize("pooling", ["lasttoken", "weightedmean"])
+def test_a_table_of_a_pooling_that_is_not_computed_here_is_refused(
+    read_off, pooled, tmp_path, pooling
+):
+    with pytest.raises(ValueError, match=rf"`init_checkpoint` must .*{pooling}"):
+        read_off(init_checkpoint=pooled(pooling), vector_size=3)
+    assert not (tmp_path / "table.txt").exists()
 
 
 def test_a_table_is_read_off_a_model_or_learned_from_text_and_not_both(read_off, tmp_path):

@@ -427,14 +427,15 @@ def make_table(folder: ModelFolder, vector_size: int) -> WordVectors:
       vector_size: The number of principal components.
 
     Raises:
-      ValueError: where the vectors of the model have less values than `vector_size`.
+      ValueError: where the vectors of the model have less values than `vector_size`, or their
+        pooling is not computed here.
     """
     most = folder.config.hidden_size
     if vector_size > most:
         raise OptionError("vector_size", f"be at most {most} for this model", vector_size)
+    of_texts = folder.text_vectors
+    pooling = of_texts.find_pooling(folder.option) if of_texts else "mean"
     encoder = TextEncoder.load(folder)
-    vectors_of_texts = folder.text_vectors
-    pooling = (vectors_of_texts and vectors_of_texts.pooling) or "mean"
     pieces = {
         piece: number
         for piece, number in encoder.tokenizer.vocab.items()

@@ -102,6 +102,22 @@ class TextVectors:
             values = ", ".join(f"{name} {value}" for name, value in filled.items())
             logger.info("As %s says: %s. Flags and arguments override it.", self.path, values)
 
+    def find_pooling(self, option: str) -> str:
+        """Returns the pooling where no option may replace it; warns of what else is left out.
+
+        Args:
+          option: The option that named the model, for the message.
+
+        Raises:
+          OptionError: where this project does not compute the pooling.
+        """
+        if self.pooling not in _POOLINGS.values():
+            must = f"name a model that pools by {', '.join(_POOLINGS.values())}"
+            asked = " and ".join(self.unknown)
+            raise OptionError(option, must, remedy=f"{self.path!r} asks for {asked}.")
+        self.warn()
+        return self.pooling
+
     def warn(self) -> None:
         """Warns of what the files request and this project does not compute."""
         if left_out := [*self.unknown, *self.notes]:
