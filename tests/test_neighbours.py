@@ -16,6 +16,7 @@ from bert.commands.checks import WRONG, Checks
 from bert.models import neighbours as neighbours_module
 from bert.models.vectors import TextEncoder
 from bert.weights.checkpoint import Stored
+from bert.weights.saving import save_tensors
 
 TEXTS = ["the old house", "he told it", "who heard?", "the house was old", "cat and dog"]
 
@@ -250,6 +251,28 @@ def test_a_word_in_its_context_is_found_where_it_stands(ask):
     # Standing elsewhere, it is not quite the same.
     (other,) = ask(word="house", context="an old house", top_k=3)
     assert other["neighbours"][0]["cosine"] < 1 - 1e-4
+
+
+def test_a_word_is_shown_among_six_on_either_side(ask, tmp_path):
+    line = "the old house was the old house who the old house was the cat"
+    (tmp_path / "text.txt").write_text(f"{line}\n{line} dog\n")
+    (answer,) = ask(word="who", context=line, max_seq_length=17, top_k=1)
+    assert names(answer) == ["old house was the old house [who] the old house was the cat"]
+    (answer,) = ask(word="dog", context=f"{line} dog", max_seq_length=17, top_k=1)
+    assert names(answer) == ["the old house was the cat [dog]"]
+
+
+def test_words_have_the_rows_of_their_numbers(tmp_path):
+    table = np.array([[9, 9], [1, 0], [5, 5], [0, 2]], np.float32)
+    save_tensors(str(tmp_path / "model.ckpt"), {"bert/embeddings/word_embeddings": table})
+    # In another order, and with a number that no word has.
+    tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "b": 3, "a": 1})
+    stored = Stored.open(str(tmp_path / "model.ckpt"))
+    space = neighbours_module.table_space(stored, tokenizer, center=False)
+    for word, vector in (("a", [1, 0]), ("b", [0, 2])):
+        np.testing.assert_array_equal(space.look_up(word)[0], [vector])
+        cosines, numbers = space.index.nearest(np.array([vector], np.float32), 1)
+        assert (space.texts[numbers[0, 0]], cosines[0, 0]) == (word, 1)
 
 
 def test_a_line_without_words_has_none_to_find(ask, tmp_path):
