@@ -51,6 +51,33 @@ def test_lines_are_reused_up_to_the_first_wrong_one(tmp_path, kept, made):
     assert (tmp_path / "out").read_bytes() == b"0\n2\n4\n6\n8\n"
 
 
+@pytest.mark.parametrize("kept", range(8))
+def test_the_chunk_that_was_begun_is_given_again(tmp_path, kept):
+    (tmp_path / "out.key.unfinished").write_bytes(b"".join(b"%d\n" % (2 * n) for n in range(kept)))
+    with open_resumable(str(tmp_path / "out"), "key") as output:
+        left = [*output.skip_answered(iter(range(8)), is_double, chunk=3)]
+        assert (output.count, output.num_rewritten) == (kept, kept % 3)
+        assert left == [*range(kept - kept % 3, 8)]
+        for number in left[output.num_rewritten :]:
+            output.write(b"%d\n" % (2 * number))
+    assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(8))
+
+
+def test_what_another_run_has_written_meanwhile_is_not_replaced(tmp_path):
+    def refuse():
+        raise ValueError("mine")
+
+    path = tmp_path / "out"
+    path.write_text("mine")
+    with (
+        pytest.raises(ValueError, match="mine"),
+        open_resumable(str(path), "key", None, refuse) as out,
+    ):
+        out.write(b"0\n")
+    assert path.read_text() == "mine"
+    assert (tmp_path / "out.key.unfinished").read_bytes() == b"0\n"
+
+
 def test_lines_of_another_run_are_not_changed(tmp_path):
     (tmp_path / "out.other.unfinished").write_bytes(b"0\n")
     assert write_doubles(tmp_path / "out", range(3)) == [0, 1, 2]

@@ -1,5 +1,7 @@
+import codecs
 import csv
 import io
+import json
 
 import pytest
 
@@ -41,6 +43,54 @@ def test_parquet_has_a_column_of_errors_if_there_may_be_errors(tmp_path):
         found = parquet.read_table(tmp_path / "x")
         assert found.column_names == ["text", "label", "error"]
         assert found["error"].to_pylist() == [problem or None]
+
+
+def test_names_of_answers_and_errors_are_those_of_nothing_else():
+    names = Names.of(["label", "error"], ["label", "error", "score"])
+    assert names.answers == {
+        "label": "label_predicted",
+        "error": "error_predicted",
+        "score": "score",
+    }
+    assert names.added == [*names.answers.values(), "error_predicted_predicted"]
+    assert Names.of(["text"], ["error"]).error == "error_predicted"
+
+
+def test_a_line_of_parquet_without_an_answer_has_no_cell_of_an_answers_name():
+    form = ParquetLines(Names.of(["text"], [*ANSWER]), "in.jsonl", has_errors=True)
+    line = form.refusal(make_input({"text": "a", "label": 7, "error": 8}), "why")
+    assert json.loads(line) == {"text": "a", "error": "why"}
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_a_saved_row_is_the_answer_to_its_input_only(separator):
+    form = Table(Names.of(["text", "n"], [*ANSWER]), separator, has_errors=True)
+    given = {"text": "a, b", "n": "1"}
+    line = form.answer(make_input(given), ANSWER)
+    assert form.belongs(line, make_input(given))
+    # That of a longer text begins as it does.
+    for other in ({"n": "12"}, {"n": ""}, {"text": "a"}, {"text": "a, bc"}):
+        assert not form.belongs(line, make_input({**given, **other}))
+        assert not form.belongs(
+            form.answer(make_input({**given, **other}), ANSWER), make_input(given)
+        )
+    assert not form.belongs(form.refusal(make_input(given), "why"), make_input(given))
+    blank = form.answer(make_input({"text": "", "n": ""}), ANSWER)
+    assert form.belongs(blank, make_input({"text": "", "n": ""}))
+    assert not form.belongs(blank, make_input(None))
+
+
+@pytest.mark.parametrize("has_errors", [False, True])
+def test_a_table_keeps_its_byte_order_mark(has_errors):
+    form = Table(Names.of(["text"], [*ANSWER]), ",", has_errors=has_errors, has_mark=True)
+    content = form.header + form.answer(make_input({"text": "a"}), ANSWER)
+    whole = io.BytesIO(b"" if form.make else content)
+    if form.make:
+        form.make(io.BytesIO(content), whole)
+    rows = list(csv.reader(io.StringIO(whole.getvalue().decode("utf-8-sig"))))
+    assert whole.getvalue().startswith(codecs.BOM_UTF8)
+    assert [row[:2] for row in rows] == [["text", "label"], ["a", "yes"]]
+    assert {len(row) for row in rows} == {2 + has_errors}
 
 
 ROWS = [{"text": 'a "b";', "n": "1"}, {"text": "two\nlines;", "n": ""}, {"text": "", "n": ""}]
