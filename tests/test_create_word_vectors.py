@@ -9,7 +9,9 @@ from conftest import GOLDEN, ROOT, exhaustive, run_python
 import bert
 import create_word_vectors
 import neighbours
-from bert.files.word_vectors import read_word_vectors
+from bert.files.word_vectors import WordVectors, read_word_vectors
+from bert.models.neighbours import save_as_model
+from bert.weights.checkpoint import Stored
 
 # Each pair of words has the same company, which no other has.
 PAIRS = [("cat", "dog"), ("Oslo", "Rome"), ("red", "blue")]
@@ -214,3 +216,14 @@ def test_a_table_is_read_off_a_model_or_learned_from_text_and_not_both(read_off,
     with pytest.raises(ValueError, match="`vector_size` must be at most"):
         read_off(vector_size=10_000)
     assert not (tmp_path / "table.txt").exists()
+
+
+def test_a_model_of_word_vectors_has_each_word_once(tmp_path):
+    values = np.arange(8, dtype=np.float32).reshape(4, 2)
+    vectors = WordVectors(["a", "[SEP]", "b", "[UNK]"], values)
+    save_as_model(vectors, str(tmp_path))
+    vocab = (tmp_path / "vocab.txt").read_text().splitlines()
+    assert vocab == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]
+    [table] = Stored.open(str(tmp_path)).read().values()
+    zeros = np.zeros(2)
+    np.testing.assert_array_equal(table, [zeros, [3, 4], zeros, zeros, values[0], values[2]])

@@ -788,9 +788,12 @@ def test_only_the_files_of_a_checkpoint_are_removed(tmp_path, trainer):
     }
 
 
-@pytest.mark.parametrize("gone", [[], [".index"], [".index", ".meta"]])
+@pytest.mark.parametrize("gone", [None, [], [".index"], [".index", ".meta"]])
 def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer, monkeypatch, gone):
-    """What is not listed any more would else stay for ever, whole or without its index."""
+    """What is not listed any more would else stay for ever, whole or without its index.
+
+    `gone`: what is removed when the process dies; None where it dies as soon as the list is there.
+    """
     checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
     checkpoints.save(trainer.state(), 1)
     (tmp_path / "model.ckpt-0.meta").write_text("of no run")
@@ -800,8 +803,18 @@ def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer, monkeypatch, gon
             (tmp_path / f"model.ckpt-1{suffix}").unlink()
         raise KeyboardInterrupt
 
+    replace = os.replace
+
+    def die_behind_the_list(old, new):
+        replace(old, new)
+        if os.path.basename(new) == "checkpoint":
+            raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "remove_marked", die)
+        if gone is None:
+            patch.setattr(os, "replace", die_behind_the_list)
+        else:
+            patch.setattr(checkpoint, "remove_marked", die)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(trainer.state(), 2)
     assert (tmp_path / "model.ckpt-1.data-00000-of-00001").exists()
