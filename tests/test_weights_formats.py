@@ -559,6 +559,14 @@ def test_an_array_in_chunks_is_joined(tmp_path):
         (b"\x82\xa1a\x01\xa1a\x01", "each once"),
         (b"\x81\xa1a\x01", "no dictionary of arrays"),
         (b"\xc7\x05\x01\x93\x91\x01\xa0\xc4", "ends within a value"),
+        *(
+            (
+                b"\x81\xa1a\xc7%c\x01\x93\x91\x02\xa7float32\xc4%c" % (13 + size, size)
+                + bytes(size),
+                rf"of shape \[2\] has {size} bytes of 8",
+            )
+            for size in (4, 12)
+        ),
     ],
 )
 def test_a_damaged_messagepack_is_refused(tmp_path, content, problem):
