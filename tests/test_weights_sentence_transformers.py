@@ -279,6 +279,34 @@ def test_newer_files_name_the_pooling(model_dir, mode):
     assert (vectors.normalize, vectors.max_seq_length) == (False, 7)
 
 
+def tokenizer(most):
+    return {"tokenizer_config.json": {"model_max_length": most}}
+
+
+@pytest.mark.parametrize(
+    ("files", "longest"),
+    [
+        ({}, 16),
+        (length(512), 16),
+        (length(5), 5),
+        ({**length(5), **tokenizer(9)}, 5),
+        ({**length(None), **tokenizer(9)}, 9),
+        # As transformers writes it for a tokenizer without a limit.
+        (tokenizer(10**30), 16),
+    ],
+)
+def test_a_text_has_at_most_the_tokens_that_the_model_takes(tmp_path, files, longest):
+    write_modules(tmp_path, "mean", **files)
+    assert sentence_transformers.read(str(tmp_path), 16).max_seq_length == longest
+
+
+@pytest.mark.parametrize("kinds", [("Normalize",), ("Normalize", "Dropout")])
+def test_vectors_are_scaled_whatever_follows_that(tmp_path, kinds):
+    write_modules(tmp_path, "mean", ("Transformer", "Pooling", *kinds))
+    vectors = sentence_transformers.read(str(tmp_path), 16)
+    assert (vectors.normalize, vectors.unknown) == (True, ())
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
