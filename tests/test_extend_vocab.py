@@ -172,6 +172,28 @@ def test_words_come_from_a_file_and_are_lower_cased(tmp_path):
         extension.check_words(str(tmp_path / "words.txt"), vocab, cased)
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"do_lower_case": True}, ["cafe", "kilo"]),
+        ({"do_lower_case": True, "strip_accents": False}, ["caf\xe9", "kilo"]),
+        # Nothing says that it is uncased, as it is by default.
+        ({"strip_accents": False}, ["caf\xe9", "kilo"]),
+        ({"do_lower_case": False}, ["Caf\xe9", "Kilo"]),
+    ],
+)
+def test_a_word_is_added_as_the_tokenizer_of_the_model_makes_it(tmp_path, config, words):
+    source = tmp_path / "model"
+    source.mkdir()
+    for path in (*GOLDEN.glob("bert_*"), GOLDEN / "vocab.txt"):
+        shutil.copy(path, source)
+    (source / "tokenizer_config.json").write_text(json.dumps(config))
+    places, folder = extend(tmp_path, "Caf\xe9,Kilo", init_checkpoint=str(source))
+    assert list(places) == words
+    tokenizer = ModelFolder.open(str(folder)).load_tokenizer()
+    assert tokenizer.tokenize("Caf\xe9 Kilo") == words
+
+
 def test_marks_stay_whole_in_all_that_is_made_of_the_model(tmp_path):
     places, folder = extend(tmp_path, "[E1],[/E1],<e2>,kilogram")
     assert list(places) == ["[E1]", "[/E1]", "<e2>", "kilogram"]
