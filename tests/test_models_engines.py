@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import logging
 import multiprocessing
 import os
@@ -24,7 +25,9 @@ import serve
 from bert.export import portable
 from bert.files import cache
 from bert.models import engines
+from bert.models.options import Overrides
 from bert.weights.checkpoint import Stored, save_tensors
+from bert.weights.folder import ModelFolder
 
 for package in ("tf2onnx", "onnxruntime", "ai_edge_litert"):
     pytest.importorskip(package)
@@ -127,6 +130,48 @@ def test_vectors_are_those_of_tensorflow_which_loads_for_the_first(classifier, t
         (tmp_path / path.name).rename(path)
     np.testing.assert_array_equal(model.encode(TEXTS), expected.encode(TEXTS))
     assert model.encoder.config == expected.encoder.config
+
+
+def open_source(folder, batch_size=4, config=None, **given):
+    opened = ModelFolder.open(folder, "model", bert_config_file=config)
+    return engines._Source(opened, Overrides(**given), batch_size)
+
+
+def test_vectors_beside_an_engine_are_pooled_and_cut_as_the_model_says(tmp_path):
+    folder = save_model("labels", tmp_path / "model")
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    modules = [{"type": f"x.{kind}", "path": path} for kind, path in kinds.items()]
+    (tmp_path / "model/modules.json").write_text(json.dumps(modules))
+    (tmp_path / "model/1_Pooling").mkdir()
+    (tmp_path / "model/1_Pooling/config.json").write_text('{"pooling_mode": "max"}')
+    expected = bert.load(folder, max_seq_length=5, batch_size=2)
+    source = open_source(folder, 2, max_seq_length=5)
+    # What computes answers computes no vectors.
+    model = engines.ConvertedModel(source, portable.Runtime(lambda _: {}, {"input_ids": 2}))
+    vectors = model.encode(TEXTS)
+    np.testing.assert_array_equal(vectors, expected.encode(TEXTS))
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+    assert model.inputs(TEXTS)["input_ids"].shape == (len(TEXTS), 5)
+    assert source.load().batch_size == 2
+
+
+def test_whatever_changes_a_converted_model_has_another_entry(tmp_path):
+    folder = save_model("labels", tmp_path / "model")
+    other = dataclasses.replace(CONFIG, hidden_act="relu")
+    (tmp_path / "other.json").write_text(other.to_json_string())
+    sources = [
+        *(open_source(folder), open_source(folder, max_seq_length=9)),
+        *(open_source(folder, config=str(tmp_path / "other.json")),),
+        open_source(save_model("several", tmp_path / "several")),
+    ]
+    names = [
+        source.entry(*given).path
+        for source in sources
+        for given in (("onnx", "float32"), ("onnx", "int8"), ("litert", "float32"))
+    ]
+    assert len({*names}) == len(names)
+    # How many texts go through it at a time changes nothing of it.
+    assert open_source(folder, 9).entry("onnx", "int8").path == names[1]
 
 
 @pytest.mark.usefixtures("filled")
