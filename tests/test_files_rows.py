@@ -4,13 +4,14 @@ import gzip
 import io
 import json
 import lzma
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.files.row_writer import write_tsv
-from bert.files.rows import load_rows, open_table
+from bert.files.rows import find_separator, load_rows, open_table, text_lines
 from bert.files.texts import clean_line, find_texts, split_pair
 
 # Written without quotes where lines end with LF, a carriage return before it is part of the end.
@@ -90,7 +91,34 @@ def test_byte_order_marks_line_ends_and_blank_lines_are_no_text(tmp_path, log, e
     path = tmp_path / f"t.{ending}"
     assert [row.cells for row in read(path, content)] == [row.cells for row in plain]
     assert log.messages == [f"{path}: skipped 3 blank lines, the first is line 2."]
+    assert load_rows(str(path))[1].line == 4
+    # A file that is read again has no more of them.
+    assert len(log.messages) == 1
     assert read(path, gzip.compress(content))[1].line == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "separator"),
+    [
+        *(("x.TSV", None, "\t"), ("x.tsv.gz", None, "\t"), ("x.csv", None, ","), ("x", None, ",")),
+        *(("x.csv", "tab", "\t"), ("x.csv", "\\t", "\t"), ("x.tsv", "semicolon", ";")),
+        *(("x.tsv", "comma", ","), ("x.csv", "space", " "), ("x.csv", "|", "|")),
+    ],
+)
+def test_a_separator_is_that_of_the_extension_or_the_given_one(path, given, separator):
+    assert find_separator(path, given) == separator
+
+
+@pytest.mark.parametrize("given", ["", '"', "\n", "\r", ";;", "pipe"])
+def test_what_separates_no_columns_is_refused(given):
+    with pytest.raises(ValueError, match="`separator` must be one character"):
+        find_separator("x.csv", given)
+
+
+def test_standard_input_may_be_empty(monkeypatch):
+    for content, lines in ((b"", []), (b"a\n\nb", [(1, "a"), (2, ""), (3, "b")])):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert [*text_lines("-")] == lines
 
 
 def test_a_written_cell_has_no_line_break(tmp_path):

@@ -26,6 +26,18 @@ def test_lines_are_texts_and_pairs_blank_ones_too(tmp_path):
     assert [given.text for given in read(tmp_path / "x.txt")] == ["a,b", "", "one ||| two"]
 
 
+def test_a_byte_order_mark_is_no_text_where_the_file_begins(tmp_path, log):
+    content = "\ufeffa\n\ufeff\u00e9 b\n".encode()
+    for damaged, count in ((b"", 0), (b"\xff c\n", 1)):
+        (tmp_path / "x.txt").write_bytes(content + damaged)
+        texts = Texts([str(tmp_path / "x.txt")])
+        # However often they are read, it is said once.
+        for _ in range(2):
+            found = [given.texts[0] for given in texts]
+            assert found == ["a", "\ufeff\u00e9 b", *["c"] * count]
+        assert [message[:24] for message in log.messages] == ["1 lines are not UTF-8, t"] * count
+
+
 def test_a_table_is_recognized_by_its_extension(tmp_path):
     (tmp_path / "x.csv").write_text('id,text\n1,"a, b\nand ""c"""\n\n2,d\n')
     found = read(tmp_path / "x.csv", None, None, "id")
