@@ -1,6 +1,7 @@
 """Fingerprints differ where contents do, and only there."""
 
 import hashlib
+import os
 
 import numpy as np
 import pytest
@@ -103,3 +104,51 @@ def test_arrays_differ_by_name_shape_dtype_and_value():
     assert fingerprints.of_arrays({"b": values, "a": values}) == fingerprints.of_arrays(
         different[-1]
     )
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Two files of some bytes, watched."""
+    for name in "ab":
+        (tmp_path / name).write_bytes(name.encode() * 3)
+    return fingerprints.WatchedFiles([str(tmp_path / name) for name in "ab"])
+
+
+def touch(path, content=None):
+    """Gives a file another time, and perhaps another content."""
+    if content is not None:
+        path.write_bytes(content)
+    os.utime(path, (7, 7))
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize(("content", "said"), [(b"bbbb", "has 4 now"), (b"b", "has 1 now")])
+def test_a_file_that_grows_or_shrinks_while_it_is_read_is_named(
+    tmp_path, watched, is_read, content, said
+):
+    if is_read:
+        assert watched.digest == fingerprints.of_whole_files(watched)
+    watched.check()
+    touch(tmp_path / "b", content)
+    with pytest.raises(ValueError, match=rf"/b' must stay .* It had 3 bytes, and {said}"):
+        watched.check()
+
+
+def test_of_a_file_that_was_touched_the_content_decides_once_it_is_known(tmp_path, watched, log):
+    assert watched.digest == fingerprints.of_whole_files(watched)
+    touch(tmp_path / "b")
+    watched.check()
+    assert [message.split()[0] for message in log.messages] == [str(tmp_path / "b")]
+    touch(tmp_path / "b", b"aaa")
+    with pytest.raises(ValueError, match=r"/b' must stay .* has other content now"):
+        watched.check()
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_file_that_was_written_before_its_digest_is_named(tmp_path, watched, name):
+    touch(tmp_path / name)
+    with pytest.raises(ValueError, match=rf"/{name}' must stay .* was written to since"):
+        watched.check()
+    touch(tmp_path / name, b"more")
+    with pytest.raises(ValueError, match=rf"/{name}' must stay .* has 4 now"):
+        assert watched.digest

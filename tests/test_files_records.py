@@ -16,6 +16,7 @@ from bert.files.records import (
     encode_examples,
     encode_index,
     encode_record,
+    fits,
     read_index,
     write_records,
 )
@@ -156,6 +157,18 @@ def test_an_index_of_another_program_or_version_is_ignored_with_a_warning(tmp_pa
 def test_impossible_ends_in_an_index_are_refused(ends):
     with pytest.raises(ValueError, match="must follow each other"):
         decode_index(encode_index(Index(np.array(ends, np.int64), {})))
+
+
+def test_an_index_fits_a_file_of_its_records_alone(tmp_path):
+    for count in (0, 3):
+        with write_records([str(tmp_path / str(count))]) as [writer]:
+            for number in range(count):
+                writer.write(b"x" * number)
+    ends = np.cumsum([16, 17, 18])
+    for count, found in ((0, ends[:0]), (3, ends)):
+        for other in (0, 3):
+            assert fits(Index(found, {}), str(tmp_path / str(other))) == (count == other)
+    assert not fits(Index(np.cumsum([17, 16, 18]), {}), str(tmp_path / "3"))
 
 
 def test_an_index_takes_eight_bytes_a_record():

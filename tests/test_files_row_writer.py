@@ -5,7 +5,14 @@ import json
 
 import pytest
 
-from bert.files.row_writer import JsonLines, Names, ParquetLines, Table
+from bert.files.row_writer import (
+    JsonLines,
+    Names,
+    ParquetLines,
+    Table,
+    flat_names,
+    probability_of,
+)
 from bert.files.texts import Input
 
 ANSWER = {"label": "yes"}
@@ -54,6 +61,32 @@ def test_names_of_answers_and_errors_are_those_of_nothing_else():
     }
     assert names.added == [*names.answers.values(), "error_predicted_predicted"]
     assert Names.of(["text"], ["error"]).error == "error_predicted"
+
+
+def test_an_input_may_have_no_key_that_answers_or_errors_have():
+    form = JsonLines(Names.of(["text"], [*ANSWER]))
+    for name in ("label", "error"):
+        assert repr(name) in form.find_problem(make_input({"text": "a", name: 1}))
+    for cells in ({"text": "a", "other": 1}, {}, None):
+        assert form.find_problem(make_input(cells)) == ""
+
+
+CHANCES = {"no": 0.2, "yes": 0.5, "perhaps": 0.3}
+
+
+def test_a_table_has_the_probability_of_the_likeliest_label():
+    names = Names.of(["text"], flat_names(["label", "probabilities"]))
+    assert names.added == ["label", "probability", "probabilities", "error"]
+    given, answer = make_input({"text": "a"}), {"label": "yes", "probabilities": CHANCES}
+    expected = ["yes", "0.5", json.dumps(CHANCES)]
+    line = Table(names, ",", has_errors=False).answer(given, answer)
+    assert next(csv.reader([line.decode()])) == ["a", *expected, ""]
+    found = json.loads(ParquetLines(names, "in.jsonl").answer(given, answer))
+    # What has columns of its own is a text.
+    assert [*map(str, found.values())] == ["a", *expected]
+    assert found["probability"] == 0.5
+    assert probability_of({"probabilities": [*CHANCES.values()]}) == 0.5
+    assert probability_of({"probability": 0.1}) == 0.1
 
 
 def test_a_line_of_parquet_without_an_answer_has_no_cell_of_an_answers_name():

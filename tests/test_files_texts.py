@@ -212,6 +212,8 @@ NAMES = {"text_a_column": "text", "label_column": "label"}
         ("x.txt", '"a|b\nb\n', NAMES, ['"a|b', "b"]),
         ("x.txt", "a,x\n", NUMBERS, ["a,x"]),
         ("x.txt", "", NAMES, []),
+        # That of an extension is known.
+        ("x.tsv", "text\tlabel\na|b\tx\n", NAMES, ["a|b"]),
     ],
 )
 def test_a_table_of_any_extension_has_the_separator_of_the_training(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bert.files import vectors
 from bert.files.durable import replace_files
-from bert.files.vectors import json_rows, read_npz, write_jsonl, write_npy, write_npz
+from bert.files.vectors import json_rows, read_npz, text_array, write_jsonl, write_npy, write_npz
 from bert.scale.joining import join
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
@@ -149,6 +149,15 @@ def test_arrays_are_written_and_read_elsewhere_too():
     np.testing.assert_array_equal(np.load(joined), [*values, *values])
     with pytest.raises(FileNotFoundError):
         read_npz(f"{folder}/none.npz")
+
+
+def test_short_texts_take_no_room_of_the_longest():
+    texts = ["x" * 1000, *map(str, range(1000))]
+    file = io.BytesIO()
+    write_npz(file, {"texts": text_array(texts, len(texts), 1000)})
+    assert len(file.getvalue()) < 4 * 1000 * len(texts) / 100
+    file.seek(0)
+    assert np.load(file)["texts"].tolist() == texts
 
 
 def test_an_array_with_too_few_rows_is_an_error():

@@ -44,6 +44,8 @@ def test_words_are_found_as_they_are_written_then_in_lower_case(read):
     vectors = read(as_text(WordVectors(WORDS, VALUES)))
     found = [vectors.find(word) for word in ("Oslo", "OSLO", "The", "É", "Rome")]
     assert found == [1, 2, 0, 3, None]
+    vectors = read(as_text(WordVectors(WORDS[1:3], VALUES[1:3])))
+    assert [vectors.find(word) for word in ("Oslo", "oslo", "OSLO")] == [0, 1, 1]
 
 
 def test_the_unknown_vector_is_the_one_that_is_named_so_or_the_mean(read):
@@ -76,6 +78,7 @@ def test_words_with_spaces_and_repeated_words_are_skipped(read, log):
         ("a 1 2\nb 3 x\n", "line 2"),
         ("a 1 nan\n", "line 1"),
         ("3 2\na 1 2\nb 3 4\n", "must have the 3 vectors .* It has 2; was it cut"),
+        ("1 2\na 1 2\nb 3 4\n", "must have the 1 vectors .* It has 2"),
         ("0 2\n", "has none"),
         ("", "line 1: `N D`"),
         ("word\n", "line 1: `N D`"),
