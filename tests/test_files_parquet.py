@@ -68,6 +68,26 @@ def test_rows_are_read_a_few_at_a_time_and_counted_before(tmp_path):
     assert list(read_parquet(path)) == [{"n": n, "text": str(n)} for n in numbers]
 
 
+def test_columns_of_the_inputs_are_copied_from_the_row_on_that_is_given(tmp_path):
+    path, out = str(tmp_path / "in.parquet"), tmp_path / "out.parquet"
+    write_table(path, ["n", "text"], pyarrow.array([1, 2, 3], "int8"), pyarrow.array([*"abc"]))
+    with open(out, "wb") as file:
+        answers = [{"n": "not read", "label": label} for label in ("yes", "no")]
+        write_parquet(file, answers, ["n", "text", "label"], path, 1)
+    table = pyarrow.parquet.read_table(out)
+    assert table.to_pylist() == [
+        {"n": 2, "text": "b", "label": "yes"},
+        {"n": 3, "text": "c", "label": "no"},
+    ]
+    assert table.schema.field("n").type == pyarrow.int8()
+
+
+def test_bytes_that_are_no_text_are_shown(tmp_path):
+    path = str(tmp_path / "x.parquet")
+    write_table(path, ["x"], pyarrow.array([b"a\xff", "é".encode()], pyarrow.binary()))
+    assert [row["x"] for row in read_parquet(path)] == ["a\\xff", "é"]
+
+
 def test_times_finer_than_those_of_python_are_texts(tmp_path):
     path = str(tmp_path / "x.parquet")
     fine = pyarrow.array([10**18 + 1, None], pyarrow.timestamp("ns"))

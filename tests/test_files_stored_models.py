@@ -1,7 +1,9 @@
 import pytest
 
 from bert.files.stored_models import (
+    HUGGINGFACE_FIXED,
     SUFFIXES,
+    from_huggingface,
     is_index,
     is_of_model,
     is_safetensors,
@@ -73,3 +75,16 @@ def test_a_checkpoint_that_is_being_written_is_known_and_is_none_yet(name, prefi
 def test_files_of_a_model_are_known_by_their_names(name, kind):
     assert (is_weights(name), is_of_model(name)) == (kind == "weights", kind != "neither")
     assert is_safetensors(f"some/{name}") == ("safetensors" in name)
+
+
+@pytest.mark.parametrize(("key", "only"), HUGGINGFACE_FIXED.items())
+def test_a_key_without_a_value_is_as_absent_where_nothing_is_what_it_must_be(key, only):
+    absent = from_huggingface({})
+    assert from_huggingface({key: only}) == absent
+    if only:
+        with pytest.raises(ValueError, match=f"`{key}` must be {only!r}, or absent"):
+            from_huggingface({key: None})
+    else:
+        assert from_huggingface({key: None}) == absent
+        with pytest.raises(ValueError, match=f"`{key}` must be {only!r}, or absent"):
+            from_huggingface({key: "x"})
