@@ -1,6 +1,7 @@
 """Embeddings of OpenAI, reranking, and KServe's version 2, asked of a server."""
 
 import base64
+import dataclasses
 import json
 import math
 import re
@@ -77,6 +78,19 @@ def test_errors_of_embeddings_have_the_form_of_openai(single, body, status, mess
     error = told.body["error"]
     assert re.search(message, error["message"])
     assert error == error | {"type": "invalid_request_error", "param": None, "code": None}
+
+
+def test_a_failure_of_the_server_is_no_fault_of_a_request_for_embeddings(log):
+    def fail(rows, check):
+        raise RuntimeError("a secret of the server")
+
+    offered = serve(make_model("labels"), "mine", 1)
+    encode = dataclasses.replace(offered.signatures["encode"], answer=fail)
+    offered = dataclasses.replace(offered, signatures={**offered.signatures, "encode": encode})
+    with served(offered) as server:
+        told = fetch(server, "/v1/embeddings", {"input": "a"})
+    assert (told.status, told.body["error"]["type"]) == (500, "server_error")
+    assert "secret" not in told.body["error"]["message"] and "secret" in log.text
 
 
 def scores_of(name, label=None):
@@ -219,6 +233,17 @@ def test_a_missing_place_is_minus_one_for_kserve():
     question = apis.parse_infer({"inputs": tensors([{"text": "a"}] * 2)}, offered)
     answers = [{"answer": "", "start": None}, {"answer": "a", "start": 0}]
     assert [each["data"] for each in question.format(answers)["outputs"]] == [["", "a"], [-1, 0]]
+
+
+def test_only_what_is_behind_the_last_text_of_a_row_is_padding():
+    signature = Signature(("context", "endings"), lambda rows, check: [], ("label",))
+    offered = Served("m", 1, "multiple_choice", {DEFAULT: signature}, {"context": "a"})
+    rows = [
+        {"context": "a", "endings": ["b", "", "c", "d"]},
+        {"context": "", "endings": ["", "e"]},
+        {"context": "f", "endings": ["g"]},
+    ]
+    assert apis.parse_infer({"inputs": tensors(rows)}, offered).rows == rows
 
 
 @pytest.mark.parametrize("rows", [1, 10**18])
