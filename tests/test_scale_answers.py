@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shutil
@@ -5,13 +6,15 @@ from pathlib import Path
 
 import pytest
 from conftest import exhaustive
+from helpers.served_models import make_model
 from helpers.sharded import COUNT, world  # noqa: F401
 
 import join_shards
 import predict
 from bert.files.paths import part_path
 from bert.files.row_writer import JsonLines, Names, ResumableFile
-from bert.scale.answers import AnswerWork
+from bert.files.texts import Input
+from bert.scale.answers import Answerer, AnswerWork
 from bert.scale.options import Answering, Part, PartOptions
 from bert.scale.predictions import AnswerFile
 from bert.weights import checkpoint
@@ -91,6 +94,20 @@ def test_a_retrained_model_is_loaded_again(world):  # noqa: F811
     first, again, other = (work.model() for work in works)
     assert first is again
     assert other is not first
+
+
+def test_an_improbable_answer_has_neither_text_nor_place():
+    model = make_model("answers")
+    row = {"question": "red ?", "context": "a red b green"}
+    [expected] = model.predict([row])
+    form = JsonLines(Names.of([*row], model.task.answer_names))
+    for least, is_empty in ((expected["probability"], False), (1.0, True)):
+        [answer] = Answerer(model, "in.jsonl", form, least)([Input(1, 0.0, row, row)])
+        found = json.loads(answer.text)
+        changed = {name for name, value in expected.items() if found[name] != value}
+        assert answer.is_empty == is_empty
+        assert changed == ({"answer", "start", "end"} if is_empty else set())
+    assert (found["answer"], found["start"], found["end"]) == ("", None, None)
 
 
 def test_a_part_without_a_chunk_is_empty_and_logged(world, log):  # noqa: F811
