@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from conftest import exhaustive
 from helpers.served_models import make_model
-from helpers.sharded import COUNT, world  # noqa: F401
+from helpers.sharded import CHUNK, COUNT, world  # noqa: F401
 
 import join_shards
 import predict
+from bert.files.parquet import write_parquet
 from bert.files.paths import part_path
 from bert.files.row_writer import JsonLines, Names, ResumableFile
 from bert.files.texts import Input
@@ -48,6 +49,19 @@ def test_joined_shards_equal_the_output_of_a_single_process(world, name, ending,
     if ending != "parquet":
         assert b"".join(parts) == whole
         assert len(parts[0]) < len(whole)
+
+
+def test_a_part_of_parquet_has_the_columns_of_its_own_inputs(world, tmp_path):  # noqa: F811
+    parquet = pytest.importorskip("pyarrow.parquet")
+    made, given = world("pairs"), str(tmp_path / "in.parquet")
+    lines = Path(made.given["input_file"]).read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    with open(given, "wb") as file:
+        write_parquet(file, rows, [*rows[0]], "in.jsonl")
+    for number in (1, 2):
+        path, span = tmp_path / "out.parquet", Part(number, 2).of(COUNT, CHUNK)
+        made.run(path, shard=f"{number}/2", input_file=given, overwrite=True)
+        assert parquet.read_table(path).select([*rows[0]]).to_pylist() == [rows[n] for n in span]
 
 
 def test_an_interrupted_shard_resumes_to_the_same_bytes(world, monkeypatch):  # noqa: F811
