@@ -185,6 +185,10 @@ def test_parts_of_one_output_are_joined_and_no_other_files(two_parts, tmp_path):
     [_, other_model] = make("f", model_dir=str(copied))
     [_, other_flag] = make("g", batch_size=1)
     [_, other_column] = make("h", on_error="skip")
+    # Of every table, not of .csv alone.
+    tables = [tmp_path / name for name in ("j1.tsv", "j2.tsv")]
+    for path, shard, on_error in zip(tables, ("1/2", "2/2"), ("stop", "skip"), strict=True):
+        made.run(path, shard=shard, on_error=on_error)
     json_lines = make("i", ending="jsonl")
     for paths, message in (
         ([a], "All 2 parts must be there. Of .*, 2/2 is missing"),
@@ -198,6 +202,7 @@ def test_parts_of_one_output_are_joined_and_no_other_files(two_parts, tmp_path):
         ([a, other_model], "differ: the model is another one"),
         ([a, other_flag], "differ: `batch_size` is 2 and 1"),
         ([a, other_column], "differ: `on_error` is stop and skip"),
+        (tables, "differ: `on_error` is stop and skip"),
         ([a, json_lines[1]], "differ: .*`form` is csv and jsonl"),
         ([tmp_path / "whole.csv", b], "There must be '.*whole.csv.part' beside"),
     ):
