@@ -175,6 +175,15 @@ def test_a_table_gives_what_its_texts_give_and_keeps_ids(settings, tmp_path, nam
     assert with_ids == lines
 
 
+def test_an_archive_has_the_beginnings_of_long_texts_and_ids(settings, tmp_path):
+    rows = [{"id": "x" * 1001, "text": "the cat " * 125 + "sat"}, {"id": "y", "text": "on"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"input_file": str(tmp_path / "in.jsonl"), "id_column": "id", "pooling": "mean"}
+    found = run_npz(settings(**given, output_file=str(tmp_path / "out.npz")))
+    assert found["texts"].tolist() == [rows[0]["text"][:1000], "on"]
+    assert found["ids"].tolist() == ["x" * 1000, "y"]
+
+
 def test_a_matrix_is_that_of_the_model_in_memory_to_the_last_bit(settings, tmp_path):
     texts = ["the cat sat on the mat .", "sat", "the mats", "on", "cat"]
     (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in texts))
@@ -353,6 +362,29 @@ def test_shards_joined_are_what_a_single_run_writes(
     joined, whole = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("joined", "whole"))
     assert joined == whole
     assert max(map(os.path.getsize, shards)) < len(whole)
+
+
+def test_shards_of_different_models_or_texts_are_not_joined(settings, tmp_path):
+    prefix, text = str(tmp_path / "bert_model.ckpt"), tmp_path / "text.txt"
+    given = {"output_file": str(tmp_path / "part-1.npy"), "layers": "-1", "overwrite": True}
+    extract_features.run(settings(**given, shard="1/2"))
+    weights = checkpoint.Stored.open(prefix).read()
+    weights["bert/embeddings/word_embeddings"] += 1
+    content = text.read_bytes()
+    for changed, written, said in (
+        ({}, content + b"\n", "the input is another one"),
+        (weights, content, "the model is another one"),
+    ):
+        text.write_bytes(written)
+        if changed:
+            checkpoint.save_tensors(prefix, changed)
+        given["output_file"] = str(tmp_path / "part-2.npy")
+        extract_features.run(settings(**given, shard="2/2"))
+        asked = join_shards.Settings(
+            input_file=str(tmp_path / "part-*.npy"), output_file=str(tmp_path / "joined.npy")
+        )
+        with pytest.raises(ValueError, match=said):
+            join_shards.run(asked)
 
 
 def test_a_shard_of_nothing_is_an_error(settings, tmp_path):
