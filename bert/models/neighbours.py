@@ -427,8 +427,7 @@ def make_table(folder: ModelFolder, vector_size: int) -> WordVectors:
       vector_size: The number of principal components.
 
     Raises:
-      ValueError: where the vectors of the model have less values than `vector_size`, or their
-        pooling is not computed here.
+      ValueError: where vectors have less values than `vector_size`, or a pooling unknown here.
     """
     most = folder.config.hidden_size
     if vector_size > most:

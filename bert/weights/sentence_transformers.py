@@ -103,10 +103,7 @@ class TextVectors:
             logger.info("As %s says: %s. Flags and arguments override it.", self.path, values)
 
     def find_pooling(self, option: str) -> str:
-        """Returns the pooling where no option may replace it; warns of what else is left out.
-
-        Args:
-          option: The option that named the model, for the message.
+        """Returns the pooling of a model that `option` names; warns of what else is left out.
 
         Raises:
           OptionError: where this project does not compute the pooling.
