@@ -4,7 +4,7 @@ import tensorflow as tf
 
 import tokenization
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "x", "y", "##z"]
+WORDS = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "x", "y", "##z"]
 
 
 @pytest.fixture
@@ -17,6 +17,7 @@ def words_of(row):
 
 
 def test_texts_become_the_inputs_of_a_model(tokenizer):
+    # [PAD] need not be token 0.
     inputs = tokenizer(["A xz", "b"], ["y", "c [MASK]d"])
     rows = [words_of(row) for row in inputs["input_ids"]]
     assert rows == ["[CLS] a x ##z [SEP] y [SEP]", "[CLS] b [SEP] c [MASK] d [SEP]"]
@@ -77,12 +78,14 @@ def test_the_longer_text_is_cut_first_and_a_model_says_how_much_it_takes(tokeniz
     rows = [words_of(row) for row in inputs["input_ids"]]
     assert rows == ["[CLS] a [SEP] x y x [SEP]", "[CLS] x y x [SEP] a [SEP]"]
     assert tokenizer("a b c d a b c d")["input_ids"].shape == (1, 10)
+    assert tokenizer("a", padding="max_length")["input_ids"].shape == (1, 7)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"texts": ["a", "b c"], "padding": False}, "of 3 to 4"),
+        ({"texts": ["a", "b c"], "padding": "do_not_pad"}, "of 3 to 4"),
         ({"texts": "a", "return_tensors": "pt"}, r"one of \('np', 'tf'\)\. Received 'pt'"),
         ({"texts": "a", "truncation": True}, "`max_length` must be given"),
         ({"texts": "a", "padding": "longer"}, "Received 'longer'"),
