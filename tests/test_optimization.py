@@ -329,8 +329,20 @@ def test_fit_trains_models_of_a_process_one_after_the_other(rate, given):
     np.testing.assert_allclose(steps, expected, rtol=1e-4)
 
 
-def test_optimizer_and_schedule_survive_their_configuration():
-    optimizer = optimization.bert_optimizer(0.1, 20, 4)
+OWN_CONSTANTS = {"beta_1": 0.5, "beta_2": 0.6, "epsilon": 0.7}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: optimization.bert_optimizer(0.1, 20, 4),
+        lambda: optimization.AdamWeightDecayOptimizer(
+            0.1, 0.2, exclude_from_weight_decay=["kernel"], **OWN_CONSTANTS
+        ),
+    ],
+)
+def test_optimizer_and_schedule_survive_their_configuration(make):
+    optimizer = make()
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
     assert again.get_config() == optimizer.get_config()
     results = []

@@ -78,6 +78,24 @@ def test_ids_of_added_tokens_follow_the_vocabulary():
     assert again.vocab == tokenizer.vocab
 
 
+def test_another_way_to_clean_texts_cleans_tokens_too():
+    token = AddedToken("<a1>")
+    tokenizer = tokenization.FullTokenizer.from_vocab(VOCAB, added_tokens=[token])
+    assert tokenizer.tokenize("<a1>b") == ["<a1>", "b"]
+    tokenizer.basic_tokenizer.normalize = str.upper
+    assert tokenizer.tokenize("<a1>b") == ["<a1>", "b"]
+
+
+def test_of_tokens_with_the_same_text_the_special_one_counts_and_then_the_first():
+    tokens = [AddedToken("<A>"), AddedToken("<a>", lstrip=True), AddedToken("<\xc1>", special=True)]
+    vocab = {**VOCAB, **{token.content: 50 + number for number, token in enumerate(tokens)}}
+    for count, (found, *parts) in ((3, ("<\xc1>", "b ", "<a>")), (2, ("<A>", "b ", "<a>"))):
+        tokenizer = tokenization.FullTokenizer.from_vocab(vocab, added_tokens=tokens[:count])
+        assert tokenizer.tokenize("b <a>") == ["b", found]
+        _, finder = tokenizer.added_finders
+        assert [part for part, _ in finder.cut("b <a>")] == parts
+
+
 pieces_of_text = st.lists(
     st.sampled_from(["<1>", "<1", ">", "ab", "abc", " ", "_", "\xe9", "b"]), max_size=8
 ).map("".join)

@@ -37,6 +37,14 @@ def test_texts_become_the_inputs_of_a_model(tokenizer):
     }
 
 
+def test_special_tokens_are_found_as_the_tokenizer_says():
+    mask = tokenization.AddedToken("[MASK]", single_word=True, normalized=False, special=True)
+    vocab = {word: i for i, word in enumerate(WORDS)}
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab, added_tokens=[mask])
+    (row,) = tokenizer("a[MASK] [MASK] [SEP]b")["input_ids"]
+    assert words_of(row) == "[CLS] a [UNK] [UNK] [UNK] [MASK] [SEP] b [SEP]"
+
+
 def test_ids_become_text_again():
     words = [*WORDS, "'", ".", ",", "...", "##."]
     tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(words)})
@@ -93,6 +101,7 @@ def test_the_longer_text_is_cut_first_and_a_model_says_how_much_it_takes(tokeniz
         ({"texts": "a b", "truncation": True, "max_length": 1}, "Received 1"),
         ({"texts": ["a", "b"], "text_pairs": ["c"]}, "each of the 2 `texts`. Received 1"),
         ({"texts": ["a", None]}, "Received None"),
+        ({"texts": "a", "text_pairs": [None]}, "Received None"),
         (
             {"texts": "a b", "text_pairs": "c", "truncation": "only_second", "max_length": 4},
             r"the second text .* \[2, 1\], and 2",

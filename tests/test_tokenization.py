@@ -277,6 +277,48 @@ def test_another_casing_counts(tokenizer):
         assert copied.tokenize("The OLD man") == fresh.tokenize("The OLD man")
 
 
+MIXED = "Caf\xe9 a\u4e2db <x> zz"
+MIXED_TOKENS = ["cafe", "a", "\u4e2d", "b", "<", "x", ">", "[UNK]"]
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens"),
+    [
+        (
+            lambda t: setattr(t.basic_tokenizer, "strip_accents", False),
+            ["caf\xe9", *MIXED_TOKENS[1:]],
+        ),
+        (
+            lambda t: setattr(t.basic_tokenizer, "tokenize_chinese_chars", False),
+            ["cafe", "a", "##\u4e2d", "##b", *MIXED_TOKENS[4:]],
+        ),
+        (
+            lambda t: setattr(t.wordpiece_tokenizer, "unk_token", "[MASK]"),
+            [*MIXED_TOKENS[:-1], "[MASK]"],
+        ),
+        (
+            lambda t: setattr(t, "added_tokens", (tokenization.AddedToken("<x>"),)),
+            [*MIXED_TOKENS[:4], "<x>", "[UNK]"],
+        ),
+        (
+            lambda t: setattr(t.wordpiece_tokenizer, "split_word", lambda word: ["b"]),
+            ["b"] * len(MIXED_TOKENS),
+        ),
+    ],
+)
+def test_what_is_set_after_a_first_text_counts(change, tokens):
+    every = ["[UNK]", "[MASK]", *MIXED_TOKENS[:-1], "caf\xe9", "##\u4e2d", "##b", "<x>"]
+    vocab = {token: number for number, token in enumerate(every)}
+    tokenizer = tokenization.FullTokenizer.from_vocab(vocab)
+    assert tokenizer.tokenize(MIXED) == MIXED_TOKENS
+    assert tokenizer.tokenize_to_ids(MIXED) == [vocab[token] for token in MIXED_TOKENS]
+    change(tokenizer)
+    assert tokenizer.tokenize(MIXED) == tokens
+    assert tokenizer.tokenize_to_ids(MIXED) == [vocab[token] for token in tokens]
+    tokenizer.convert_tokens_to_ids = len
+    assert tokenizer.tokenize_to_ids(MIXED) == len(tokens)
+
+
 CHANGES = [
     lambda vocab: vocab.__setitem__("zwz", 9),
     lambda vocab: vocab.update(zwz=9),
@@ -298,6 +340,25 @@ def test_entries_added_to_the_vocabulary_count(change):
     assert tokenizer.tokenize_to_ids("zwz a") == [7, 1]
     del tokenizer.vocab["zwz"]
     assert tokenizer.tokenize_to_ids("zwz a") == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda vocab: vocab.pop("zwz"),
+        lambda vocab: vocab.popitem(),
+        lambda vocab: vocab.clear(),
+        # As many entries as before.
+        lambda vocab: vocab.__setitem__("zw", vocab.pop("zwz")),
+    ],
+)
+def test_entries_taken_from_the_vocabulary_count(change):
+    tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "a": 1, "zwz": 2})
+    split_word = tokenizer.wordpiece_tokenizer.split_word
+    assert [tokenizer.tokenize("zwz"), split_word("zwz")] == [["zwz"]] * 2
+    change(tokenizer.vocab)
+    assert [tokenizer.tokenize("zwz"), split_word("zwz")] == [["[UNK]"]] * 2
+    assert (split_word("zw") == ["zw"]) == ("zw" in tokenizer.vocab)
 
 
 def test_a_wordpiece_tokenizer_looks_at_its_vocabulary():
