@@ -271,7 +271,7 @@ class FullTokenizer(TextInputs, Watched):
         verbatim, normalized = self._finders
         for part, token in verbatim.cut(text):
             if token is None and normalized.tokens:
-                yield from normalized.cut(self.basic_tokenizer.normalize(part))
+                yield from normalized.cut(normalized.normalize(part))
             else:
                 yield part, token
 

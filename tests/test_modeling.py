@@ -794,6 +794,15 @@ def test_dropout_masks_of_seeds_and_layers_are_independent():
             assert (one == other).mean() == pytest.approx(0.5, abs=0.02)
 
 
+def test_each_place_of_dropout_has_a_mask_of_its_own(tiny_config):
+    model = modeling.BertModel(tiny_config)
+    model.build(None)
+    layers = dropouts(model).values()
+    for layer in layers:
+        layer.rate = 0.5
+    assert len({dropped(layer, [5, 0], 1000).tobytes() for layer in layers}) == len(layers) > 6
+
+
 @pytest.mark.parametrize("rate", [1e-6, 0.1, 0.5])
 def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate):
     values = dropped(modeling.Dropout(rate, name="one"), [0, 0])

@@ -1,5 +1,6 @@
 import itertools
 import sys
+import types
 import unicodedata
 
 import pytest
@@ -46,15 +47,15 @@ def test_an_added_token_is_not_split(token, text, pieces):
 @pytest.mark.parametrize(
     ("sides", "parts"),
     [
-        ({}, ["a ", "<1>", " ", "<1>", "\x1f b"]),
-        ({"lstrip": True}, ["a", " <1>", " <1>", "\x1f b"]),
-        ({"rstrip": True}, ["a ", "<1> ", "<1>", "\x1f b"]),
-        ({"lstrip": True, "rstrip": True}, ["a", " <1> ", "<1>", "\x1f b"]),
+        ({}, ["a\x1f ", "<1>", " ", "<1>", "\x1f b"]),
+        ({"lstrip": True}, ["a\x1f", " <1>", " <1>", "\x1f b"]),
+        ({"rstrip": True}, ["a\x1f ", "<1> ", "<1>", "\x1f b"]),
+        ({"lstrip": True, "rstrip": True}, ["a\x1f", " <1> ", "<1>", "\x1f b"]),
     ],
 )
 def test_spaces_beside_a_token_may_belong_to_it(sides, parts):
     token = AddedToken("<1>", **sides)
-    assert [part for part, _ in Finder([token]).cut("a <1> <1>\x1f b")] == parts
+    assert [part for part, _ in Finder([token]).cut("a\x1f <1> <1>\x1f b")] == parts
 
 
 def test_the_first_match_counts_and_then_the_longest():
@@ -82,8 +83,11 @@ def test_another_way_to_clean_texts_cleans_tokens_too():
     token = AddedToken("<a1>")
     tokenizer = tokenization.FullTokenizer.from_vocab(VOCAB, added_tokens=[token])
     assert tokenizer.tokenize("<a1>b") == ["<a1>", "b"]
-    tokenizer.basic_tokenizer.normalize = str.upper
-    assert tokenizer.tokenize("<a1>b") == ["<a1>", "b"]
+    tokenizer.basic_tokenizer.normalize = lambda text: text.replace("c", "a")
+    assert tokenizer.tokenize("<c1>b") == ["<a1>", "b"]
+    # What only tokenizes cleans nothing.
+    tokenizer.basic_tokenizer = types.SimpleNamespace(tokenize=str.split)
+    assert tokenizer.tokenize("<a1>b <c1>") == ["<a1>", "b", "[UNK]"]
 
 
 def test_of_tokens_with_the_same_text_the_special_one_counts_and_then_the_first():

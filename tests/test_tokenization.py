@@ -384,6 +384,15 @@ def test_a_vocabulary_put_in_place_gives_other_ids():
     assert tokenizer.tokenize_to_ids("a b") == [8, 5]
 
 
+def test_a_piece_without_an_id_is_an_error_where_a_text_has_it():
+    tokenizer = tokenization.FullTokenizer.from_vocab({"[UNK]": 0, "a": 1})
+    pieces = characters.Vocabulary({**tokenizer.vocab, "c": 2})
+    tokenizer.wordpiece_tokenizer = tokenization.WordpieceTokenizer(pieces)
+    assert tokenizer.tokenize_to_ids("a b") == [1, 0]
+    with pytest.raises(KeyError, match="Received 'c'"):
+        tokenizer.tokenize_to_ids("a c")
+
+
 def test_what_is_remembered_survives_changes_of_others(tokenizer):
     fresh = tokenization.FullTokenizer.from_vocab(tokenizer.vocab)
     fresh.tokenize_to_ids("the old man")

@@ -77,11 +77,15 @@ class Finder:
     Args:
       tokens: The tokens; the first of several with the same text is found.
       normalize: Normalizes the texts of the tokens.
+
+    Attributes:
+      normalize: As given; for the texts that are searched, too.
     """
 
     def __init__(
         self, tokens: Iterable[AddedToken], normalize: Callable[[str], str] = lambda text: text
     ) -> None:
+        self.normalize = normalize
         self.tokens: dict[str, AddedToken] = {}
         # Special tokens come first, as in `tokenizers`.
         for token in sorted(tokens, key=lambda token: not token.special):
