@@ -14,9 +14,13 @@ WHAT = "`--vocab_file`"
         (30522, 30528, False),
         (28996, 29056, False),
         (6, 7, True),
+        # 128 rows are not padding any more.
+        (897, 1024, False),
+        (896, 1024, True),
         # The cased vocabulary for the uncased model, and spare rows of a public one.
         (28996, 30522, True),
         (30521, 50000, True),
+        (1001, 2001, True),
     ],
 )
 def test_a_vocabulary_may_have_fewer_tokens_than_the_model_has_rows(size, rows, is_warned, log):
@@ -30,6 +34,7 @@ def test_a_vocabulary_may_have_fewer_tokens_than_the_model_has_rows(size, rows, 
     ("size", "rows", "message"),
     [
         (1000, 6000, "must have more than half as many tokens.*6000.*'v.txt' has 1000"),
+        (1000, 2000, "so it cannot be the model's"),
         # The Chinese vocabulary for the multilingual model.
         (21128, 119547, "so it cannot be the model's"),
         (30522, 28996, "must have at most 28996 tokens.*'v.txt' has 30522"),
@@ -47,6 +52,8 @@ def test_a_given_vocabulary_may_only_extend_the_one_of_the_model(log):
     made = {token: number for number, token in enumerate(["[PAD]", "new", "a", "b", "c", "more"])}
     check_same(made, WHAT, "v.txt", own=own, own_file="o.txt")
     assert log.messages == ["The vocabulary of 'v.txt' differs from 'o.txt' in 1 entries."]
+    half = {"[PAD]": 0, "new": 1, "a": 2, "b": 3}
+    check_same(half, WHAT, "v.txt", own={**half, "new": 9, "b": 8}, own_file="o.txt")
     other = {token: number for number, token in enumerate(["[PAD]", "c", "b", "a", "x"])}
     with pytest.raises(ValueError, match=r"'v\.txt' differs from 'o\.txt' in 4 of 5 entries"):
         check_same(other, WHAT, "v.txt", own=own, own_file="o.txt")

@@ -298,7 +298,10 @@ BERT_STEPS = {
     ("key", "step"),
     [
         ("normalizer", {"type": "Lowercase"}),
-        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "NFC"}]}),
+        (
+            "normalizer",
+            {"type": "Sequence", "normalizers": [BERT_STEPS["normalizer"], {"type": "NFC"}]},
+        ),
         ("pre_tokenizer", {"type": "Whitespace"}),
         ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}]}),
         ("pre_tokenizer", None),

@@ -153,6 +153,7 @@ def test_json_without_an_object_is_an_error_of_one_line(tmp_path, text):
         {"normalizer": True},
         {"model": {"vocab": {"[UNK]": "0"}}},
         {"model": {"vocab": {"[UNK]": [0]}}},
+        {"model": {"vocab": {"[UNK]": False}}},
     ],
 )
 def test_a_tokenizer_of_wrong_types_is_an_error_of_one_line(changes):
