@@ -154,6 +154,13 @@ def test_a_config_takes_any_values_and_gives_them_back():
     assert modeling.BertConfig.from_dict(values) == config
 
 
+def test_a_config_of_an_older_release_is_written_as_it_was():
+    config = modeling.BertConfig(99)
+    # As pickled before there were these fields.
+    del config.is_decoder, config.encoder_type
+    assert config.to_dict() == modeling.BertConfig(99).to_dict()
+
+
 def test_a_key_cannot_replace_a_method():
     with pytest.raises(ValueError, match=r"names of methods. Received \['check'\]"):
         modeling.BertConfig.from_dict({"vocab_size": 3, "check": 1})

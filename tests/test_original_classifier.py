@@ -378,13 +378,14 @@ def test_batches_have_all_examples_in_order(tmp_path, tokenizer, log, drop_remai
         assert len(left_out) == drop_remainder
 
 
-def test_training_shuffles_each_epoch_and_never_ends(tmp_path, tokenizer):
+def test_training_shuffles_each_epoch_and_never_ends(tmp_path, tokenizer, log):
     lengths = [*range(2, 8), 0]
     for input_fn in some_input_fns(tmp_path, tokenizer, 7, True, True):
         batches = input_fn({"batch_size": 2}).take(42).as_numpy_iterator()
         seen = np.concatenate([batch["input_mask"].sum(1) for batch in batches]).reshape(12, 7)
         np.testing.assert_array_equal(np.sort(seen), [sorted(lengths)] * 12)
         assert len({tuple(epoch) for epoch in seen}) > 6
+    assert not any("leaves out" in message for message in log.messages)
 
 
 def test_the_same_seed_gives_the_same_order(tokenizer):

@@ -96,6 +96,7 @@ def test_configurations_of_berts_say_nothing_of_decoders(still_config):
     decoder = change(still_config, is_decoder=True)
     assert json.loads(decoder.to_json_string())["is_decoder"] is True
     assert modeling.BertConfig.from_dict(decoder.to_dict()) == decoder
+    assert LEFT_TO_RIGHT.fit(still_config) == decoder != still_config
     with pytest.raises(ValueError, match=r"`is_decoder` must be true or false\. Received 'yes'"):
         modeling.BertConfig.from_dict({**still_config.to_dict(), "is_decoder": "yes"}).check()
     with pytest.raises(ValueError, match=r"`.*objective` must be left_to_right for .*'masked_lm'"):

@@ -721,6 +721,9 @@ def test_loss_that_is_not_finite_stops_the_run(
     written = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
     each = split_examples(examples)
     assert written == [serialize(each[number]) for number in batches.numbers(bad)]
+    # The log shows what led to it.
+    lines = (tmp_path / "train_log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == steps
 
 
 def steep_at_zero(objective):

@@ -172,6 +172,9 @@ def test_observers_do_not_end_a_run_of_several_workers(trainer, make_batches, mo
     assert not needs.needs_results(1)
     with pytest.raises(ValueError, match="must not end a run of several workers"):
         ends.after_step(1, {"loss": 1.0})
+    # Workers that write nothing have none.
+    monkeypatch.setattr(observers_module, "is_chief", lambda strategy: False)
+    assert user_observers(trainer.strategy, given) == []
 
 
 def test_observers_of_the_library_come_before_those_of_its_user_and_saving_last(

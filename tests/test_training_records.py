@@ -50,6 +50,13 @@ def test_each_record_is_reached_by_its_number(path, records, rng):
     assert [file[number] for number in numbers] == [records[number] for number in numbers]
 
 
+def test_threads_that_read_one_file_each_get_their_records(path):
+    file = RecordFile(write_records(path, RECORDS))
+    numbers = np.random.RandomState(0).randint(20, size=4000).tolist()
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(file.__getitem__, numbers)] == [RECORDS[number] for number in numbers]
+
+
 @given(st.binary(max_size=200), st.integers(0, 20))
 def test_bytes_that_are_no_records_are_refused_wherever_they_begin(path, content, count):
     write_records(path, RECORDS[:count])
