@@ -302,7 +302,9 @@ def test_the_functions_of_the_original_write_the_same_files(tmp_path, version):
     for paths in (ours, theirs):
         Path(paths[0]).parent.mkdir()
     is_v2 = version == 2
-    decoding = {"n_best_size": 5, "max_answer_length": 8, "version_2_with_negative": is_v2}
+    # Between the odds of the questions.
+    given = {"version_2_with_negative": is_v2, "null_score_diff_threshold": -2.0}
+    decoding = {"n_best_size": 5, "max_answer_length": 8, **given}
     predictions = find(examples, table, logits, tokenizer, **decoding)
     squad_answers.write_answers(predictions, *ours[:2], ours[2] if is_v2 else None)
 
@@ -315,7 +317,7 @@ def test_the_functions_of_the_original_write_the_same_files(tmp_path, version):
         for window, (start, end) in zip(features, logits, strict=True)
     ]
     original_squad.write_predictions(
-        examples, features, results[::-1], 5, 8, True, *theirs, version_2_with_negative=is_v2
+        examples, features, results[::-1], 5, 8, True, *theirs, **given
     )
     for our, their in zip(ours[: 2 + is_v2], theirs, strict=False):
         assert Path(our).read_bytes() == Path(their).read_bytes()
