@@ -205,6 +205,22 @@ def test_an_index_of_anybody_ends_in_a_line(make, train, tmp_path, name, values)
         assert path in fault.replace("/.train.tfrecord.index", "/train.tfrecord")
 
 
+def test_each_of_several_indexes_is_checked(make):
+    paths = make(mask_at_training=True), make("other", mask_at_training=True)
+    index = files_records.read_index(paths[1])
+    wrong = files_records.Index(index.ends, {**index.made_with, "masked_lm_prob": "x"})
+    Path(index_path(paths[1])).write_bytes(files_records.encode_index(wrong))
+    with pytest.raises(ValueError, match=r"other\.tfrecord\.index' must be as create_pretraining"):
+        records.read_descriptions(paths)
+
+
+def test_a_vocabulary_that_lists_a_token_twice_has_the_size_that_its_ids_need(make):
+    made = records.read_descriptions([make(words=[*WORDS, "a"])])
+    made.check_size(19)
+    with pytest.raises(ValueError, match=r"at most 18 tokens.*has 19"):
+        made.check_size(18)
+
+
 @pytest.mark.parametrize("lacking", ["masked_lm_prob", "vocabulary", "random_seed"])
 def test_records_without_masks_need_to_be_told_how_to_mask_them(make, train, tmp_path, lacking):
     path = make(mask_at_training=True)
