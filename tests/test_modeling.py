@@ -713,7 +713,8 @@ def test_attention_given_is_what_the_formula_gives(still_config, is_decoder):
         padding = np.broadcast_to(1 - inputs["input_mask"][:, None, None], layer.shape)
         assert padding.any() and not layer[padding.astype(bool)].any()
         assert np.triu(layer, 1).any() == (not is_decoder)
-    # Asking changes nothing else.
+    # Asking changes nothing else, and nobody listens afterwards.
+    assert not any(layer.attention.self_attention.observer for layer in model.stacked_layers)
     for name, values in to_numpy(model(inputs)).items():
         np.testing.assert_array_equal(values, outputs[name], err_msg=name)
 

@@ -105,6 +105,14 @@ def test_the_pieces_of_a_word_are_masked_together_and_specials_never():
     assert set(is_mask.sum(axis=1)) <= {3, 4, 5} and is_mask[:, 1:9].any(axis=0).all()
 
 
+def test_a_word_too_long_to_mask_leaves_it_to_any_other():
+    count, settings = 3000, {"do_whole_word_mask": True, "masked_lm_prob": 0.0}
+    _, (_, positions, _, weights) = mask_often(["a", "##a", "b", "c", "d"], count, **settings)
+    places, times = np.unique(positions[weights > 0], return_counts=True)
+    assert places.tolist() == [3, 4, 5]
+    np.testing.assert_allclose(times / count, 1 / 3, atol=5 * (2 / 9 / count) ** 0.5)
+
+
 @pytest.fixture
 def open_batches(make, train, pretraining_run, tmp_path):
     """A function that opens records as a training does."""

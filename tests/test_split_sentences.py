@@ -84,6 +84,8 @@ def test_gaps_end_documents_of_wrapped_text():
         ["Chapter 1", "It was cold. Mr. Bennet was old.", '"Who is it?"'],
         ["Chapter 2", "The end came. It was late."],
     ]
+    # More blank lines end one, too.
+    assert [*split_sentences.wrapped_paragraphs(WRAPPED.splitlines(), 2)] == documents
     [whole] = split_sentences.wrapped_paragraphs(WRAPPED.splitlines(), 4)
     assert whole == [paragraph for document in documents for paragraph in document]
 

@@ -1,7 +1,15 @@
+import json
+
 import pytest
 from conftest import ROOT
 
-from bert.text.vocabulary import check_same, check_size, find_casing, warn_of_casing
+from bert.text.vocabulary import (
+    check_same,
+    check_size,
+    find_casing,
+    read_json_vocab,
+    warn_of_casing,
+)
 
 WHAT = "`--vocab_file`"
 
@@ -57,6 +65,15 @@ def test_a_given_vocabulary_may_only_extend_the_one_of_the_model(log):
     other = {token: number for number, token in enumerate(["[PAD]", "c", "b", "a", "x"])}
     with pytest.raises(ValueError, match=r"'v\.txt' differs from 'o\.txt' in 4 of 5 entries"):
         check_same(other, WHAT, "v.txt", own=own, own_file="o.txt")
+
+
+@pytest.mark.parametrize("pieces", [{"[PAD]": 0, "[UNK]": 1, "a": 2}, {"[PAD]": 0, "a": 2}])
+def test_added_tokens_between_the_pieces_are_pieces_and_others_are_if_asked_for(pieces):
+    """Words are not split into those that follow the pieces."""
+    added = [{"id": 1, "content": "[UNK]"}, {"id": 3, "content": "<e>"}]
+    text = json.dumps({"model": {"vocab": pieces}, "added_tokens": added}).encode()
+    assert [*read_json_vocab(text, "t", with_added=False)] == ["[PAD]", "[UNK]", "a"]
+    assert [*read_json_vocab(text, "t")] == ["[PAD]", "[UNK]", "a", "<e>"]
 
 
 SPECIAL = [

@@ -505,6 +505,13 @@ def test_trimming_cuts_only_what_is_padding_in_the_whole_batch(tmp_path, long_fe
         np.testing.assert_array_equal(short["label"], long["label"])
 
 
+def test_a_share_without_records_has_a_length(tmp_path, long_features):
+    """As the last share of a replica may be, on which a model is called, too."""
+    batches = Batches(Records([make_long_file(tmp_path / "x", [9])]), long_features, 3, trim=True)
+    parsed = batches.parse(tf.constant([], tf.string))
+    assert parsed["label"].shape == (0, 1) and parsed["input_ids"].shape[1] > 0
+
+
 def test_rows_of_choices_are_trimmed_together(tmp_path, tiny_config):
     lengths = [3, 12, 7, 20, 5, 1]
     path = make_long_file(tmp_path / "x", lengths, rows=2)

@@ -192,9 +192,9 @@ def read_json_vocab(text: bytes, name: str, *, with_added: bool = True) -> dict[
                 f"`{key}` of the tokenizer in {name!r} must be {only!r}. Received {model[key]!r}."
             )
     ids = dict(model["vocab"])
+    last = max(ids.values(), default=-1)
     added = {token["content"]: token["id"] for token in values.get("added_tokens") or []}
-    if with_added or sorted(ids.values()) != list(range(len(ids))):
-        ids |= added
+    ids |= {token: number for token, number in added.items() if with_added or number < last}
     ordered = sorted(ids.items(), key=lambda item: item[1])
     if [number for _, number in ordered] != list(range(len(ordered))):
         raise ValueError(f"The ids of the tokens in {name!r} must be 0, 1, 2 and so on.")
