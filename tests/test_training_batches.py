@@ -1,5 +1,6 @@
 import contextlib
 import os
+import re
 import resource
 
 import numpy as np
@@ -366,6 +367,10 @@ def test_wrong_record_is_named_when_it_is_read(tmp_path, file, features, example
     with pytest.raises(ValueError, match="Record 6 of") as caught:
         next(iterator)
     text = str(caught.value)
+    if kind == "mask of 2":
+        # Wherever reading began.
+        with pytest.raises(ValueError, match=re.escape(text)):
+            next(batches.iterate(step, step + 1))
     for part in (wrong, message, source):
         assert part in text
     assert "\n" not in text
@@ -537,6 +542,35 @@ def test_signature_fits_every_batch(tmp_path, long_features, trim, seed):
     for batch in batches.iterate(0, 3):
         for name, spec in batches.signature.items():
             assert spec.is_compatible_with(batch[name])
+
+
+class _Visited(Batches):
+    """Batches that tell which records they are."""
+
+    def finish(self, batch, visits):
+        return {**batch, "visits": visits}
+
+
+@pytest.mark.parametrize(("num_workers", "num_replicas"), [(1, 2), (2, 2), (2, 4)])
+def test_workers_and_their_replicas_share_each_batch_in_order(
+    file, features, examples, num_workers, num_replicas
+):
+    # The second of these steps reads records of two epochs.
+    first, end, here = 1, 4, num_replicas // num_workers
+    batches = _Visited(Records([file]), features, 4, 3)
+    contexts = [
+        tf.distribute.InputContext(num_workers, worker, num_replicas)
+        for worker in range(num_workers)
+    ]
+    read = [[*batches._dataset(context, first, end)] for context in contexts]
+    for place, step in enumerate(range(first, end)):
+        shares = [share for worker in read for share in worker[place * here :][:here]]
+        assert {len(share["visits"]) for share in shares} == {4 // num_replicas}
+        visits = np.concatenate([share["visits"] for share in shares])
+        numbers = batches.numbers(step)
+        np.testing.assert_array_equal(visits, np.stack([batches.epochs(step), numbers], axis=1))
+        ids = np.concatenate([share["input_ids"] for share in shares])
+        np.testing.assert_array_equal(ids, examples["input_ids"][numbers])
 
 
 def test_no_tuner_holds_up_the_end_of_a_run(file, features):

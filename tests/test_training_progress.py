@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert.files import owned
 from bert.files.display import Progress
 from bert.training import progress
 from bert.training.progress import ProgressLog, TrainLog, steps_between_points
@@ -104,6 +105,13 @@ def test_a_slow_run_logs_every_ten_seconds(tmp_path, monkeypatch, log):
         "Step 19/20  loss 15  2 examples/s  ETA 0:00:04",
         "Step 20/20  loss 15.5  learning_rate 0.5  2 examples/s",
     ]
+
+
+def test_event_files_that_were_there_are_not_the_runs_own(tmp_path):
+    (tmp_path / "events.out.tfevents.1.others").write_text("")
+    progress.open_summaries(str(tmp_path))
+    [own] = owned.read_names(str(tmp_path))
+    assert own.startswith("events.out.tfevents.") and not own.endswith("others")
 
 
 RESULTS = {"loss": 0.5, "learning_rate": 1e-5, "gradient_norm": 2.0}

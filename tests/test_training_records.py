@@ -2,6 +2,7 @@ import contextlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,21 @@ def test_each_record_is_reached_by_its_number(path, records, rng):
     numbers = list(range(len(records)))
     rng.shuffle(numbers)
     assert [file[number] for number in numbers] == [records[number] for number in numbers]
+
+
+def test_records_behind_4_gigabytes_are_reached(tmp_path):
+    start = 1 << 32
+    path = Path(write_records(tmp_path / "x", RECORDS))
+    content = path.read_bytes()
+    with path.open("wb") as file:
+        # A record as long, of zeros, which take no room.
+        file.write(files_records.record_header(start - 16))
+        file.seek(start)
+        file.write(content)
+    ends = np.array([start, *(start + np.cumsum(SIZES))])
+    index = files_records.encode_index(files_records.Index(ends, {}))
+    Path(index_path(str(path))).write_bytes(index)
+    assert RecordFile(str(path)).read(1, 21) == RECORDS
 
 
 def test_threads_that_read_one_file_each_get_their_records(path):
