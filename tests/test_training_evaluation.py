@@ -67,6 +67,21 @@ def test_evaluation_divides_one_sum_by_one_weight(tiny_config, make_batches, bia
     )
 
 
+def test_sums_over_many_batches_are_not_rounded(tiny_config, make_batches):
+    """In 32 bits, 2^24 does not grow by 1."""
+    examples = make_examples(tiny_config, 5)
+    examples["next_sentence_labels"][:] = np.arange(5)[:, None] == 0
+    ids = keras.Input((None,), dtype="int32", name="input_ids")
+    model = keras.Model({"input_ids": ids}, {"same": keras.layers.Identity()(ids)})
+
+    def metrics(outputs, batch):
+        is_first = batch["next_sentence_labels"][0, 0] == 1
+        return {"score": (tf.where(is_first, 2.0**24, 1.0), tf.constant(1.0))}
+
+    batches = make_batches(1, seed=None, examples=examples)
+    assert evaluate(model, metrics, batches, 100) == {"score": (2**24 + 4) / 5}
+
+
 def test_evaluation_stops_after_its_steps(tiny_config, make_batches):
     model = pretraining_heads.pretraining_model(tiny_config)
     two = evaluate(model, pretraining_heads.metrics, make_batches(4, seed=None), 2)
