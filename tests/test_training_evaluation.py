@@ -254,7 +254,9 @@ def stopping(folder, model, scores, *, patience=0, start=0, writes=True):
     The model's bias is the step, so that its weights tell when they were kept.
     """
     given = iter(scores)
-    early = EarlyStopping(lambda _: {"f1": next(given), "per_class": {}}, "f1", patience)
+    early = EarlyStopping(
+        lambda _: {"f1": next(given), "baseline": 0.3, "per_class": {}}, "f1", patience
+    )
     early.open(str(folder), model, start, writes=writes)
 
     def evaluate_after(step):
@@ -309,6 +311,16 @@ def test_a_resumed_run_reads_only_scores_of_earlier_steps(tmp_path, model):
     assert kept_bias(early) == 2
     # Begun anew, it knows nothing.
     assert stopping(tmp_path, model, [])[0].best is None
+
+
+def test_a_score_that_is_no_number_is_null_in_the_history(tmp_path, model):
+    early = EarlyStopping(lambda _: {"f1": 0.5, "loss": math.nan}, "f1")
+    early.open(str(tmp_path), model, 0, writes=True)
+    early(2)
+    text = (tmp_path / "evaluations.jsonl").read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {"step": 2, "f1": 0.5, "loss": None}
+    early.open(str(tmp_path), model, 2, writes=True)
+    assert early.best["f1"] == 0.5
 
 
 def test_other_workers_write_no_scores_and_no_weights(tmp_path, model):
