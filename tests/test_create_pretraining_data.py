@@ -395,6 +395,15 @@ def test_a_table_holds_ids_beyond_16_bits():
     assert table.features(0, 1)["input_ids"].tolist() == [[70001, 70000, 65535, 70000, 65535, 0]]
 
 
+def test_a_table_holds_lengths_beyond_16_bits():
+    vocab = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3}
+    table = InstanceTable(tokenization.FullTokenizer.from_vocab(vocab), 70_000, 1)
+    masks = ([66_000], [masking.ITSELF])
+    table.extend(np.full(69_000, 3, np.uint16), [(Pair(0, 65_000, 0, 4000, True, 0, 0), masks)])
+    assert table[0].segment_ids == [0] * 65_002 + [1] * 4001
+    assert table[0].masked_lm_positions == [66_000]
+
+
 def test_instances_do_not_depend_on_the_numbers_of_the_ids(settings, tokenizer):
     """Random words are drawn from a vocabulary with unused ids as from one without."""
     spread = {token: 7 * number for token, number in tokenizer.vocab.items()}

@@ -128,12 +128,29 @@ def both_sides(path):
         yield before, record["input_ids"]
 
 
+def test_tokens_and_documents_are_counted_wherever_words_and_documents_end(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(f"龍龍 龍{CHARACTERS[0]}\n\na .\n龍\n\nb\n")
+    plain = tokenization.FullTokenizer([f"{token}\n".encode() for token in VOCAB])
+    for tokenizer, num_following in ((plain, 0), (SpacedTokenizer.of(plain), 2)):
+        _, counts = read_corpus([str(path)], tokenizer)
+        assert (counts.num_tokens, counts.num_unknown) == (8, 4)
+        assert (counts.num_documents, counts.num_sentences, counts.num_single) == (3, 4, 2)
+        assert counts.num_following == num_following
+
+
 @pytest.mark.parametrize("how", [{}, {"streaming": True}])
 def test_characters_between_spaces_are_masked_together(make, how):
     cut, masked = count_cut(both_sides(make(**how)))
     assert cut == 0 and masked > 100
     # Where words are pieces, each character is one.
     assert count_cut(both_sides(make(**how, words="pieces")))[0] > 100
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_records_say_where_words_go_on_where_masks_are_to_come(make, late):
+    [names] = {frozenset(record) for record in read_records(make(mask_at_training=late))}
+    assert ("goes_on" in names, "masked_lm_ids" in names) == (late, not late)
 
 
 @pytest.mark.parametrize("how", [{}, {"streaming": True}])

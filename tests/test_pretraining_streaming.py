@@ -252,6 +252,15 @@ def test_what_is_said_is_what_is_written(make, tmp_path, log, monkeypatch):
     assert any(message.startswith("Disk: records about ") for message in log.messages)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_what_is_cut_off_is_told(make, tmp_path, log, streams):
+    (tmp_path / "long.txt").write_text(f"{'cat ' * 30}\n" * 2)
+    make(input_file=str(tmp_path / "long.txt"), streaming=streams, short_seq_prob=0.0)
+    [told] = [message for message in log.messages if message.startswith("Made ")]
+    # Of a sentence and a random one, 60 tokens, 21 have room.
+    assert told.endswith("100.0 % of the instances truncated, by 65.0 % of all tokens.")
+
+
 MEASURED = """
 import sys
 import create_pretraining_data as data

@@ -171,13 +171,14 @@ def test_special_tokens_in_a_text_are_text(base, tmp_path):
     assert contents == [*SPECIAL, "<e1>"]
 
 
-def test_added_tokens_with_spaces_are_in_no_word_between_spaces(base):
+@pytest.mark.parametrize("space", [" ", "\u3000"])
+def test_added_tokens_with_spaces_are_in_no_word_between_spaces(base, space):
     path = base / "tokenizer_config.json"
-    path.write_text(path.read_text().replace("<e1>", "<e 1>"))
+    path.write_text(path.read_text().replace("<e1>", f"<e{space}1>"))
     vocab_file = str(base / "vocab.txt")
     tokenizer = open_tokenizer(vocab_file, do_lower_case=None, words="pieces")
-    assert tokenizer.tokenize("für <e 1>") == ["für", "<e 1>"]
-    with pytest.raises(ValueError, match=r"`words` must be 'pieces' .*spaces.*'<e 1>'"):
+    assert tokenizer.tokenize(f"für <e{space}1>") == ["für", f"<e{space}1>"]
+    with pytest.raises(ValueError, match=r"`words` must be 'pieces' .*spaces.*'<e(\\u3000| )1>'"):
         open_tokenizer(vocab_file, do_lower_case=None, words="spaces")
 
 
