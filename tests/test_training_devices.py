@@ -138,6 +138,14 @@ def test_a_run_that_needs_more_memory_than_is_free_is_warned_of(tiny_config, log
     assert log_training(tiny_config, num_replicas=10**9, **huge)
 
 
+def test_the_largest_share_of_a_batch_is_reckoned_in_its_precision(log):
+    given = {"precision": "mixed_bfloat16", "gradient_checkpointing": True}
+    log_training(BASE, Compute(gradient_accumulation_steps=3, **given), num_replicas=2)
+    # Of 32 sequences in 6 parts, some have 6.
+    needs = estimate_memory(BASE, num_sequences=6, length=128, **given)
+    assert f"a batch about {size_text(needs.batch)}; about" in log.messages[0]
+
+
 def test_a_teacher_in_the_step_needs_memory(tiny_config, log):
     huge = change(tiny_config, vocab_size=10**13)
     assert log_training(tiny_config, teacher=tiny_config)
