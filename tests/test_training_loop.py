@@ -413,17 +413,18 @@ from bert.training.trainer import Trainer
 config = modeling.BertConfig.from_json_file(f"{sys.argv[1]}/config.json")
 half = {name: tf.constant(values) for name, values in np.load(f"{sys.argv[1]}/half.npz").items()}
 losses, weights = [], None
-for name, steps in (("one_device", 6), ("mirrored", 3)):
+for name, steps, parts in (("one_device", 8, 1), ("mirrored", 2, 2)):
     strategy = strategies.make_strategy(name)
     with strategy.scope():
         model = heads.pretraining_model(config)
         weights = weights or model.get_weights()
         model.set_weights(weights)
         optimizer = optimization.bert_optimizer(0.0, 100, 0)
-        trainer = Trainer(model, optimizer, run_pretraining.OBJECTIVE)
+        trainer = Trainer(model, optimizer, run_pretraining.OBJECTIVE, num_micro_batches=parts)
         # Gradients alone are sent in it, and are float32 again where they are applied.
         trainer.all_reduce_precision = "bfloat16"
-        batch = strategy.experimental_distribute_values_from_function(lambda context: half)
+        share = {name: tf.concat([values] * parts, 0) for name, values in half.items()}
+        batch = strategy.experimental_distribute_values_from_function(lambda context: share)
         losses.append([trainer.train_step(batch)["loss"] for _ in range(steps)])
 print(json.dumps(losses))
 """
@@ -436,8 +437,8 @@ def test_replicas_have_dropout_masks_of_their_own(tmp_path, tiny_config):
     np.savez(tmp_path / "half.npz", **make_examples(config, 4))
     alone, found = json.loads(fork_python("-c", REPLICAS, str(tmp_path)).stdout.splitlines()[-1])
     assert np.min(np.abs(np.diff(sorted(alone)))) > 1e-4
-    # As with micro-batches: both replicas see the same examples.
-    assert found == pytest.approx(np.mean(np.reshape(alone, (3, 2)), axis=1).tolist(), abs=1e-5)
+    # As with micro-batches, of which each replica has two: all see the same examples.
+    assert found == pytest.approx(np.mean(np.reshape(alone, (2, 4)), axis=1).tolist(), abs=1e-5)
 
 
 @pytest.mark.usefixtures("eager")
