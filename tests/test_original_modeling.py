@@ -284,12 +284,23 @@ def test_dropout_drops_out_of_eager_tensors_at_once_and_keeps_the_mean():
     assert dropped.mean() == pytest.approx(1, abs=0.03)  # Six standard deviations.
 
 
-def test_dropout_of_a_functional_model_follows_its_phase():
-    inputs = keras.Input((1000,))
-    model = keras.Model(inputs, modeling.dropout(modeling.layer_norm(inputs), 0.5))
-    x = random(1, 1000)
+@pytest.mark.parametrize("rates", [(0.5, 0.0, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, 0.5)])
+def test_dropout_of_a_functional_model_follows_its_phase(rates):
+    inputs = keras.Input((5, 12))
+    outputs = modeling.dropout(modeling.layer_norm(inputs), rates[0])
+    outputs = modeling.transformer_model(outputs, None, 12, 1, 12, 24, None, *rates[1:])
+    model = keras.Model(inputs, outputs)
+    spread(model)
+    x = random(9, 5, 12)
     np.testing.assert_array_equal(model(x), model(x, training=False))
-    assert np.mean(model(x, training=True) == 0) == pytest.approx(0.5, abs=0.1)
+    assert np.abs(model(x, training=True) - model(x)).max() > 0.01
+
+
+def test_attention_drops_out_in_training_alone():
+    inputs, x = keras.Input((5, 12)), random(9, 5, 12)
+    outputs = modeling.attention_layer(inputs, inputs, attention_probs_dropout_prob=0.5)
+    model = keras.Model(inputs, outputs)
+    assert np.abs(model(x, training=True) - model(x)).max() > 0.001
 
 
 def test_shape_list_has_integers_where_the_dimensions_are_known():

@@ -246,6 +246,12 @@ def test_unsupported_modes_are_named(tiny_config, mode, without, message):
         model_fn(batch, None, mode)
 
 
+def test_a_batch_without_masked_tokens_still_has_pairs_to_learn_from(tiny_config):
+    batch = make_examples(tiny_config, 2)
+    batch["masked_lm_weights"] = np.zeros_like(batch["masked_lm_weights"])
+    assert model_fn_of(tiny_config, init_checkpoint=None)(batch, None, "train").train_op
+
+
 def test_a_graph_has_no_model_fn(tiny_config):
     with tf.Graph().as_default(), pytest.raises(ValueError, match="runs eagerly, as there is no"):
         model_fn_of(tiny_config, init_checkpoint=None)

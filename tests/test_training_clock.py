@@ -19,7 +19,7 @@ from bert.pretraining.options import STEPS
 from bert.training.clock import TrainingClock
 from bert.training.muon import MuonOptimizer
 from bert.training.observers import train_and_save
-from bert.training.progress import ProgressLog
+from bert.training.progress import ProgressLog, TrainLog
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint
 
@@ -197,9 +197,12 @@ def test_time_of_steps_that_a_device_still_computes_counts(tiny_config, tmp_path
         checkpoints=checkpoint.Checkpoints(str(tmp_path / "out")),
         save_checkpoints_steps=1000,
         observers=[Call(lambda step, _: seen.append(step))],
+        log=TrainLog(str(tmp_path / "out"), first_step=0, num_train_steps=None),
     )
-    # The last step, with which the time is over, is observed, too.
+    # The last step, with which the time is over, is observed and logged, too.
     assert seen == list(range(1, trainer.step + 1))
+    lines = (tmp_path / "out" / "train_log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == seen
     # Of the first step nothing counts, nor the end of the last one, with which the time is over.
     assert BUDGET <= trainer.clock.spent <= day.seconds - began <= trainer.clock.spent + 2 * STEP
 

@@ -935,6 +935,9 @@ def test_weights_that_a_failed_step_may_have_changed_are_not_saved(
     with pytest.raises(tf.errors.InvalidArgumentError):
         train(trainer, Cut(), tmp_path, 7)
     assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
+    # What led to it is told.
+    lines = (tmp_path / "train_log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
 
 
 @pytest.mark.usefixtures("eager")
@@ -952,6 +955,26 @@ def test_a_failed_save_is_logged_beside_the_error_that_ended_training(
     with pytest.raises(ValueError, match="a line"):
         train(trainer, make_batches(6), tmp_path / "run", 7, observers=[observe])
     assert log.messages[-1].startswith("Step 2 could not be saved: ")
+
+
+@pytest.mark.usefixtures("eager")
+def test_so_is_one_of_a_file_system_of_tensorflow(tmp_path, tiny_config, make_batches, log):
+    class Full(checkpoint.Checkpoints):
+        def save(self, state, step):
+            if step:
+                raise tf.errors.ResourceExhaustedError(None, None, "no room")
+            return super().save(state, step)
+
+    with pytest.raises(ValueError, match="a line"):
+        train_and_save(
+            make_trainer(tiny_config),
+            make_batches(6),
+            num_train_steps=7,
+            checkpoints=Full(str(tmp_path)),
+            save_checkpoints_steps=100,
+            observers=[Call(fail_at(1, ValueError("a line")))],
+        )
+    assert log.messages[-1].startswith("Step 1 could not be saved: no room")
 
 
 @pytest.mark.usefixtures("eager")
