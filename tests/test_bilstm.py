@@ -136,6 +136,11 @@ def test_the_pooled_output_is_of_both_ends_each_of_which_has_read_all(encoder):
     np.testing.assert_array_equal(some["sequence_output"], tokens)
 
 
+def test_a_row_without_tokens_ends_where_it_begins():
+    """As the choices that an example lacks; before it stands the row of another one."""
+    assert np.asarray(modeling.end_positions(np.zeros((2, 4), np.int32))).tolist() == [[0, 0]] * 2
+
+
 def test_the_state_is_of_32_bits_in_any_precision(config):
     exact, mixed = (modeling.BertModel(config, dtype=each) for each in ("float32", "mixed_float16"))
     for model in (exact, mixed):

@@ -150,6 +150,11 @@ def test_the_loss_depends_on_the_words_of_a_row_alone(drawn):
     assert objective_loss(
         np.pad(logits, ((0, 0), (0, 4), (0, 0)), constant_values=7), transitions, padded
     ) == pytest.approx(expected, rel=1e-6)
+    # A part of a batch may have no words.
+    _, losses = crf_objective()
+    part = {name: each[-1:] for name, each in batch.items()}
+    outputs = {"logits": logits[-1:], "transitions": transitions[None]}
+    assert float(losses(outputs, part, {"loss": 1.0})["loss"]) == 0
 
 
 def test_a_new_crf_has_the_loss_of_a_tagger_without_it(tiny_config):

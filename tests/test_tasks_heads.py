@@ -9,6 +9,8 @@ from conftest import GOLDEN, change
 
 import modeling
 from bert.network.heads import (
+    EXAMPLE_WEIGHTS,
+    OutputLayer,
     choice_model,
     choice_objective,
     classification_objective,
@@ -332,6 +334,24 @@ def test_class_weights_make_a_weighted_mean():
     assert abs(loss - losses.mean()) > 0.01
     equal = objective_loss(logits, batch, "classification", [7.0] * 4)
     assert equal == pytest.approx(losses.mean(), rel=1e-5)
+
+
+def test_weights_of_examples_and_of_labels_are_multiplied():
+    weights, _ = classification_objective("classification", [1.0, 3.0])
+    batch = {
+        "label_ids": np.array([[1], [0], [1]]),
+        "is_real_example": np.array([[1], [1], [0]]),
+        EXAMPLE_WEIGHTS: np.array([[0.5], [0.25], [9.0]], np.float32),
+    }
+    assert float(weights(batch)["loss"]) == 0.5 * 3 + 0.25
+
+
+def test_a_head_is_as_its_configuration_says(tiny_config):
+    layer = OutputLayer(tiny_config, 3, 0.25, scopes=("cls", "x"), name="head")
+    again = OutputLayer.from_config(layer.get_config())
+    assert again.get_config() == layer.get_config()
+    assert again.dropout.rate == 0.25
+    assert [each.path for each in again.weights] == [each.path for each in layer.weights]
 
 
 def test_smoothed_labels_are_shares_of_all_labels():
