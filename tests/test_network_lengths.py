@@ -63,3 +63,12 @@ def test_long_rows_go_through_a_model_in_smaller_batches():
         assert len(each) in (8, 32) or len(each) * each[0] <= 1024 < (len(each) + 1) * each[0]
     assert {len(each) for each in group_by_length(lengths, 3)} == {3, 1}
     assert [list(each) for each in group_by_length(np.zeros(2, int), 3)] == [[0, 1]]
+
+
+def test_choices_are_cut_to_the_longest_of_them_and_rows_of_nothing_to_a_token(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    mask = (np.arange(9) < np.array([[3, 1], [2, 4]])[..., None]).astype(int)
+    [(numbers, batch)] = by_length({"input_mask": mask}, ["input_mask"], 2)
+    assert numbers.tolist() == [1, 0] and batch["input_mask"].shape == (2, 2, 4)
+    [(_, batch)] = by_length({"input_mask": 0 * mask[0]}, ["input_mask"], 2)
+    assert batch["input_mask"].shape == (2, 1)
