@@ -12,7 +12,7 @@ import fill_mask
 from bert.files import owned
 from bert.files import records as files_records
 from bert.files.paths import index_path
-from bert.pretraining import records
+from bert.pretraining import inputs, records
 from bert.weights.folder import ModelFolder
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -203,6 +203,17 @@ def test_an_index_of_anybody_ends_in_a_line(make, train, tmp_path, name, values)
         fault = str(caught.value.faults[0])
         assert "\n" not in fault
         assert path in fault.replace("/.train.tfrecord.index", "/train.tfrecord")
+
+
+def test_shards_without_records_are_read_with_the_others(make, pretraining_run):
+    path = make(num_shards=40, dupe_factor=1)
+    shards = sorted(Path(path).parent.glob("train.tfrecord-*"))
+    assert min(shard.stat().st_size for shard in shards) == 0
+    lengths = dict.fromkeys(("max_seq_length", "max_predictions_per_seq"))
+    settings = pretraining_run(input_file=f"{path}-*", **lengths)
+    assert (
+        inputs.find_description(settings, settings.objective).length("max_seq_length", None) == 12
+    )
 
 
 def test_each_of_several_indexes_is_checked(make):
