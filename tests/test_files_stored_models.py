@@ -62,6 +62,12 @@ def test_a_checkpoint_that_is_being_written_is_known_and_is_none_yet(name, prefi
         ("bert_model.weights.h5", "weights"),
         ("pytorch_model-00001-of-00002.bin", "weights"),
         ("saved_model.pb", "weights"),
+        ("frozen_model.pb", "weights"),
+        ("model.keras", "weights"),
+        ("model.gguf", "weights"),
+        ("flax_model.msgpack", "weights"),
+        ("pytorch_model.pt", "weights"),
+        ("lightning.ckpt", "weights"),
         ("model.safetensors.index.json", "beside"),
         ("bert_model.ckpt.meta", "beside"),
         ("checkpoint", "beside"),
@@ -70,6 +76,7 @@ def test_a_checkpoint_that_is_being_written_is_known_and_is_none_yet(name, prefi
         ("added_tokens.json", "beside"),
         (".train.tfrecord.index", "neither"),
         ("answers.jsonl", "neither"),
+        ("word_vectors.bin", "neither"),
     ],
 )
 def test_files_of_a_model_are_known_by_their_names(name, kind):

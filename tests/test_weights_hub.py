@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.forks import fork_python
 
+from bert.files.stored_models import WEIGHTS_ENDINGS
 from bert.weights import checkpoint, hub
 
 ROOT = Path(__file__).parents[1]
@@ -248,6 +249,7 @@ def test_without_the_package_the_error_says_so():
         ("my_bert/model.safetensors", False),
         ("my_bert/epoch3.pt", False),
         ("my_bert/pytorch_model.bin.index.json", False),
+        *((f"my_bert/model{ending}", False) for ending in WEIGHTS_ENDINGS),
         ("", False),
     ],
 )

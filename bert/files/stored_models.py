@@ -23,6 +23,11 @@ SAVED_MODEL_FILE = "saved_model.pb"
 # Of Keras' own form.
 KERAS_ENDING = ".weights.h5"
 KERAS_FILE = f"bert_model{KERAS_ENDING}"
+# Of files with weights that other programs write.
+WEIGHTS_ENDINGS = (
+    *(".safetensors", ".h5", ".keras", ".msgpack", ".gguf", ".pb"),
+    *(".bin", ".pt", ".pth", ".ckpt"),
+)
 # Beside the weights of a fine-tuned model, what it decides.
 TASK_FILE = "task.json"
 
@@ -33,8 +38,10 @@ _OF_CHECKPOINT = re.compile(rf"(.+){_SUFFIX}", re.DOTALL)
 # While it is open, TensorFlow adds a number.
 _OF_PARTIAL = re.compile(rf"(.+){re.escape(PARTIAL)}{_SUFFIX}(?:\.tempstate\d+)?", re.DOTALL)
 
+# Files of any content end in .bin.
+_OF_ENDINGS = "|".join(re.escape(end) for end in WEIGHTS_ENDINGS if end != ".bin")
 _WEIGHTS = re.compile(
-    r"saved_model\.pb|[^.].*\.(index|data-\d{5}-of-\d{5}|safetensors|h5)|pytorch_model.*\.bin"
+    rf"[^.].*(\.index|\.data-\d{{5}}-of-\d{{5}}|{_OF_ENDINGS})|pytorch_model.*\.bin"
 )
 # What makes a model of weights, beside them.
 _BESIDE = re.compile(

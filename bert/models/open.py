@@ -32,7 +32,7 @@ from bert.models.options import (
 )
 from bert.options import Message, Option, OptionError, check_bounds
 from bert.training.options import AUTO
-from bert.weights import huggingface_weights, saved_models
+from bert.weights import readers, saved_models
 from bert.weights.checkpoint import weight_files
 from bert.weights.folder import ModelFolder
 from bert.weights.options import FINE_TUNED
@@ -343,6 +343,6 @@ def find_folder(
       ValueError: where there are no weights.
     """
     folder = ModelFolder(model, option, **overrides.files)
-    if folder.task and (folder.find_weights() or not huggingface_weights.find(model, option)):
+    if folder.task and (folder.find_weights() or not readers.find(model, option)):
         return folder
     return ModelFolder.open(model, option, fetches=fetches, **overrides.files)

@@ -30,10 +30,10 @@ from bert.files.stored_models import (
 )
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.weights import gguf, hub, huggingface_weights, keras_archives, provenance, saved_models
+from bert.weights import hub, provenance, readers, saved_models
 from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
-from bert.weights.huggingface_weights import Reader, open_named, open_objects
 from bert.weights.loading import POOLER, find_loadable, log_loaded
+from bert.weights.readers import Reader, open_named, open_objects
 from bert.weights.saving import (
     GLOBAL_STEP,
     UnsoundError,
@@ -64,7 +64,7 @@ class Stored:
         self.option = option
         self.path = path or prefix
         self.folder = saved_models.find_folder(prefix) or os.path.dirname(prefix)
-        self._read = huggingface_weights.find_reader(prefix)
+        self._format = readers.find_format(prefix)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A reader stays in its process.
@@ -91,8 +91,8 @@ class Stored:
     @functools.cached_property
     def _reader(self) -> Any:
         try:
-            if self._read:
-                return Reader(self._read(self.prefix))
+            if self._format:
+                return Reader(self._format.read(self.prefix))
             # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
             reader = tf.compat.v1.train.NewCheckpointReader(self._readable_prefix())
             return (open_objects if reader.has_tensor(OBJECT_GRAPH) else open_named)(reader)
@@ -114,9 +114,7 @@ class Stored:
         """A configuration in the files of the weights, as `BertConfig.from_dict` takes it."""
         if saved_models.find_folder(self.prefix):
             return saved_models.find_shape(self.shapes)
-        if self.prefix.endswith(keras_archives.ENDING):
-            return keras_archives.read_shape(self.prefix)
-        return gguf.read_shape(self.prefix) if self.prefix.endswith(gguf.ENDING) else None
+        return self._format.read_shape(self.prefix) if self._format else None
 
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""
@@ -168,17 +166,17 @@ class Stored:
     @property
     def index(self) -> str:
         """The path of the index, which has the checksums of all tensors, or of the only file."""
-        return self.prefix + ("" if self._read or is_single_file(self.prefix) else ".index")
+        return self.prefix + ("" if self._format or is_single_file(self.prefix) else ".index")
 
     @property
     def parts(self) -> list[str]:
         """The files of the weights, apart from a file that is the prefix itself."""
-        if self.prefix.endswith(".json"):
-            try:
-                return huggingface_weights.find_shards(self.prefix)
-            except FormatError as error:
-                raise self._broken(error) from error
-        return keras_archives.head_of(self.prefix) if self._read else paths_from(f"{self.prefix}.")
+        if self._format is None:
+            return paths_from(f"{self.prefix}.")
+        try:
+            return self._format.find_parts(self.prefix)
+        except FormatError as error:
+            raise self._broken(error) from error
 
     def check_whole(self) -> None:
         """Checks that the bytes of all tensors are there, without reading them."""
@@ -270,7 +268,7 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
         return _only_checkpoint(path, option)
     if is_single_file(path):
         return path
-    if found := huggingface_weights.find(path, option):
+    if found := readers.find(path, option):
         return found
     if hub.is_name(path):
         return _only_checkpoint(hub.fetch(path, option, fetches=fetches), option)
@@ -302,7 +300,7 @@ def _only_checkpoint(folder: str, option: str) -> str:
     if trained:
         provenance.check_trained(folder, step_of(trained), option)
         return trained
-    if not indices and (weights_file := huggingface_weights.find(folder, option)):
+    if not indices and (weights_file := readers.find(folder, option)):
         return weights_file
     if not found and (prefix := saved_models.find_prefix(folder)):
         return prefix
@@ -318,7 +316,7 @@ def _only_checkpoint(folder: str, option: str) -> str:
 def weight_files(folder: str) -> list[str]:
     """Returns the names of the weights in a folder: an index, or files of other formats."""
     names = [os.path.basename(path) for path in paths_from(os.path.join(folder, ""))]
-    usual = huggingface_weights.FILES
+    usual = readers.FILES
     found = [n for n in names if is_index(n) or is_safetensors(n) or n in usual]
     return [*found, *map(os.path.basename, find_single_files(folder))]
 
@@ -495,5 +493,5 @@ def describe_weights(init: Stored | None) -> dict[str, str] | None:
     """Returns the name and the digest of weights, for `run.json`; None where there are none."""
     if init is None:
         return None
-    files = [init.index, *(init.parts if init._read else ())]
+    files = [init.index, *(init.parts if init._format else ())]
     return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

@@ -324,7 +324,7 @@ class ModelFolder:
             tokenization.validate_case_matches_checkpoint(casing, self._stored.path)
         tokenizers.check_casing(casing, self._stored_casing)
 
-    @property
+    @functools.cached_property
     def task(self) -> dict[str, Any]:
         """The content of `task.json`, {} where there is none."""
         path = os.path.join(self.path, TASK_FILE)

@@ -16,7 +16,6 @@ from tensorflow.core.framework import node_def_pb2
 from bert.files.paths import file_size, open_file
 from bert.weights.formats import MAX_DIMENSIONS, FormatError, Tensor, Tensors, read_range
 
-ENDING = ".pb"
 # The field of `GraphDef` with a node, and how its wire types are passed over.
 _NODE = 1
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5

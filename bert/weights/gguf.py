@@ -23,7 +23,6 @@ from bert.weights.formats import (
     read_range,
 )
 
-ENDING = ".gguf"
 _MAX_VALUES = 5_000_000
 # By their numbers: values of metadata, but for texts and lists; and kinds of tensors, with the
 # numbers and the bytes of a block.

@@ -10,7 +10,12 @@ import os
 import re
 
 from bert.files.paths import is_remote
-from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, TASK_FILE
+from bert.files.stored_models import (
+    SAFETENSORS_FILE,
+    SAFETENSORS_INDEX_FILE,
+    TASK_FILE,
+    WEIGHTS_ENDINGS,
+)
 from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.weights import sentence_transformers, tokenizers
@@ -41,7 +46,9 @@ _WITHOUT_OWNER = frozenset(
     }
 )
 # Endings of the paths of checkpoints; no known name of a BERT has one of them.
-_LOCAL = re.compile(r"\.(?:ckpt(?:-\d+)?|index|meta|safetensors|bin|h5|pt|pth|index\.json)$")
+_LOCAL = re.compile(
+    rf"(\.ckpt-\d+|\.index|\.meta|\.index\.json|{'|'.join(map(re.escape, WEIGHTS_ENDINGS))})$"
+)
 
 
 def is_name(path: str) -> bool:

@@ -16,7 +16,6 @@ from bert.files.paths import file_size, is_file, open_file, parse_json
 from bert.files.stored_models import from_keras, is_keras_config
 from bert.weights.formats import FormatError, OtherModelError, Tensors, read_hdf5
 
-ENDING = ".keras"
 WEIGHTS_FILE, CONFIG_FILE = "model.weights.h5", "config.json"
 # Of a preset, the head of its model.
 _TASK_FILE = "task.weights.h5"
@@ -61,16 +60,15 @@ def read_preset(path: str) -> Tensors:
       FormatError: where a file is damaged.
     """
     tensors = dict(read_hdf5(path))
-    for head in head_of(path):
+    for head in find_head(path):
         tensors |= {f"task/{name}": tensor for name, tensor in read_hdf5(head).items()}
     return tensors
 
 
-def head_of(path: str) -> list[str]:
+def find_head(path: str) -> list[str]:
     """Returns the file of the head beside the weights of a preset, [] for none."""
-    folder, name = os.path.split(path)
-    head = os.path.join(folder, _TASK_FILE)
-    return [head] if name == WEIGHTS_FILE and is_file(head) else []
+    head = os.path.join(os.path.dirname(path), _TASK_FILE)
+    return [head] if is_file(head) else []
 
 
 class _Part(io.RawIOBase):
