@@ -1,5 +1,6 @@
 import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -179,7 +180,11 @@ def test_a_damaged_archive_is_named(tmp_path):
     content = path.read_bytes()
     damaged = bytearray(content)
     damaged[content.index(b"values.npy") + 50] ^= 0xFF
-    for wrong in (b"", b"PK", content[:-30], bytes(damaged), b"no archive at all"):
+    with io.BytesIO() as buffer:
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("values.npy", b"\x93NUMPY\x01\x00\x14\x00{'descr': '<f4', (3,\n")
+        unclosed = buffer.getvalue()
+    for wrong in (b"", b"PK", content[:-30], bytes(damaged), unclosed, b"no archive at all"):
         path.write_bytes(wrong)
         with pytest.raises(ValueError, match=r"v\.npz' must be a complete NumPy file\. \S"):
             read_npz(str(path))

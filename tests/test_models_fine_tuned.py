@@ -8,7 +8,10 @@ import pytest
 import tensorflow as tf
 from conftest import change, exhaustive
 from helpers.forks import fork_python
+from helpers.huggingface_models import tensors as tensors  # noqa: PLC0414 (a fixture)
+from helpers.huggingface_models import write
 from helpers.served_models import save_model
+from helpers.tokenizer_files import CONFIG
 from tensorflow.core.protobuf import saved_model_pb2
 
 import bert
@@ -475,6 +478,19 @@ def test_an_unknown_architecture_in_a_file_is_ignored(tmp_path, listed):
     (tmp_path / "model/config.json").write_text(json.dumps({"architectures": listed}))
     (tmp_path / "model/task.json").unlink()
     assert find_architecture(ModelFolder.open(folder)) == "BertForSequenceClassification"
+
+
+def test_a_class_that_is_pre_trained_needs_its_heads(tmp_path, tensors):
+    def find(named, heads):
+        kept = {name: value for name, value in tensors.items() if name.startswith(heads)}
+        config = {**CONFIG, "architectures": [named]}
+        return find_architecture(ModelFolder.open(write(tmp_path, kept, config=config)))
+
+    for named in ("BertForMaskedLM", "BertForPreTraining"):
+        assert find(named, ("bert/", "cls/")) == named
+        assert find(named, "bert/") == "BertModel"
+    with pytest.raises(ValueError, match=r"'BertForQuestionAnswering', as config\.json says"):
+        find("BertForQuestionAnswering", ("bert/", "cls/"))
 
 
 def round_all(value):

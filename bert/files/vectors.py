@@ -11,6 +11,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from tokenize import TokenError
 from typing import IO, BinaryIO
 
 import numpy as np
@@ -25,6 +26,8 @@ _GROUP = 1 << 20
 _BLOCK = 1 << 15
 # The tables of digits have three before the point.
 _LIMIT = 999.5
+# What NumPy raises for damaged files; of tokens, for a header that is no literal.
+_DAMAGES = (ValueError, EOFError, SyntaxError, TokenError, zipfile.BadZipFile, zlib.error)
 
 
 @contextlib.contextmanager
@@ -32,7 +35,7 @@ def array_errors(path: str) -> Iterator[None]:
     """Converts the errors of reading a damaged NumPy file to a `ValueError` with its name."""
     try:
         yield
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGES as error:
         raise ValueError(f"{path!r} must be a complete NumPy file. {error}") from error
 
 

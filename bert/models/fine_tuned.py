@@ -98,7 +98,9 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
     named = named.removeprefix("TF") if isinstance(named, str) else None
     architecture = given or FINE_TUNED.get(folder.task.get("kind", ""))
     if architecture is None and named in ARCHITECTURES:
-        architecture = named
+        # An encoder alone is often beside the configuration of the model that it was part of.
+        is_there = named in FINE_TUNED.values() or set(ARCHITECTURES[named]).issubset(heads)
+        architecture = named if is_there else None
     if architecture is None:
         architecture = huggingface_weights.architecture_of(heads)
         if _HEAD in shapes:
@@ -109,10 +111,11 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
                 Option("architecture"),
             )
     if missing := [name for name in ARCHITECTURES[architecture] if name not in heads]:
+        file = "task.json" if folder.task else "config.json"
         raise OptionError(
             "architecture",
             "be a class whose head the model has",
-            architecture,
+            architecture if given else Message("%r, as %s says", architecture, file),
             f"It needs {missing}, which {folder.stored.path!r} lacks or has not trained. By its "
             f"heads, the model is a {huggingface_weights.architecture_of(heads)}.",
         )
