@@ -505,7 +505,10 @@ def main(_):
     import_tensorflow()
     assert "sklearn" not in sys.modules
     assert gc.get_freeze_count() > 100_000 and gc.isenabled()
-    import sklearn
+    import sklearn, tensorflow as tf
+    tf.ones([1 << 20])
+    # TensorFlow counts for an allocator of its own alone.
+    assert tf.config.experimental.get_memory_info("CPU:0")["peak"] >= 1 << 22
     print("done")
     atexit.register(print, "end")
     # Nobody tells this pool to end.

@@ -174,6 +174,11 @@ def is_script() -> bool:
     return _is_script
 
 
+# TensorFlow keeps the memory of large tensors for the next ones, for which the system would have to
+# clear new pages in each operation. The limit would be 64 GB.
+_ALLOCATOR = {"TF_CPU_ALLOCATOR_USE_BFC": "true", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(1 << 24)}
+
+
 def import_tensorflow() -> None:
     """Imports TensorFlow and Keras quickly, and without the lines that they print meanwhile.
 
@@ -181,6 +186,9 @@ def import_tensorflow() -> None:
     """
     if "keras" in sys.modules and "tensorflow" in sys.modules:
         return
+    if is_script():
+        for name, value in _ALLOCATOR.items():
+            os.environ.setdefault(name, value)
     # An exception in the middle of the import might be swallowed.
     with deferred_stop(), same_random_state(), collector_off(), _without_sklearn(), hidden_stderr():
         import keras  # noqa: PLC0415
