@@ -229,11 +229,6 @@ def test_a_foreign_tagger_of_any_labels_stays_one(tmp_path, still_config, labels
     assert again["id2label"] == config["id2label"]
 
 
-# Of Keras' own making, where it saves weights.
-ignore_array_warning = pytest.mark.filterwarnings("ignore:__array__ impl:DeprecationWarning")
-
-
-@ignore_array_warning
 @pytest.mark.parametrize(
     "architecture", ["BertForPreTraining", *exhaustive("BertForQuestionAnswering")]
 )
@@ -261,7 +256,6 @@ def test_keras_weights_fit_the_model_that_is_made_and_come_back(
         convert(file, tmp_path / "no", "tf")
 
 
-@ignore_array_warning
 def test_keras_weights_that_fit_has_trained_come_back_with_their_labels(tmp_path, flat_config):
     keras.utils.clear_session()
     model = convert_checkpoint.make_model("BertForSequenceClassification", flat_config, 3)
@@ -283,7 +277,6 @@ def test_keras_weights_that_fit_has_trained_come_back_with_their_labels(tmp_path
     assert read(tmp_path / "back")["output_weights"].shape == (3, 8)
 
 
-@ignore_array_warning
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["huggingface", *exhaustive("keras")])
 def test_every_architecture_is_verified(tmp_path, flat_config, architecture, kind):

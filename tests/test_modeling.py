@@ -891,7 +891,6 @@ def test_a_configuration_keeps_what_was_set(tiny_config):
     assert modeling.BertModel.from_config(encoder.get_config()).gradient_checkpointing
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_models_saved_by_keras_load_elsewhere(tmp_path, tiny_config):
     inputs = model_inputs(make_examples(tiny_config, 3))
     np.savez(tmp_path / "inputs.npz", **inputs)

@@ -10,7 +10,6 @@ import modeling
 from bert.original import modeling as original_modeling
 
 # Keras 3.15 saves variables in a way that numpy 2 deprecates.
-saves = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 # As in the original's modeling.py.
 SIGNATURES = {
@@ -116,7 +115,6 @@ def model_of_functions(config, tensors):
     return [table, embedded, *layers]
 
 
-@saves
 @pytest.mark.parametrize(("batch", "length"), [(None, None), (4, 48)])
 def test_functions_give_the_original_numbers_and_names(tmp_path, batch, length):
     examples = golden_batch(GOLDEN)
@@ -216,7 +214,6 @@ def attention_in_numpy(weights, x, y, mask, heads):
     return context.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
 
 
-@saves
 @pytest.mark.parametrize("masked", [False, True])
 def test_attention_layer_equals_numpy(tmp_path, masked):
     x, y = random(3, 5, 8), random(3, 7, 6, seed=1)
@@ -315,7 +312,6 @@ def test_shape_list_has_integers_where_the_dimensions_are_known():
     assert int(batch_size(tf.zeros((5, 3)))) == 5
 
 
-@saves
 def test_shapes_survive_the_matrix_in_functional_models(tmp_path):
     inputs = keras.Input((None, 6))
     shape = modeling.get_shape_list(inputs)
@@ -432,7 +428,6 @@ def test_getters_give_what_a_call_gives(tiny_config):
     )
 
 
-@saves
 def test_getters_give_the_original_numbers_in_functional_models(tmp_path):
     examples = golden_batch(GOLDEN)
     names = ("input_ids", "input_mask", "segment_ids")

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from conftest import run_python
-from helpers import classifier_runs, tagging_runs
+from helpers import classifier_runs, squad_runs, tagging_runs
 from helpers.forks import fork_python
 
 import run_classifier
 import run_ner
 import run_pretraining
+import run_squad
 from bert.files.row_writer import save_rows
 from bert.options import Option, OptionError
 from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
@@ -128,6 +129,22 @@ except PlanError as error:
 def test_a_plan_imports_tensorflow_without_its_messages():
     result = run_python("-c", QUIET_PLAN)
     assert (result.stdout, result.stderr) == ("init_checkpoint\n", "")
+
+
+@pytest.mark.parametrize(
+    ("script", "runs", "groups"),
+    [(run_squad, squad_runs, ["decoding"]), (run_ner, tagging_runs, ["tags", "features"])],
+)
+def test_a_group_of_a_task_that_is_not_given_has_its_defaults(tmp_path, script, runs, groups):
+    runs.write_task(tmp_path, count=4)
+    settings = runs.settings_in(tmp_path)(output_dir=str(tmp_path / "out"), do_train=True)
+    recipe = script.make_recipe(settings)
+    defaults = {name: type(getattr(recipe, name))() for name in groups}
+    given = plan(dataclasses.replace(recipe, **defaults))
+    without = plan(dataclasses.replace(recipe, **dict.fromkeys(groups)))
+    assert without.describe() == given.describe()
+    with pytest.raises(TypeError, match=r"`data` must be the options of a task"):
+        plan(dataclasses.replace(recipe, data=3))
 
 
 @pytest.mark.parametrize("is_feature_based", [False, True])

@@ -22,7 +22,6 @@ from bert.network.heads import (
 )
 
 # Keras 3.15 saves variables in a way that numpy 2 deprecates.
-saves = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
 NUM_OUTPUTS = 5
@@ -244,7 +243,6 @@ def test_head_drops_out_a_tenth_in_training_only(kind, still_config):
     assert dropped.mean() == pytest.approx(0.1, abs=0.06)
 
 
-@saves
 @each_model
 def test_model_survives_being_saved(tmp_path, kind, tiny_config):
     model = spread(make(kind, tiny_config))

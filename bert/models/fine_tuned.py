@@ -75,9 +75,11 @@ def open_task(
         from bert.tasks.tagging.open import from_stored  # noqa: PLC0415
 
         return from_stored(*model)
-    from bert.tasks.swag.multiple_choice import MultipleChoice  # noqa: PLC0415
+    if kind == "multiple_choice":
+        from bert.tasks.swag.multiple_choice import MultipleChoice  # noqa: PLC0415
 
-    return MultipleChoice.from_stored(*model)
+        return MultipleChoice.from_stored(*model)
+    raise ValueError(f"`kind` in {TASK_FILE} must be that of a task. Received {kind!r}.")
 
 
 def find_architecture(folder: ModelFolder, given: str | None = None) -> str:

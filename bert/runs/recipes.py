@@ -33,7 +33,7 @@ from bert.tasks.options import (
     Teacher,
 )
 from bert.tasks.squad.options import DecodingOptions, SquadData, check_windows
-from bert.tasks.tagging.options import FeatureOptions, TagOptions
+from bert.tasks.tagging.options import FeatureOptions, TaggingData, TagOptions
 from bert.training.options import Compute, Output
 from bert.weights.options import ModelSource, VocabularySource
 
@@ -270,7 +270,7 @@ class FineTuning(Recipe):
       steps: The steps of the run.
       model: The model to start from.
       data: The data set; the class of the options determines the task.
-      lengths: The lengths of sequences.
+      lengths: The lengths of sequences, as `SquadLengths` and `TaggingLengths` for these tasks.
       schedule: The learning rate and the length of training.
       evaluation: The sizes of batches of predictions, and early stopping.
       encoder: The layers between the encoder and the head.
@@ -300,10 +300,18 @@ class FineTuning(Recipe):
         return bool(self.features and self.features.feature_based)
 
     def completed(self) -> "FineTuning":
-        """Returns the recipe with its learning rate, and with files for rows in memory."""
-        data = self.data.with_files() if isinstance(self.data, ClassificationData) else self.data
-        schedule = self.schedule.with_learning_rate(is_feature_based=self.is_feature_based)
-        return dataclasses.replace(self, data=data, schedule=schedule)
+        """Returns the recipe with all groups of its task, and with files for rows in memory."""
+        groups: dict[str, Any] = {
+            "schedule": self.schedule.with_learning_rate(is_feature_based=self.is_feature_based)
+        }
+        if isinstance(self.data, ClassificationData):
+            groups["data"] = self.data.with_files()
+        elif isinstance(self.data, SquadData):
+            groups["decoding"] = self.decoding or DecodingOptions()
+        elif isinstance(self.data, TaggingData):
+            groups["tags"] = self.tags or TagOptions()
+            groups["features"] = self.features or FeatureOptions()
+        return dataclasses.replace(self, **groups)
 
     def check_files(self) -> None:
         """Checks files that only a later run reads, and those and the windows of questions."""
@@ -363,12 +371,14 @@ class FineTuning(Recipe):
             patience = ["early_stopping_patience"] * (self.evaluation.early_stopping_patience > 0)
             scored = [*patience, *scored]
             return QuestionAnswering.open(context, data, self.decoding, lengths, encoder, scored)
-        from bert.tasks.tagging.open import open_tagging  # noqa: PLC0415
+        if isinstance(data, TaggingData):
+            from bert.tasks.tagging.open import open_tagging  # noqa: PLC0415
 
-        assert self.tags and self.features
-        return open_tagging(
-            context, data, self.tags, self.features, lengths, encoder, self.schedule
-        )
+            assert self.tags and self.features
+            return open_tagging(
+                context, data, self.tags, self.features, lengths, encoder, self.schedule
+            )
+        raise TypeError(f"`data` must be the options of a task. Received {type(data).__name__}.")
 
     def _make_context(
         self, config: "modeling.BertConfig", tokenizer: "tokenization.FullTokenizer"
