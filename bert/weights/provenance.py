@@ -20,8 +20,8 @@ RUN_FILE = "run.json"
 _DIGEST = "sha256"
 # The keys of the weights that a run began with, and of those of its teacher.
 _INIT = "--" + "init_checkpoint"
-# What runs of earlier versions had, which do not say so.
-_UNSAID = {"--" + "teacher": None, "--" + "optimizer": "adam"}
+# By option, what runs of earlier versions had, which do not say so.
+_UNSAID = {"teacher": None, "optimizer": "adam", "max_train_samples": None}
 
 
 def read(folder: str) -> dict[str, Any]:
@@ -104,7 +104,8 @@ def differences(folder: str, made_of: Mapping[str, Any]) -> list[str]:
         with `sha256`. Weights to begin with that are not given again do not differ.
     """
     stored = read(folder).get("made_of", {})
-    stored = {**_UNSAID, **stored} if stored else {}
+    if stored:
+        stored = {**{f"--{name}": value for name, value in _UNSAID.items()}, **stored}
     lines = []
     for name, value in made_of.items():
         # The weights that a run began with need not be named again.
