@@ -325,6 +325,21 @@ def typed_flags(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def whole_number(option: str, value: Any, low: int) -> int:
+    """Returns the value of an option as an `int`; NumPy's integers are whole numbers, too.
+
+    Raises:
+      OptionError: where it is no whole number, or less than `low`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = low - 1
+    if number < low:
+        raise OptionError(option, f"be a whole number of at least {low}", value)
+    return number
+
+
 def check_bounds(options: Any) -> None:
     """Checks the values of a group against the bounds and choices of its fields.
 

@@ -154,7 +154,10 @@ class Table:
         (lambda model: model.encode(Table()), "`texts` must be a list"),
         (lambda model: model.encode(3), "`texts` must be a list of texts, or one text. Received 3"),
         (lambda model: model.fill_mask(Table()), "`texts` must be a list"),
-        (lambda model: model.fill_mask(["[MASK]"], top_k=0), "`top_k` must be at least 1"),
+        *(
+            (lambda model, k=k: model.fill_mask(["[MASK]"], top_k=k), "`top_k` must .* at least 1")
+            for k in (0, 2.0, None)
+        ),
         (lambda model: model.encode(["a"], "third"), "`layer` must list numbers"),
         (lambda model: model.encode(["a"], "last,0"), "`layer` must name a single layer"),
         (lambda model: model.encode(["a"], pooling="none"), "`pooling` must be mean, max or cls"),
@@ -168,8 +171,11 @@ def test_what_cannot_be_is_refused(pretrained, ask, message):
 
 def test_no_text_is_no_input(pretrained, released):
     assert pretrained.inputs([])["input_ids"].shape[0] == 0
-    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
-        bert.load(released, batch_size=0)
+    for size in (0, 8.0, "8"):
+        with pytest.raises(ValueError, match=f"`batch_size` must .* at least 1. Received {size!r}"):
+            bert.load(released, batch_size=size)
+    one = bert.load(released, batch_size=np.int64(2)).inputs(["a"])
+    np.testing.assert_array_equal(one["input_ids"], pretrained.inputs(["a"])["input_ids"])
 
 
 def test_a_vector_does_not_depend_on_the_texts_beside_it(pretrained):

@@ -5,7 +5,6 @@ it in `config.json`. A folder of the original does not describe it, so that opti
 """
 
 import dataclasses
-import operator
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from bert.models.options import OVERRIDES, Overrides
 from bert.models.vectors import Encoding, find_encoder
 from bert.network.blank import blank_variables
 from bert.network.kernels import infer
-from bert.options import Message, MessageError, Option, OptionError, joined
+from bert.options import Message, MessageError, Option, OptionError, joined, whole_number
 from bert.pretraining.options import find_untrained
 from bert.tasks.task import (
     Arrays,
@@ -166,12 +165,7 @@ def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
 
 def _read_length(folder: ModelFolder, given: Any) -> int:
     """Returns the option `max_seq_length` of a fine-tuned model as an `int`."""
-    try:
-        length = operator.index(given)
-    except TypeError:
-        raise OptionError("max_seq_length", "be a whole number", given) from None
-    if length < _LEAST:
-        raise OptionError("max_seq_length", f"be at least {_LEAST}", given)
+    length = whole_number("max_seq_length", given, _LEAST)
     check_length(length, folder.config)
     return length
 

@@ -30,7 +30,7 @@ from bert.models.options import (
     check_absent,
     check_engine,
 )
-from bert.options import Message, Option, OptionError, check_bounds
+from bert.options import Message, Option, OptionError, check_bounds, whole_number
 from bert.training.options import AUTO
 from bert.weights import readers, saved_models
 from bert.weights.checkpoint import weight_files
@@ -116,8 +116,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     Raises:
       ValueError: where files are missing, or do not fit each other or the options.
     """
-    if batch_size < 1:
-        raise OptionError("batch_size", "be at least 1", batch_size)
+    batch_size = whole_number("batch_size", batch_size, 1)
     overrides = _make_overrides(
         precision,
         engine,
@@ -146,6 +145,7 @@ def load_fine_tuned(
     """Returns a fine-tuned model, with the arguments of `load`; other models are refused."""
     if unknown := sorted(overrides.keys() - {*OVERRIDES}):
         raise TypeError(f"load_fine_tuned() got an unexpected keyword argument {unknown[0]!r}")
+    batch_size = whole_number("batch_size", batch_size, 1)
     given = _make_overrides(precision, "tensorflow", **overrides)
     if export := find_export(os.fspath(model_dir)):
         must, remedy = "be the folder of a training run", "`bert.load` opens exports."

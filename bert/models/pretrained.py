@@ -22,7 +22,7 @@ from bert.models.vectors import Encoding, as_pair, check_list
 from bert.network.blank import blank_variables
 from bert.network.kernels import infer
 from bert.network.lengths import pad_sequences, sort_by_length
-from bert.options import OptionError
+from bert.options import OptionError, whole_number
 from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.options import PAIR_HEAD, find_untrained
 from bert.training.options import check_length
@@ -166,8 +166,7 @@ class MaskedModel:
 
         Each [MASK] is predicted while the others stay masked.
         """
-        if top_k < 1:
-            raise OptionError("top_k", "be at least 1", top_k)
+        top_k = whole_number("top_k", top_k, 1)
         for text in texts:
             self.check_masked(text)
         guesses: list[list[list[Guess]]] = [[] for _ in texts]

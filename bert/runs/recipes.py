@@ -18,6 +18,7 @@ from bert.options import (
     option,
     read_grid,
     shaping_options,
+    whole_number,
 )
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule, RecordFiles
 from bert.tasks.classification.options import ClassificationData
@@ -406,8 +407,7 @@ class FineTuning(Recipe):
         name has the values of options that have several: these can get more, and the runs that have
         ended are used.
         """
-        if not isinstance(num_runs, int) or num_runs < 1:
-            raise OptionError("num_runs", "be a whole number of at least 1", num_runs)
+        num_runs = whole_number("num_runs", num_runs, 1)
         # A generator has its rows once, for all runs.
         recipe = self.completed()
         grid = read_grid(recipe.schedule)
