@@ -308,7 +308,7 @@ class Columns:
 Parser = Callable[[str, Any], tuple[dict[str, Any], dict[str, Any]]]
 
 
-class Inputs(Iterator[Input]):
+class InputRows(Iterator[Input]):
     """The inputs of a file, which can be read once.
 
     Args:
@@ -360,7 +360,7 @@ def kind_of(path: str, separator: str | None = None) -> str:
 
 def read_inputs(
     path: str, kind: str | None, columns: Columns, separator: str | None = None
-) -> Inputs:
+) -> InputRows:
     """Returns the inputs of a file.
 
     Args:
@@ -380,9 +380,9 @@ def read_inputs(
         reader = RowReader(path, kind)
         if kind == "lines":
             parse = functools.partial(_parse_line, columns.fields)
-            return Inputs(reader, list(columns.fields), parse)
+            return InputRows(reader, list(columns.fields), parse)
         names = parquet.describe_parquet(path)[0] if kind == "parquet" else []
-        return Inputs(reader, names, functools.partial(_parse_object, columns))
+        return InputRows(reader, names, functools.partial(_parse_object, columns))
     if separator is None and kind == "csv":
         separator = columns.known.get("separator")
     return _read_table(RowReader(path, kind, separator), columns)
@@ -438,7 +438,7 @@ def _parse_object(
     return dict(value), {field: value[name] for field, name in row}
 
 
-def _read_table(reader: RowReader, columns: Columns) -> Inputs:
+def _read_table(reader: RowReader, columns: Columns) -> InputRows:
     # A header may be blank, which is then the error.
     reader.keeps_blank = reader.is_plain_tsv
     table = Table(reader)
@@ -486,7 +486,7 @@ def _read_table(reader: RowReader, columns: Columns) -> Inputs:
             for field, position in zip(columns.fields, positions, strict=True)
         }
 
-    return Inputs(reader, names, parse, rows)
+    return InputRows(reader, names, parse, rows)
 
 
 def _unique(header: Sequence[str]) -> list[str]:

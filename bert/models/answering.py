@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert.files.texts import Columns
-from bert.models.model import Between, Model, as_list
-from bert.models.model import Inputs as ModelInputs
+from bert.models.model import Between, Model, Queries, as_list
 from bert.network.lengths import by_length
 from bert.tasks.task import QUERIES, Arrays, Inputs, Outputs, Task, collect, is_list, read_rows
 
@@ -46,9 +45,7 @@ class AnsweringModel(Model):
         """Names of an input's values."""
         return self.task.fields
 
-    def predict(
-        self, inputs: ModelInputs, *, between: Between = lambda: None
-    ) -> list[dict[str, Any]]:
+    def predict(self, inputs: Queries, *, between: Between = lambda: None) -> list[dict[str, Any]]:
         columns = Columns(fields=self.fields, known=getattr(self.task, "columns", {}))
         rows = read_rows(_rename_columns(inputs, columns), self.fields)
         if not rows:
@@ -98,7 +95,7 @@ class AnsweringModel(Model):
         yield np.arange(len(is_there)), outputs
 
 
-def _rename_columns(inputs: ModelInputs, columns: Columns) -> Sequence[Any]:
+def _rename_columns(inputs: Queries, columns: Columns) -> Sequence[Any]:
     """Returns inputs in which the columns of the training files have the names of fields."""
 
     def rename(number: int, value: Any) -> Any:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert.export import saved_model
 from bert.export.operations import read_graph
 from bert.files.paths import without_wildcards
-from bert.models.model import Between, Inputs, Model, as_list, assume_frozen_weights
+from bert.models.model import Between, Model, Queries, as_list, assume_frozen_weights
 from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.tagging.tags import OUTSIDE, TagSet
@@ -112,7 +112,7 @@ class ExportedModel(Model):
             return []
         return [text.decode() for text in self._model.signatures[name]()[name].numpy()]
 
-    def predict(self, inputs: Inputs, *, between: Between = lambda: None) -> Answers:
+    def predict(self, inputs: Queries, *, between: Between = lambda: None) -> Answers:
         # Blank endings count as absent, other than with a model that is not exported.
         rows = read_rows(as_list(inputs), self.fields)
         _check_endings(rows)

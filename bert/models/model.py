@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # A text, or a pair of texts, for an encoder.
 Text = str | Sequence[str]
-Inputs = str | Mapping[str, Any] | Sequence[Any]
+# What a fine-tuned model is asked: one input, or several.
+Queries = str | Mapping[str, Any] | Sequence[Any]
 Between = Callable[[], None]
 
 # The models that have a method, for messages.
@@ -76,7 +77,7 @@ def check_finite(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def as_list(inputs: Inputs) -> Sequence[Any]:
+def as_list(inputs: Queries) -> Sequence[Any]:
     """Returns inputs as a list; a single text or dictionary is a list of one."""
     return [inputs] if isinstance(inputs, str | Mapping) else inputs
 
@@ -111,7 +112,7 @@ class Model:
         """The encoder, a Keras layer from a dictionary of inputs to a dictionary of outputs."""
         raise self._lack("encoder")
 
-    def predict(self, inputs: Inputs, *, between: Between = lambda: None) -> list[dict[str, Any]]:
+    def predict(self, inputs: Queries, *, between: Between = lambda: None) -> list[dict[str, Any]]:
         """Returns an answer for each input of a fine-tuned model, in their order.
 
         Args:

@@ -289,6 +289,9 @@ def classification_objective(
 ) -> tuple[Weights, Losses]:
     """Returns what a classifier minimizes: the functions of a `bert.training.Objective`.
 
+    The batch has `label_ids`, [B, 1] or of several labels [B, C], and `is_real_example`, int32
+    [B, 1], 1 where a row counts.
+
     Args:
       task_type: "classification": cross entropy (original: run_classifier.py, create_model);
         "multi_label": sigmoid cross entropy, a mean over labels; "regression": squared error.

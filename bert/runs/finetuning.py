@@ -150,7 +150,7 @@ class FineTuningPlan(Plan):
         begun.trackers = trackers
         options = identity.describe(self.recipe.options(), self.strategy)
         schedule = self.recipe.schedule
-        step = begun.train_schedule(schedule, batches, options, evaluation, observers)
+        step = begun.fine_tune(schedule, batches, options, evaluation, observers)
         return step, begun.trainer.step > begun.first_step
 
     def begin_training(

@@ -159,7 +159,7 @@ class TrainingRun:
             message = Message(text, self.trainer.step, Option("overwrite_output_dir"))
             raise Stop(stop.number, message) from None
 
-    def train_schedule(
+    def fine_tune(
         self,
         schedule: Schedule,
         batches: Batches,

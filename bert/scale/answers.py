@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from bert.files.paths import read_lines
 from bert.files.row_writer import JsonLines, Table, probability_of
-from bert.files.texts import Columns, Input, Inputs, read_inputs
+from bert.files.texts import Columns, Input, InputRows, read_inputs
 from bert.models.open import find_answering, open_answering
 from bert.options import OptionError
 from bert.scale.batches import Work
@@ -120,7 +120,7 @@ class Answerer:
         return Answer(self.form.answer(query, answer), "", is_empty)
 
 
-def read(given: Answering, model: "Model") -> Inputs:
+def read(given: Answering, model: "Model") -> InputRows:
     """Returns the inputs of the file.
 
     Raises:

@@ -23,7 +23,7 @@ from bert.files.row_writer import (
     flat_names,
     open_resumable,
 )
-from bert.files.texts import Input, Inputs, kind_of, names_of
+from bert.files.texts import Input, InputRows, kind_of, names_of
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.scale.answers import (
@@ -189,7 +189,7 @@ class AnswerFile:
         self._report(tally)
         return tally.num_answers
 
-    def _read(self) -> Inputs:
+    def _read(self) -> InputRows:
         return read(self.given, self.model)
 
     @property
@@ -326,7 +326,7 @@ class AnswerFile:
         # The header depends on the columns of the input.
         return key_of(self.options, model, form.names.added, form.header, *inputs)
 
-    def _open_form(self, inputs: Inputs, span: range | None) -> tuple[Iterator[Input], Form]:
+    def _open_form(self, inputs: InputRows, span: range | None) -> tuple[Iterator[Input], Form]:
         """Returns the inputs, and how answers are written, by the extension of the output."""
         path, source = self.output.output_file, self.given.input_file
         ending = _ending(path)
@@ -347,7 +347,7 @@ class AnswerFile:
         separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")
         return rows, Table(names, separator, has_errors=has_errors, has_mark=inputs.has_mark)
 
-    def _find_names(self, inputs: Inputs) -> tuple[list[str], Iterator[Input]]:
+    def _find_names(self, inputs: InputRows) -> tuple[list[str], Iterator[Input]]:
         """Returns the names of all values of the inputs, and the inputs."""
         if inputs.names:
             return inputs.names, inputs
