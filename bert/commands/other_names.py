@@ -152,6 +152,7 @@ OTHERS: Mapping[str, Other] = {
     **TRANSFORMERS,
     **_named(
         (_CHECKPOINT, "model_name model_path checkpoint model pretrained_model bert_model"),
+        (_CHECKPOINT, "init_checkpoint"),
         (_same("bert_config_file="), "config_file config"),
         (_same("vocab_file="), "tokenizer vocab"),
         (_same("do_lower_case"), "lower_case do_lowercase lowercase uncased do_uncased"),
