@@ -40,7 +40,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # Lines of each package and module of the root; `bert` has the modules beside packages. A budget
 # may fall; a commit that raises one says why.
 BUDGETS = {
-    "bert": 900,
+    "bert": 950,
     "bert.commands": 2850,
     "bert.export": 1650,
     "bert.files": 5200,

@@ -25,7 +25,7 @@ from bert.files.paths import file_size, is_file, list_folder, match_files
 from bert.files.stored_models import WEIGHTS, step_of
 from bert.log import logger
 from bert.options import Message, Option, OptionError, joined
-from bert.runs.recipes import in_order
+from bert.runs.order import in_order
 from bert.training.options import Output
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored, describe_weights, weight_files
