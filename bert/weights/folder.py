@@ -324,9 +324,9 @@ class ModelFolder:
             tokenization.validate_case_matches_checkpoint(casing, self._stored.path)
         tokenizers.check_casing(casing, self._stored_casing)
 
-    @functools.cached_property
+    @property
     def task(self) -> dict[str, Any]:
-        """The content of `task.json`, {} where there is none."""
+        """The content of `task.json`, {} where there is none; a run may have just written it."""
         path = os.path.join(self.path, TASK_FILE)
         stored = find_json_object(path)
         if "registered_name" in stored:
