@@ -279,6 +279,8 @@ def test_files_missing_in_a_local_folder_are_not_fetched(tmp_path, monkeypatch):
             checkpoint.Stored.open(path)
     with pytest.raises(ValueError, match=r"\['my_classifier'\].*give 'runs/my_clasifier@main'"):
         checkpoint.Stored.open("runs/my_clasifier")
+    with pytest.raises(ValueError, match=r"\['my_classifier'\]\.$"):
+        checkpoint.Stored.open("runs/bert.gguf")
     assert hub.is_name("runs/my_clasifier@main")
     assert hub.is_name("google/bert_tiny")
 
