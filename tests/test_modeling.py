@@ -884,7 +884,6 @@ for name in ("pretraining", "user"):
 """
 
 
-# Keras 3.15 saves variables in a way that numpy 2 deprecates.
 def test_a_configuration_keeps_what_was_set(tiny_config):
     encoder = modeling.BertModel(tiny_config)
     encoder.gradient_checkpointing = True

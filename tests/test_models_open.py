@@ -202,7 +202,6 @@ def test_words_are_the_means_of_their_pieces(pretrained):
 
 
 @pytest.mark.exhaustive
-# Keras' own, when it saves.
 def test_keras_trains_and_saves_a_model_on_top(released, tmp_path):
     """As in a notebook: load, encode, train with `fit`, save and load."""
     model = bert.load(str(released))
@@ -227,7 +226,6 @@ def test_keras_trains_and_saves_a_model_on_top(released, tmp_path):
     again.fit(inputs, labels, verbose=0)
 
 
-# Keras' own, when it saves.
 def test_an_encoder_stands_in_a_functional_model_that_is_trained_and_loaded_again(
     pretrained, tmp_path
 ):

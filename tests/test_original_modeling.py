@@ -9,8 +9,6 @@ from conftest import GOLDEN, golden_batch, make_examples
 import modeling
 from bert.original import modeling as original_modeling
 
-# Keras 3.15 saves variables in a way that numpy 2 deprecates.
-
 # As in the original's modeling.py.
 SIGNATURES = {
     "assert_rank": "tensor, expected_rank, name=None",

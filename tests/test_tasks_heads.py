@@ -21,8 +21,6 @@ from bert.network.heads import (
     tagging_objective,
 )
 
-# Keras 3.15 saves variables in a way that numpy 2 deprecates.
-
 NAMES = ("input_ids", "input_mask", "segment_ids")
 NUM_OUTPUTS = 5
 

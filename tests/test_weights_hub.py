@@ -248,6 +248,8 @@ def test_without_the_package_the_error_says_so():
         ("my_bert/model.ckpt-20", False),
         ("my_bert/model.safetensors", False),
         ("my_bert/epoch3.pt", False),
+        ("my_bert/epoch3.pt@main", False),
+        ("my_bert/epochs@v3.pt", True),
         ("my_bert/pytorch_model.bin.index.json", False),
         *((f"my_bert/model{ending}", False) for ending in WEIGHTS_ENDINGS),
         ("", False),

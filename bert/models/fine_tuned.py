@@ -112,7 +112,7 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
                 Option("architecture"),
             )
     if missing := [name for name in ARCHITECTURES[architecture] if name not in heads]:
-        file = "task.json" if folder.task else "config.json"
+        file = TASK_FILE if folder.task else "config.json"
         raise OptionError(
             "architecture",
             "be a class whose head the model has",

@@ -22,7 +22,6 @@ from bert.files.paths import describe_folder, file_size, paths_from, without_wil
 from bert.files.stored_models import (
     SAVED_MODEL_FILE,
     WEIGHTS,
-    WEIGHTS_ENDINGS,
     is_index,
     is_safetensors,
     of_step,
@@ -274,8 +273,7 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
     if hub.is_name(path):
         return _only_checkpoint(hub.fetch(path, option, fetches=fetches), option)
     # With a revision, it is a name whatever folders there are.
-    is_named = hub.is_name(f"{path}@main") and not path.endswith(WEIGHTS_ENDINGS)
-    hint = f" For the model on the hub, give '{path}@main'." if is_named else ""
+    hint = f" For the model on the hub, give '{path}@main'." if hub.is_name(f"{path}@main") else ""
     if tf.io.gfile.isdir(os.path.dirname(path)) and weight_files(os.path.dirname(path)):
         hint = f" For the weights there, give {os.path.dirname(path)!r}."
     raise OptionError(

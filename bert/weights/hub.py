@@ -57,9 +57,10 @@ def is_name(path: str) -> bool:
     A local path is no name. Without a revision, neither is `runs/my_model` beside a folder `runs`.
     The owner of google-bert's models may be left out.
     """
-    if is_remote(path) or not _NAME.fullmatch(_with_owner(path)) or _LOCAL.search(path):
+    name, has_revision, _ = path.partition("@")
+    if is_remote(path) or not _NAME.fullmatch(_with_owner(path)) or _LOCAL.search(name):
         return False
-    if "@" not in path and os.path.isdir(os.path.dirname(path)):
+    if not has_revision and os.path.isdir(os.path.dirname(path)):
         return False
     return not any(map(os.path.exists, (path, f"{path}.index")))
 
