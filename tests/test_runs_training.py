@@ -14,7 +14,7 @@ from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import shaping_options
-from bert.runs import identity, training
+from bert.runs import finetuning_steps, identity, training
 from bert.runs.identity import plan_training
 from bert.tasks.task import ExampleFile
 from bert.training.evaluation import EarlyStopping
@@ -113,7 +113,7 @@ def run(settings, config, evaluation=None, arrays=None):
 
 
 def train(settings, model, batches, evaluation):
-    steps = training.count_steps(settings, len(batches.records))
+    steps = finetuning_steps.count_steps(settings, len(batches.records))
     made_of = identity.of_training(shaping_options(settings), None, {})
     plan = plan_training(settings, steps, None, made_of, {})
     begun = training.begin(settings, make_trainer(settings, model, batches, plan.last_step), plan)
@@ -176,10 +176,10 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
 
 def test_number_of_steps_is_the_originals(make_settings):
     settings = make_settings(train_batch_size=32, num_train_epochs=3.0)
-    assert training.count_steps(settings, 3668) == 343
-    assert training.count_steps(settings, 8551) == 801
+    assert finetuning_steps.count_steps(settings, 3668) == 343
+    assert finetuning_steps.count_steps(settings, 8551) == 801
     with pytest.raises(ValueError, match=r"3\.0 epochs of 10 examples give none"):
-        training.count_steps(settings, 10)
+        finetuning_steps.count_steps(settings, 10)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_number_of_steps_is_the_originals(make_settings):
 )
 def test_patience_that_cannot_end_training_is_warned_of(log, patience, every, remedy):
     """Of MRPC, an epoch has 114 steps."""
-    training.warn_of_patience(patience, every, 343, 114)
+    finetuning_steps.warn_of_patience(patience, every, 343, 114)
     assert [each.partition(" in all. ")[2] for each in log.messages] == [remedy] * bool(remedy)
 
 

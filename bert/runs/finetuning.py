@@ -21,10 +21,11 @@ from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts, recorded_messages
 from bert.runs import identity, plans
-from bert.runs.identity import FolderState, Training, find_weights, plan_training
+from bert.runs.finetuning_steps import describe_teacher, describe_trainings, plan_trainings
+from bert.runs.identity import FolderState, find_weights
 from bert.runs.plans import Plan
 from bert.runs.recipes import FineTuning, Search, Steps
-from bert.tasks.options import Evaluation, Schedule, Teacher
+from bert.tasks.options import Evaluation
 from bert.tasks.squad.options import SquadData
 from bert.tasks.task import ExampleFile, Inputs, Part, Task, find_inputs
 from bert.training import strategies
@@ -40,7 +41,6 @@ from bert.training.options import (
 )
 from bert.training.trackers import Trackers
 from bert.weights import checkpoint
-from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TOKENIZER
 from bert.weights.opening import open_model, open_vocabulary
@@ -264,13 +264,13 @@ def plan(
         # Schedule and identity.
         trainings = parts(
             "steps",
-            lambda init, data, task, _: _plan_trainings(
+            lambda init, data, task, _: plan_trainings(
                 [(run.schedule, run.output, run.shaping_options()) for run in runs],
-                *(patience, _describe_teacher(shared.teacher, task), shared.read_paths()),
+                *(patience, describe_teacher(shared.teacher, task), shared.read_paths()),
                 *(init, data),
             ),
             *(init, data, task, flags),
-            shows=_describe_trainings,
+            shows=describe_trainings,
         )
         has_memory = plans.add_needs(
             *(parts, compute, runs[0].output, config, num_replicas, trainings),
@@ -435,57 +435,3 @@ def _check_folder(
 def stored_task(task: Task) -> dict[str, Any]:
     """Returns the contents of `task.json`."""
     return {**task.stored(), TOKENIZER: options_of(task.tokenizer)}
-
-
-def _plan_trainings(
-    runs: Iterable[tuple[Schedule, Output, Mapping[str, Any]]],
-    patience: int,
-    others: Mapping[str, Any],
-    paths: Mapping[str, str | None],
-    init: Stored | None,
-    data: Sequence[Inputs],
-) -> list[Training]:
-    """Returns the training run of each recipe, checked against the one in its folder.
-
-    Args:
-      runs: The schedule, the output and the options that shape the model, of each run.
-      patience: `early_stopping_patience`.
-      others: By option, what else the training is made of.
-      paths: By option, other files that are read.
-      init: The weights to start from, or None.
-      data: The inputs of all parts.
-    """
-    from bert.runs.training import count_steps, warn_of_patience  # noqa: PLC0415
-
-    train = find_inputs(data, "train")
-    num_examples = round((train.num_examples or train.num_rows) / train.share)
-    described: dict[str, Any] = {}
-    # A data set that is read in part is not compared.
-    if all(inputs.share == 1 for inputs in data):
-        # The choice of the best weights depends on the dev set.
-        for split in ("train", "dev") if patience else ("train",):
-            described |= find_inputs(data, split).describe()
-        described |= others
-    trainings = []
-    for schedule, output, shaping in runs:
-        num_steps = count_steps(schedule, num_examples)
-        every, per_epoch = output.save_checkpoints_steps, num_examples // schedule.train_batch_size
-        warn_of_patience(patience, every, num_steps, per_epoch)
-        made_of = identity.of_training(shaping, init, described)
-        trainings.append(plan_training(output, num_steps, init, made_of, paths))
-    return trainings
-
-
-def _describe_teacher(options: Teacher | None, task: Any) -> dict[str, Any]:
-    """Returns the name and the digest of the teacher, by option; {} for a task that has none."""
-    if options is None:
-        return {}
-    return {"teacher": task.teacher.weights if task.teacher else None}
-
-
-def _describe_trainings(trainings: Sequence[Training]) -> str:
-    steps = [training.last_step for training in trainings]
-    if len(steps) == 1:
-        return trainings[0].describe()
-    each = f"{min(steps):,}" + (f" to {max(steps):,}" if len({*steps}) > 1 else "")
-    return f"{sum(steps):,} in all, {each} a run"

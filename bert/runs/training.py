@@ -275,56 +275,6 @@ def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
     return run
 
 
-def count_steps(schedule: Schedule, num_examples: int) -> int:
-    """Returns the number of steps of the training run (original: run_classifier.py, main).
-
-    Raises:
-      OptionError: where it is 0.
-    """
-    epochs, batch_size = schedule.num_train_epochs, schedule.train_batch_size
-    steps = int(num_examples / batch_size * epochs)
-    if steps < 1:
-        raise OptionError(
-            "num_train_epochs",
-            "give at least one step",
-            remedy=Message(
-                "%s epochs of %d examples give none with %s.",
-                *(epochs, num_examples, Option("train_batch_size", batch_size)),
-            ),
-        )
-    return steps
-
-
-def warn_of_patience(patience: int, every: int, steps: int, steps_per_epoch: int) -> None:
-    """Warns where a training run ends before early stopping could end it.
-
-    Args:
-      patience: `early_stopping_patience`.
-      every: `save_checkpoints_steps`, between two evaluations.
-      steps: The steps of the run.
-      steps_per_epoch: The steps of an epoch.
-    """
-    if not patience or (patience + 1) * every < steps:
-        return
-    # Twice an epoch, or as often as it takes.
-    better = min(max(steps_per_epoch // 2, 1), (steps - 1) // (patience + 1))
-    remedy = Message(
-        "Give a smaller %s or more %s.",
-        *(Option("early_stopping_patience"), Option("num_train_epochs")),
-    )
-    if better:
-        remedy = Message("Give %s.", Option("save_checkpoints_steps", better))
-    logger.warning(
-        "%s cannot end this training of %d steps: it is evaluated every %s steps and at the end, "
-        "%d times in all. %s",
-        Option("early_stopping_patience", patience),
-        steps,
-        Option("save_checkpoints_steps", every),
-        -(-steps // every),
-        remedy,
-    )
-
-
 def freeze(model: keras.Model, num_layers: int | None) -> None:
     """Freezes the embeddings and the first layers of the encoder; None freezes nothing."""
     if num_layers is None:
