@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tokenization
-from bert.runs.finetuning_run import Attempt, show_examples, warn_of_little_learning
+from bert.runs.diagnosis import Attempt, warn_of_little_learning
+from bert.runs.finetuning_run import show_examples
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.task import Inputs, Part
 from bert.weights import checkpoint
