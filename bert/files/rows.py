@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
+from bert.files.encodings import check_beginning, decode_line
 from bert.files.paths import file_size, parse_json, read_lines
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
@@ -32,11 +33,6 @@ _ESCAPED = "surrogateescape"
 # Separators to suggest in place of another one, with their names in options.
 _SEPARATORS = {";": ";", "\t": "tab", ",": ",", "|": "|"}
 _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
-
-# How files begin that are not UTF-8 text.
-_OLD_EXCEL = b"\xd0\xcf\x11\xe0"
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_PACKED = {".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd", ".zip": b"PK\3\4"}
 
 
 class Row(NamedTuple):
@@ -108,7 +104,7 @@ class RowReader:
                 yield Row(number, values)
         elif self.has_cells and not self.is_plain_tsv:
             lines = (
-                (number, _decode_line(self._name, number, line, _ESCAPED))
+                (number, decode_line(self._name, number, line, _ESCAPED))
                 for number, line in self._lines()
             )
             for row in _read_csv(self.path, lines, self.separator):
@@ -132,7 +128,7 @@ class RowReader:
 
     def _parse(self, number: int, line: bytes) -> Any:
         try:
-            text = _decode_line(self._name, number, line)
+            text = decode_line(self._name, number, line)
             if self.form == "jsonl":
                 return _parse_json(f"{self.path}:{number}", text)
         except ValueError as error:
@@ -144,7 +140,7 @@ class RowReader:
         if isinstance(row.cells, list):
             line = self.separator.join(row.cells).encode("utf-8", _ESCAPED)
             try:
-                _decode_line(self._name, row.line, line)
+                decode_line(self._name, row.line, line)
             except ValueError as error:
                 return Row(row.line, error)
         return row
@@ -210,56 +206,6 @@ def load_rows(path: str, form: str | None = None) -> list[Row]:
 def text_lines(path: str) -> Iterator[Row]:
     """Yields each line of a file, or of standard input for -, without its end."""
     return checked(RowReader(path, "lines"))
-
-
-def check_beginning(path: str, line: bytes) -> None:
-    """Checks the first line of a file that must be UTF-8 text.
-
-    Raises:
-      ValueError: where the file has another encoding, is packed or is a workbook of Excel, or all
-        lines of a file of old Macs are this one.
-    """
-    if line.startswith(_UTF_16):
-        raise ValueError(
-            f"{path!r} must be UTF-8 text. It is UTF-16: convert it, as with `iconv -f UTF-16 -t "
-            "UTF-8`."
-        )
-    check_no_workbook(path, line)
-    # NumPy packs arrays, too.
-    if line.startswith(tuple(_PACKED.values())) and not path.endswith(".npz"):
-        kind = next(kind for kind, begin in _PACKED.items() if line.startswith(begin))
-        raise ValueError(
-            f"{path!r} must be text, plain or gzip. It begins as a {kind} file: unpack it first."
-        )
-    # A text may have a single carriage return.
-    if not line.endswith(b"\n") and line.count(b"\r") > 1 and b"\r" in line.rstrip(b"\r"):
-        raise ValueError(
-            f"{path!r} must have lines that end with LF, or CR and LF. They end with CR alone, as "
-            "in Excel's CSV for old Macs: convert it, as with `tr '\\r' '\\n'`."
-        )
-
-
-def check_no_workbook(path: str, line: bytes = b"") -> None:
-    """Raises `ValueError` where a file is a workbook, by its extension or its first line."""
-    if path.lower().endswith((".xlsx", ".xlsm")) or line.startswith(_OLD_EXCEL):
-        raise ValueError(
-            f"{path!r} must be text or Parquet. It is a workbook of Excel: save its sheet as CSV "
-            "UTF-8, or with pandas, `pandas.read_excel(...).to_csv(..., index=False)`, and give "
-            "that file."
-        )
-
-
-def _decode_line(path: str, number: int, line: bytes, errors: str = "strict") -> str:
-    """Returns the text of a line, without its end, and without a byte order mark in line 1."""
-    try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
-    except UnicodeDecodeError as error:
-        shown = line[max(error.start - 20, 0) : error.start + 10]
-        raise ValueError(
-            f"{path}:{number}: text must be UTF-8. Received {shown!r}. Convert the file, if it is "
-            "Latin-1 with `iconv -f LATIN1 -t UTF-8`, if it is Chinese perhaps with `-f GB18030`."
-        ) from None
-    return text.removesuffix("\n").removesuffix("\r")
 
 
 def ending_of(path: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
+from bert.files.encodings import check_beginning
 from bert.files.paths import match_files, read_lines
 from bert.files.rows import (
     FORMATS,
@@ -16,7 +17,6 @@ from bert.files.rows import (
     Row,
     RowReader,
     Table,
-    check_beginning,
     format_of,
     is_number,
 )
