@@ -50,7 +50,7 @@ import sys; from pathlib import Path
 import modeling, tokenization, json
 from bert.tasks.classification.examples import ClassificationTask
 from bert.tasks.classification.classifier import Classification
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.folder import ModelFolder
 folder, vocab_file = sys.argv[1:]
 tokenizer = tokenization.FullTokenizer(vocab_file)
@@ -60,7 +60,7 @@ task = Classification(config, tokenizer, 128, ClassificationTask(
     metric="accuracy"))
 ModelFolder(folder).save(config, Path(vocab_file).read_bytes(), task.stored())
 model = task.make_model("float32")
-checkpoint.save_tensors(folder + "/bert_model.ckpt", {v.path: v.numpy() for v in model.weights})
+saving.save_tensors(folder + "/bert_model.ckpt", {v.path: v.numpy() for v in model.weights})
 """
 DIRECT = """
 import json, sys, time

@@ -52,7 +52,7 @@ def make_models(folder):
     import bert  # noqa: PLC0415
     import convert_checkpoint  # noqa: PLC0415
     import modeling  # noqa: PLC0415
-    from bert.weights import checkpoint  # noqa: PLC0415
+    from bert.weights import saving  # noqa: PLC0415
 
     config = modeling.BertConfig.from_dict(CONFIG)
     source = os.path.join(folder, "released")
@@ -68,7 +68,7 @@ def make_models(folder):
         }
         here = source if name == "my_bert" else os.path.join(folder, f"{name}.tf")
         os.makedirs(here, exist_ok=True)
-        checkpoint.save_tensors(os.path.join(here, "bert_model.ckpt"), tensors)
+        saving.save_tensors(os.path.join(here, "bert_model.ckpt"), tensors)
         files = {"bert_config.json": config.to_json_string().encode(), "vocab.txt": vocabulary}
         if name in LABELS:
             labels = {"id2label": dict(enumerate(LABELS[name]))}

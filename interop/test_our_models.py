@@ -10,7 +10,7 @@ from peers import CASES, NUM_LABELS, SHAPES, assert_equal, compute, convert, run
 import convert_checkpoint
 import modeling
 from bert.models import fine_tuned
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def converted(tmp_path_factory):
         }
         left_out = heads.get(architecture, "nothing")
         tensors = {n: value for n, value in tensors.items() if not n.startswith(left_out)}
-        checkpoint.save_tensors(str(source / "bert_model.ckpt"), tensors)
+        saving.save_tensors(str(source / "bert_model.ckpt"), tensors)
         convert(source, folder / name, "huggingface")
         jobs.append(run_job(folder / name, folder / name, shape, architecture))
     work(folder, jobs)

@@ -56,7 +56,7 @@ def save(folder, tensors, config, *, casing=True, **task):
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
     if task:
         (folder / "task.json").write_text(json.dumps({"do_lower_case": casing, **task}))
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), tensors)
     return folder
 
 
@@ -561,7 +561,7 @@ def test_a_checkpoint_of_another_shape_is_refused(tmp_path, still_config, tensor
 def test_a_result_that_computes_something_else_is_not_kept(tmp_path, still_config, tensors):
     source = save(tmp_path / "tf", tensors, still_config)
     wrong = {**tensors, "cls/seq_relationship/output_bias": np.ones(2, np.float32)}
-    checkpoint.save_tensors(str(tmp_path / "wrong.ckpt"), wrong)
+    saving.save_tensors(str(tmp_path / "wrong.ckpt"), wrong)
     options = convert_checkpoint.Settings(input=str(source), output="", format="tf")
     opened = conversion.open_source(options, "tf")
     model = convert_checkpoint.make_model("BertForPreTraining", still_config)

@@ -519,7 +519,7 @@ def encoder_alone(folder: Path) -> str:
     (folder / "encoder").mkdir()
     for name in ("vocab.txt", "bert_config.json"):
         (folder / "encoder" / name).write_bytes((GOLDEN / name).read_bytes())
-    checkpoint.save_tensors(str(folder / "encoder/bert_model.ckpt"), encoder)
+    saving.save_tensors(str(folder / "encoder/bert_model.ckpt"), encoder)
     return str(folder / "encoder")
 
 
@@ -538,7 +538,7 @@ def other_golden(folder: Path) -> str:
     (folder / "halves").mkdir()
     for name in ("vocab.txt", "bert_config.json"):
         (folder / "halves" / name).write_bytes((GOLDEN / name).read_bytes())
-    checkpoint.save_tensors(str(folder / "halves/bert_model.ckpt"), halves)
+    saving.save_tensors(str(folder / "halves/bert_model.ckpt"), halves)
     return str(folder / "halves/bert_model.ckpt")
 
 
@@ -662,7 +662,7 @@ def conversion_world(folder: Path) -> dict[str, Any]:
     tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
     bias = tensors["cls/predictions/output_bias"]
     slot = {"cls/predictions/output_bias/adam_m": bias}
-    checkpoint.save_tensors(str(source / "bert_model.ckpt"), {**tensors, **slot})
+    saving.save_tensors(str(source / "bert_model.ckpt"), {**tensors, **slot})
     return {
         "input": str(source),
         "output": str(folder / "out"),
@@ -683,7 +683,7 @@ def fine_tuned(folder: Path, name: str, variables: str) -> Path:
     (folder / name).mkdir()
     for file in ("vocab.txt", "bert_config.json"):
         (folder / name / file).write_bytes((GOLDEN / file).read_bytes())
-    checkpoint.save_tensors(str(folder / name / "bert_model.ckpt"), tensors)
+    saving.save_tensors(str(folder / name / "bert_model.ckpt"), tensors)
     return folder / name
 
 

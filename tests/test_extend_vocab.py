@@ -14,7 +14,7 @@ import tokenization
 from bert.models import pretrained as pretrained_models
 from bert.pretraining import extension
 from bert.pretraining import heads as pretraining_heads
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.folder import ModelFolder
 
 EMBEDDINGS, BIAS = extension.TABLES
@@ -228,7 +228,7 @@ def test_optimizer_slots_are_left_out(tmp_path, log):
     slots = {f"{BIAS}/adam_{name}": tensors[BIAS] for name in "mv"}
     for name in ("vocab.txt", "bert_config.json"):
         shutil.copy(GOLDEN / name, tmp_path)
-    checkpoint.save_tensors(str(tmp_path / "model.ckpt-7"), {**tensors, **slots})
+    saving.save_tensors(str(tmp_path / "model.ckpt-7"), {**tensors, **slots})
     _, folder = extend(tmp_path, init_checkpoint=str(tmp_path / "model.ckpt-7"))
     assert read_tensors(folder / "bert_model.ckpt").keys() == tensors.keys()
     assert "Weights only: 2 optimizer slots are left out." in log.messages

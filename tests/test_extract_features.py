@@ -253,7 +253,7 @@ def test_a_pair_needs_two_segments(settings, tmp_path):
     config = change(config, type_vocab_size=1)
     (tmp_path / "one.json").write_text(config.to_json_string())
     encoder = {name: np.zeros(shape) for name, shape in encoder_shapes(config).items()}
-    checkpoint.save_tensors(str(tmp_path / "one.ckpt"), encoder)
+    saving.save_tensors(str(tmp_path / "one.ckpt"), encoder)
     files = {"bert_config_file": "one.json", "init_checkpoint": "one.ckpt"}
     files = {flag: str(tmp_path / name) for flag, name in files.items()}
     with pytest.raises(ValueError, match=r"`type_vocab_size`.*line 2"):
@@ -279,7 +279,7 @@ def test_features_that_are_not_finite_name_their_line_and_leave_no_file(
         monkeypatch.setattr(module, "find_not_finite", lambda _: None)
     weights = checkpoint.Stored.open(str(tmp_path / "bert_model.ckpt")).read()
     weights["bert/embeddings/word_embeddings"][WORDS.index("on")] = np.nan
-    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
+    saving.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
     (tmp_path / "text.txt").write_text("sat\nthe cat\nsat on\n")
     monkeypatch.setattr(text_vectors, "CHUNK_LINES", 1)
     for form, shard in (("jsonl", ""), ("npz", "2/2")):
@@ -377,7 +377,7 @@ def test_shards_of_different_models_or_texts_are_not_joined(settings, tmp_path):
     ):
         text.write_bytes(written)
         if changed:
-            checkpoint.save_tensors(prefix, changed)
+            saving.save_tensors(prefix, changed)
         given["output_file"] = str(tmp_path / "part-2.npy")
         extract_features.run(settings(**given, shard="2/2"))
         asked = join_shards.Settings(

@@ -15,7 +15,7 @@ import fill_mask
 import modeling
 from bert.commands.checks import WRONG, Checks
 from bert.models import pretrained as pretrained_models
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.folder import ModelFolder
 
 TEXT = "the old [MASK] told a [MASK] ||| who heard it?"
@@ -110,7 +110,7 @@ def test_a_folder_of_pretraining_has_its_configuration(settings, tmp_path):
     folder = tmp_path / "pretrained"
     folder.mkdir()
     ModelFolder(str(folder)).save(config)
-    checkpoint.save_tensors(str(folder / "model.ckpt-7"), weights)
+    saving.save_tensors(str(folder / "model.ckpt-7"), weights)
     vocab_file = str(GOLDEN / "vocab.txt")
     with pytest.raises(ValueError, match=r"vocab_file` must be given.*vocab.txt"):
         fill_mask.run(settings(checkpoint=str(folder)), [TEXT])

@@ -16,7 +16,7 @@ from bert.inspection.page import format_inspection
 from bert.models.options import QueriedModel
 from bert.models.vectors import find_encoder
 from bert.text.added_tokens import AddedToken
-from bert.weights import checkpoint
+from bert.weights import saving
 from bert.weights.folder import ModelFolder
 
 TEXTS = ("The old [MASK] told a story", "who heard the [MASK]?")
@@ -175,7 +175,7 @@ def save_encoder(folder, **changes):
     vocabulary = "".join(f"{word}\n" for word in WORDS).encode()
     ModelFolder(str(folder)).save(config, vocabulary, do_lower_case=True)
     tensors = {each.path: each.numpy() for each in encoder.weights}
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), tensors)
     return str(folder)
 
 

@@ -28,7 +28,7 @@ from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.multiple_choice import MultipleChoice
 from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.tagging.tags import TagSet
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.folder import ModelFolder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "blue", "green", "round", "square"]
@@ -88,7 +88,7 @@ def write_model(folder, kind, config):
         v.path: rng.normal(size=v.shape).astype(np.float32)
         for v in task.make_model("float32").weights
     }
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), weights)
     return folder
 
 
@@ -221,7 +221,7 @@ def original(model_dir):
     left = folder.parent / "left"
     left.mkdir()
     step = {"global_step": np.asarray(7, np.int64)}
-    checkpoint.save_tensors(str(left / "model.ckpt-7"), {**tensors, **step})
+    saving.save_tensors(str(left / "model.ckpt-7"), {**tensors, **step})
     (left / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     return left
 
@@ -325,7 +325,7 @@ def test_a_pre_trained_model_is_no_model_to_predict_with(original):
     tensors = {name: value for name, value in tensors.items() if name.startswith("bert/")}
     plain = original.parent / "plain"
     plain.mkdir()
-    checkpoint.save_tensors(str(plain / "bert_model.ckpt"), tensors)
+    saving.save_tensors(str(plain / "bert_model.ckpt"), tensors)
     for name in ("vocab.txt", "bert_config.json"):
         shutil.copy(folder / name, plain)
     with pytest.raises(ValueError, match=r"has no task\.json.*fill_mask"):

@@ -22,7 +22,7 @@ from bert.models.vectors import TextEncoder, group_words
 from bert.options import OptionError
 from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import ClassificationTask
-from bert.weights import checkpoint
+from bert.weights import saving
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 
@@ -265,7 +265,7 @@ def test_an_encoder_without_heads_encodes_and_predicts_no_tokens(pretrained, rel
         (tmp_path / name).write_bytes((released / name).read_bytes())
     tensors = Stored.open(str(released)).read()
     encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
-    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
+    saving.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
     model = bert.load(str(tmp_path))
     np.testing.assert_array_equal(model.encode(["the end"]), pretrained.encode(["the end"]))
     for ask in (model.fill_mask, model.score):
@@ -322,7 +322,7 @@ def test_the_options_of_a_tokenizer_are_passed_on(tmp_path):
     pretrained = tmp_path / "pretrained"
     pretrained.mkdir()
     tensors = {variable.path: variable.numpy() for variable in model.weights}
-    checkpoint.save_tensors(str(pretrained / "bert_model.ckpt"), tensors)
+    saving.save_tensors(str(pretrained / "bert_model.ckpt"), tensors)
     # An accent is seen, for the word with it is not in the vocabulary; `a` is taken whole in words.
     listed = {"3": {"content": "[SEP]", "normalized": False}, "8": {"content": "a"}}
     config = {"do_lower_case": True, "strip_accents": False, "added_tokens_decoder": listed}

@@ -23,7 +23,7 @@ from bert.commands.predict import read_arguments
 from bert.files import display
 from bert.files.row_writer import ResumableFile
 from bert.scale.predictions import AnswerFile
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 
 __all__ = ["model_dir", "untrained"]
 
@@ -179,7 +179,7 @@ def test_answers_of_anything_else_are_not_gone_on_with(settings, tmp_path, model
     elif what == "weights":
         prefix = str(model_dir / "bert_model.ckpt")
         stored = checkpoint.Stored(prefix).read()
-        checkpoint.save_tensors(prefix, {name: value * 2 for name, value in stored.items()})
+        saving.save_tensors(prefix, {name: value * 2 for name, value in stored.items()})
     elif what == "vocabulary":
         text = (model_dir / "vocab.txt").read_text()
         (model_dir / "vocab.txt").write_text(text.replace("green", "black"))

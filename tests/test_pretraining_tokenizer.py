@@ -15,7 +15,7 @@ from bert.files.records import read_description
 from bert.pretraining.heads import pretraining_model
 from bert.pretraining.records import open_tokenizer, read_descriptions
 from bert.text.added_tokens import AddedToken
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.variables import WORD_TABLE
 
@@ -41,7 +41,7 @@ def base(tmp_path):
     told["added_tokens_decoder"] = {str(len(WORDS)): MARK}
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     weights = {v.path: v.numpy() for v in pretraining_model(config).weights}
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), weights)
     return folder
 
 

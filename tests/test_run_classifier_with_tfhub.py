@@ -12,7 +12,7 @@ import bert
 import modeling
 import run_classifier
 import run_classifier_with_tfhub
-from bert.weights import checkpoint, tf_hub
+from bert.weights import checkpoint, saving, tf_hub
 
 
 def write_graph(folder, signature="tokenization_info", casing=lambda: tf.constant(False)):
@@ -43,7 +43,7 @@ def module(tmp_path):
     encoder = modeling.BertModel(CONFIG)
     encoder.build(None)
     tensors = {variable.path: variable.numpy() for variable in encoder.weights}
-    checkpoint.save_tensors(str(folder / "variables/variables"), tensors)
+    saving.save_tensors(str(folder / "variables/variables"), tensors)
     write_graph(folder)
     return folder
 
@@ -119,7 +119,7 @@ def test_shape_and_casing_come_from_the_module_and_its_tokenizer(module):
         (lambda module: (module / "assets/vocab.txt").unlink(), "vocab_file` must be given"),
         (lambda module: (module / "saved_model.pb").unlink(), "bert_hub_module_handle` must"),
         (
-            lambda module: checkpoint.save_tensors(
+            lambda module: saving.save_tensors(
                 str(module / "variables/variables"), {"dense/kernel": np.zeros(2, np.float32)}
             ),
             "SavedModel of another kind",

@@ -43,7 +43,7 @@ from bert.parts import PlanError
 from bert.pretraining import inputs
 from bert.pretraining.outcome import warn_if_not_learned
 from bert.runs.plan import plan
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -118,7 +118,7 @@ def test_heads_that_the_weights_lack_are_not_evaluated(tmp_path):
     tensors = read_checkpoint(GOLDEN / "bert_model.ckpt")
     unused = ("bert/pooler/", "cls/seq_relationship/")
     kept = {name: each for name, each in tensors.items() if not name.startswith(unused)}
-    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), kept)
+    saving.save_tensors(str(tmp_path / "bert_model.ckpt"), kept)
     given = {"init_checkpoint": str(tmp_path / "bert_model.ckpt")}
     with pytest.raises(ValueError, match=r"lacks .*seq_relationship.*`objective=.masked_lm.` can"):
         run_pretraining.run(golden_settings(tmp_path, GOLDEN, **given))
@@ -287,7 +287,7 @@ def test_the_initial_checkpoint_is_opened_once(pretraining_run, tmp_path, tiny_c
     model = modeling.BertModel(tiny_config)
     model.build(None)
     initial = str(tmp_path / "initial.ckpt")
-    checkpoint.save_tensors(initial, {v.path: v.numpy() for v in model.weights})
+    saving.save_tensors(initial, {v.path: v.numpy() for v in model.weights})
     run_pretraining.run(pretraining_run(init_checkpoint=initial, num_train_steps=1))
     assert opened == [initial]
 

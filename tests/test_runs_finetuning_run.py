@@ -10,7 +10,7 @@ from bert.runs.diagnosis import Attempt, warn_of_little_learning
 from bert.runs.finetuning_run import show_examples
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.task import Inputs, Part
-from bert.weights import checkpoint
+from bert.weights import saving
 
 # The option with which a training run starts over in its folder.
 START_OVER = {"overwrite_output_dir"}
@@ -96,7 +96,7 @@ def test_a_rate_is_not_called_unusual_where_the_usual_ones_do_not_apply(log):
 )
 def test_few_steps_of_pre_training_are_named(log, tmp_path, name, made_of, step, said):
     (tmp_path / "run.json").write_text(json.dumps({"made_of": made_of}))
-    checkpoint.save_tensors(str(tmp_path / "model.ckpt-300"), {"w": np.ones(1)})
+    saving.save_tensors(str(tmp_path / "model.ckpt-300"), {"w": np.ones(1)})
     warn(
         {"f1": 0.5, "baseline": 0.5},
         step=step,

@@ -17,7 +17,7 @@ from bert.models.open import load
 from bert.runs import identity
 from bert.runs.identity import plan_training
 from bert.training.options import Output
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
     encoder.build(None)
     for number in (1, 2):
         tensors = {v.path: np.full(v.shape, 0.01 * number, np.float32) for v in encoder.weights}
-        checkpoint.save_tensors(str(folder / f"init_{number}.ckpt"), tensors)
+        saving.save_tensors(str(folder / f"init_{number}.ckpt"), tensors)
     run_classifier.run(
         make(
             do_train=True,

@@ -18,7 +18,7 @@ from bert.files.texts import Input
 from bert.scale.answers import Answerer, AnswerWork
 from bert.scale.options import Answering, Part, PartOptions
 from bert.scale.predictions import AnswerFile
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_parts_of_one_output_are_joined_and_no_other_files(two_parts, tmp_path):
     [_, other_input] = make("e", input_file=str(input_file))
     weights = checkpoint.Stored.open(str(copied / "bert_model.ckpt")).read()
     weights["output_bias"] += 1
-    checkpoint.save_tensors(str(copied / "bert_model.ckpt"), weights)
+    saving.save_tensors(str(copied / "bert_model.ckpt"), weights)
     [_, other_model] = make("f", model_dir=str(copied))
     [_, other_flag] = make("g", batch_size=1)
     [_, other_column] = make("h", on_error="skip")

@@ -24,7 +24,7 @@ from bert.models.pretrained import PretrainedModel
 from bert.serving.batching import AbandonedError
 from bert.serving.served import DEFAULT, find_name, find_version, serve, shorten
 from bert.text.added_tokens import AddedToken
-from bert.weights import checkpoint
+from bert.weights import saving
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.sentence_transformers import TextVectors
@@ -90,7 +90,7 @@ def test_an_encoder_alone_gives_vectors(tmp_path):
         (tmp_path / name).write_bytes((GOLDEN / name).read_bytes())
     tensors = Stored.open(str(GOLDEN)).read()
     encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
-    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
+    saving.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
     model = PretrainedModel(ModelFolder.open(str(tmp_path), "model", do_lower_case=True))
     offered = serve(model, "m", 1)
     assert sorted(offered.signatures) == ["encode", DEFAULT]

@@ -25,8 +25,7 @@ from bert.files.stored_models import SUFFIXES
 from bert.network.heads import classifier_model, span_model, tagging_model
 from bert.pretraining import heads as pretraining_heads
 from bert.training.trainer import Trainer, initialize
-from bert.weights import checkpoint, saving
-from bert.weights.checkpoint import describe_weights
+from bert.weights import checkpoint, readers, saving
 from bert.weights.variables import encoder_shapes, find_variables
 
 
@@ -221,7 +220,7 @@ def test_the_first_format_of_tensorflow_is_read(tmp_path, golden_variables, vers
     assert_same({v.path: v.numpy() for v in golden_variables}, tensors)
     assert stored.prefix not in stored.parts
     digest = fingerprints.of_files([str(version_1 / "bert_model.ckpt")])
-    assert describe_weights(stored) == {"path": path.name, "sha256": digest}
+    assert stored.describe() == {"path": path.name, "sha256": digest}
 
 
 @pytest.mark.parametrize("where", [0, 0.001, 0.3, 0.9, 0.999, None])
@@ -261,7 +260,7 @@ def test_several_of_the_first_format_are_named(tmp_path, version_1):
         shutil.copy(version_1 / "bert_model.ckpt", tmp_path / name)
     with pytest.raises(ValueError, match=r"must name one .*'model.ckpt-1', 'model.ckpt-2'"):
         checkpoint.Stored.open(str(tmp_path))
-    assert sorted(checkpoint.weight_files(str(tmp_path))) == ["model.ckpt-1", "model.ckpt-2"]
+    assert sorted(readers.weight_files(str(tmp_path))) == ["model.ckpt-1", "model.ckpt-2"]
     # Safetensors come first, and so does the second format.
     (tmp_path / "model.safetensors").touch()
     assert checkpoint.Stored.open(str(tmp_path)).is_huggingface

@@ -13,7 +13,7 @@ import bert
 import modeling
 from bert.files import owned
 from bert.files.outputs import make_folder
-from bert.weights import checkpoint, tokenizers
+from bert.weights import checkpoint, readers, saving, tokenizers
 from bert.weights.folder import ModelFolder
 from bert.weights.options import ModelSource, VocabularySource
 from bert.weights.variables import require_segments
@@ -60,7 +60,7 @@ def test_given_options_override_the_folder(folder, log):
 def test_each_kind_of_weights_has_its_configuration(folder, encoder):
     (folder / "bert_config.json").write_text("{}")
     assert complete(init_checkpoint=str(folder)).bert_config_file.endswith("/config.json")
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), encoder)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), encoder)
     settings = complete(init_checkpoint=str(folder))
     assert settings.bert_config_file == str(folder / "bert_config.json")
 
@@ -77,7 +77,7 @@ def test_the_form_of_the_weights_says_which_gelu_is_meant(tmp_path, encoder, tin
     assert values["hidden_act"] == "gelu"
     assert ModelFolder.open(str(theirs)).config == change(tiny_config, hidden_act="gelu_erf")
     ours.mkdir()
-    checkpoint.save_tensors(str(ours / "bert_model.ckpt"), encoder)
+    saving.save_tensors(str(ours / "bert_model.ckpt"), encoder)
     (ours / "bert_config.json").write_text(json.dumps(values))
     assert ModelFolder.open(str(ours)).config == tiny_config
     (ours / "bert_config.json").rename(ours / "config.json")
@@ -93,7 +93,7 @@ def test_the_form_of_the_weights_says_which_gelu_is_meant(tmp_path, encoder, tin
     ("name", "ours"), [("relu", "relu"), ("gelu_new", "gelu"), ("gelu_python", "gelu_erf")]
 )
 def test_other_activations_are_the_same_in_all_forms(tmp_path, encoder, tiny_config, name, ours):
-    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
+    saving.save_tensors(str(tmp_path / "bert_model.ckpt"), encoder)
     values = {**tiny_config.to_dict(), **MARKS, "hidden_act": name}
     (tmp_path / "bert_config.json").write_text(json.dumps(values))
     assert ModelFolder.open(str(tmp_path)).config == change(tiny_config, hidden_act=ours)
@@ -484,7 +484,7 @@ def test_the_files_of_a_model_are_read_as_written(tmp_path, tiny_config):
     assert folder.find_weights() is None
     with pytest.raises(ValueError, match="`model_dir` must hold trained weights"):
         assert folder.stored
-    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), {"x": np.ones(1, np.float32)})
+    saving.save_tensors(str(tmp_path / "bert_model.ckpt"), {"x": np.ones(1, np.float32)})
     assert folder.stored.shapes == {"x": [1]}
     assert folder.find_weights().prefix == folder.stored.prefix
 
@@ -569,4 +569,4 @@ def test_partial_files_of_a_killed_run_are_not_foreign_weights(tmp_path):
     (tmp_path / ".train.tfrecord.index").write_text("of records")
     ModelFolder(str(tmp_path)).check_fillable(overwrites=False)
     ModelFolder(str(tmp_path)).check_fillable(overwrites=True)
-    assert checkpoint.weight_files(str(tmp_path)) == []
+    assert readers.weight_files(str(tmp_path)) == []

@@ -20,7 +20,7 @@ import convert_checkpoint
 import modeling
 from bert.models import keras_models
 from bert.weights import pickles, tf_hub
-from bert.weights.checkpoint import Stored, describe_weights
+from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.formats import FormatError, Tensor
 from bert.weights.msgpacks import read_msgpack
@@ -461,11 +461,11 @@ def test_the_digest_of_a_preset_covers_its_head(formats, tmp_path):
     other = shutil.copy(folder / "model.weights.h5", folder / "other.weights.h5")
     assert Stored(str(other)).parts == []
     os.remove(other)
-    digest = describe_weights(before)
+    digest = before.describe()
     with h5py.File(folder / "task.weights.h5", "r+") as file:
         (bias,) = [file[f"{at}/1"] for at in _layers(file) if file[f"{at}/1"].shape == (3,)]
         bias[...] = bias[...] + 1
-    assert describe_weights(Stored.open(str(folder))) != digest
+    assert Stored.open(str(folder)).describe() != digest
 
 
 def _layers(file):

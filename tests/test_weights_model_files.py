@@ -10,7 +10,7 @@ import tokenization
 from bert.files import stored_models
 from bert.files.paths import read_json_object
 from bert.text.vocabulary import read_json_casing, read_json_vocab, vocab_text
-from bert.weights import checkpoint, model_files
+from bert.weights import model_files, saving
 from bert.weights.model_files import WORDS_FILE, projector_files
 
 TABLE = "bert/embeddings/word_embeddings"
@@ -185,7 +185,7 @@ def test_tensorboard_shows_the_table_with_its_words(tmp_path):
     base_plugin = pytest.importorskip("tensorboard.plugins.base_plugin")
     test = pytest.importorskip("werkzeug.test")
     table = np.arange(12, dtype=np.float32).reshape(4, 3)
-    checkpoint.save_tensors(str(tmp_path / "model.ckpt-2"), {TABLE: table})
+    saving.save_tensors(str(tmp_path / "model.ckpt-2"), {TABLE: table})
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
     for name, text in projector_files(b"[PAD]\nthe\ncat\n", 4).items():
         (tmp_path / name).write_bytes(text)

@@ -14,7 +14,7 @@ import modeling
 import neighbours
 import serve
 from bert.commands.checks import WRONG, Checks
-from bert.weights import checkpoint, sentence_transformers
+from bert.weights import saving, sentence_transformers
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -36,7 +36,7 @@ def model_dir(tmp_path, still_config):
     encoder.build(None)
     spread(encoder)
     tensors = {variable.path: variable.numpy() for variable in encoder.weights}
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), tensors)
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     return folder
 

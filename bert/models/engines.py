@@ -36,7 +36,6 @@ from bert.network.lengths import pad_sequences
 from bert.options import Message, Option, OptionError
 from bert.tasks.task import LISTS, Task
 from bert.training.options import AUTO
-from bert.weights.checkpoint import describe_weights
 from bert.weights.folder import ModelFolder
 from modeling import BertConfig
 
@@ -105,7 +104,7 @@ class _Source:
         self.has_encoder = not folder.config.is_word_vectors
         self._loaded: LoadedModel | None = None
         self._loading = threading.Lock()
-        made_of = [describe_weights(folder.stored), folder.config.to_dict(), self._stored]
+        made_of = [folder.stored.describe(), folder.config.to_dict(), self._stored]
         self._made_of = [_REVISION, *made_of]
 
     def key(self, *others: Any) -> str:

@@ -33,9 +33,9 @@ from bert.models.options import (
 from bert.options import Message, Option, OptionError, check_bounds, whole_number
 from bert.training.options import AUTO
 from bert.weights import readers, saved_models
-from bert.weights.checkpoint import weight_files
 from bert.weights.folder import ModelFolder
 from bert.weights.options import FINE_TUNED
+from bert.weights.readers import weight_files
 
 if TYPE_CHECKING:
     from bert.models.answering import AnsweringModel

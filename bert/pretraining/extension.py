@@ -18,7 +18,7 @@ from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.options import find_untrained
 from bert.text.vocabulary import vocab_text
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE
 from bert.weights.saving import is_slot
@@ -73,7 +73,7 @@ class Extension:
         )
         # Last, for without its weights the folder is no model.
         prefix = os.path.join(output_dir, WEIGHTS)
-        checkpoint.save_tensors(prefix, tensors)
+        saving.save_tensors(prefix, tensors)
         logger.info("Wrote %s with %d entries. `vocab_size` is %d.", prefix, len(entries), size)
         return places
 

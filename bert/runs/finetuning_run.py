@@ -33,7 +33,7 @@ from bert.tasks.task import Inputs, Part, Task, find_inputs, results_name
 from bert.training import devices, loop, strategies
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.trackers import Trackers
-from bert.weights import checkpoint, model_card
+from bert.weights import model_card, readers
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES, make_files
 from modeling import BertConfig
@@ -246,7 +246,7 @@ def _calibrated(
 
 def _nothing_to_train(training: identity.Training, folder: str) -> bool:
     """Returns whether the weights in the folder are those of the last step."""
-    steps = map(step_of, checkpoint.weight_files(folder))
+    steps = map(step_of, readers.weight_files(folder))
     return training.has_ended or training.num_train_steps in steps
 
 

@@ -28,8 +28,9 @@ from bert.options import Message, Option, OptionError, joined
 from bert.runs.order import in_order
 from bert.training.options import Output
 from bert.weights import checkpoint, provenance
-from bert.weights.checkpoint import Stored, describe_weights, weight_files
+from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.readers import weight_files
 from modeling import BertConfig
 
 _ROOT = Path(__file__).parents[2]
@@ -50,7 +51,7 @@ def of_training(
       init: The initial weights.
       data: By option, or by another name, descriptions of the data, with `sha256`.
     """
-    values = {**in_order(shaping), "init_checkpoint": describe_weights(init), **data}
+    values = {**in_order(shaping), "init_checkpoint": init and init.describe(), **data}
     # In `run.json`, options have the names of flags.
     return {f"--{name}" if name.isidentifier() else name: value for name, value in values.items()}
 

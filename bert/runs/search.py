@@ -36,7 +36,7 @@ from bert.runs.recipes import Search, Trial, value_text
 from bert.training import loop, strategies
 from bert.training.options import LARGEST_SEED, RUNS, Output
 from bert.training.trainer import NonFiniteLossError
-from bert.weights import checkpoint, provenance, saving
+from bert.weights import checkpoint, provenance, readers, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES
 
@@ -240,7 +240,7 @@ def may_keep_best(output: Output) -> bool:
     is_of_one = not overwrites and _is_of_one(folder)
     others = [
         name
-        for name in checkpoint.weight_files(folder)
+        for name in readers.weight_files(folder)
         if name not in names
         or is_of_one
         or (checkpoint.step_of(name) is not None and not overwrites)

@@ -23,7 +23,7 @@ from bert.tasks import distillation
 from bert.tasks.distillation import StepTeacher
 from bert.tasks.options import Distillation, PretrainingTeacher, Teacher
 from bert.training.options import check_length
-from bert.weights.checkpoint import Stored, describe_weights
+from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 
 TaskType = TypeVar("TaskType", bound=Any)
@@ -165,7 +165,7 @@ def _find(options: Distillation, output_dir: str, *, fetches: bool) -> ModelFold
 
 def _describe(options: Distillation) -> dict[str, str]:
     """Returns the name and the digest of the teacher's weights, which `_find` has found."""
-    return describe_weights(Stored.open(options.teacher or "", "teacher")) or {}
+    return Stored.open(options.teacher or "", "teacher").describe()
 
 
 @functools.lru_cache(maxsize=1)

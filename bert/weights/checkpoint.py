@@ -43,7 +43,6 @@ from bert.weights.saving import (
     mark_for_removal,
     remove,
     remove_marked,
-    save_tensors,  # noqa: F401 (callers name it here)
     save_variables,
 )
 from bert.weights.variables import encoder_shapes, find_differences
@@ -178,6 +177,11 @@ class Stored:
         except FormatError as error:
             raise self._broken(error) from error
 
+    def describe(self) -> dict[str, str]:
+        """Returns the name and the digest of the weights, for `run.json`."""
+        files = [self.index, *(self.parts if self._format else ())]
+        return {"path": os.path.basename(self.path), "sha256": fingerprints.of_files(files)}
+
     def check_whole(self) -> None:
         """Checks that the bytes of all tensors are there, without reading them."""
         if self.index == self.prefix or isinstance(self._reader, Reader):
@@ -274,7 +278,7 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
         return _only_checkpoint(hub.fetch(path, option, fetches=fetches), option)
     # With a revision, it is a name whatever folders there are.
     hint = f" For the model on the hub, give '{path}@main'." if hub.is_name(f"{path}@main") else ""
-    if tf.io.gfile.isdir(os.path.dirname(path)) and weight_files(os.path.dirname(path)):
+    if tf.io.gfile.isdir(os.path.dirname(path)) and readers.weight_files(os.path.dirname(path)):
         hint = f" For the weights there, give {os.path.dirname(path)!r}."
     raise OptionError(
         option,
@@ -311,14 +315,6 @@ def _only_checkpoint(folder: str, option: str) -> str:
             remedy = f"Received {describe_folder(folder)}: no weights."
         raise OptionError(option, "name one checkpoint", remedy=remedy)
     return found[0].removesuffix(".index")
-
-
-def weight_files(folder: str) -> list[str]:
-    """Returns the names of the weights in a folder: an index, or files of other formats."""
-    names = [os.path.basename(path) for path in paths_from(os.path.join(folder, ""))]
-    usual = readers.FILES
-    found = [n for n in names if is_index(n) or is_safetensors(n) or n in usual]
-    return [*found, *map(os.path.basename, find_single_files(folder))]
 
 
 def find_trained(folder: str) -> str | None:
@@ -487,11 +483,3 @@ def _warn_of(error: UnsoundError) -> None:
     if str(error) not in _warned:
         _warned.add(str(error))
         logger.warning("%s The latest one before it is looked for; nothing is deleted.", error)
-
-
-def describe_weights(init: Stored | None) -> dict[str, str] | None:
-    """Returns the name and the digest of weights, for `run.json`; None where there are none."""
-    if init is None:
-        return None
-    files = [init.index, *(init.parts if init._format else ())]
-    return {"path": os.path.basename(init.path), "sha256": fingerprints.of_files(files)}

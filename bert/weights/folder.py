@@ -26,6 +26,7 @@ from bert.text.vocabulary import (
 from bert.weights import (
     checkpoint,
     provenance,
+    readers,
     saved_models,
     sentence_transformers,
     tokenizers,
@@ -407,7 +408,7 @@ class ModelFolder:
         names = owned.read_names(self.path)
         foreign = [
             name
-            for name in checkpoint.weight_files(self.path)
+            for name in readers.weight_files(self.path)
             if name not in names and (overwrites or step_of(name) is None)
         ]
         # Weights of a run whose list of files was lost are renamed rather than replaced.

@@ -14,8 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from bert.files.paths import open_file, read_json_object
-from bert.files.stored_models import SAFETENSORS_FILE, SAFETENSORS_INDEX_FILE, WEIGHTS_ENDINGS
+from bert.files.paths import open_file, paths_from, read_json_object
+from bert.files.stored_models import (
+    SAFETENSORS_FILE,
+    SAFETENSORS_INDEX_FILE,
+    WEIGHTS_ENDINGS,
+    is_index,
+    is_safetensors,
+)
 from bert.options import OptionError
 from bert.weights import frozen_graphs, gguf, keras_archives, libraries
 from bert.weights.formats import (
@@ -29,7 +35,7 @@ from bert.weights.formats import (
 )
 from bert.weights.msgpacks import read_msgpack
 from bert.weights.pickles import read_pickle
-from bert.weights.saving import PICKLES, is_single_file
+from bert.weights.saving import PICKLES, find_single_files, is_single_file
 from bert.weights.tensor_names import name_tensors
 from bert.weights.variables import WORD_TABLE
 
@@ -215,3 +221,10 @@ _BY_NAME = {
         keras_archives.read_preset, find_parts=keras_archives.find_head
     ),
 }
+
+
+def weight_files(folder: str) -> list[str]:
+    """Returns the names of the weights in a folder: an index, or files of other formats."""
+    names = [os.path.basename(path) for path in paths_from(os.path.join(folder, ""))]
+    found = [n for n in names if is_index(n) or is_safetensors(n) or n in FILES]
+    return [*found, *map(os.path.basename, find_single_files(folder))]

@@ -5,7 +5,7 @@ import numpy as np
 import extract_features
 import modeling
 from bert.tasks.features import Extractor
-from bert.weights import checkpoint
+from bert.weights import saving
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "##s", "."]
 
@@ -19,7 +19,7 @@ def make_settings(tmp_path, config):
     (tmp_path / "text.txt").write_text("".join(f"{line}\n" for line in LINES))
     extractor = Extractor(modeling.BertModel(config), [-1], "none")
     weights = {each.path: np.asarray(each) * 20 for each in extractor.model.weights}
-    checkpoint.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
+    saving.save_tensors(str(tmp_path / "bert_model.ckpt"), weights)
 
     def make(**changes):
         return extract_features.Settings(

@@ -9,7 +9,7 @@ from conftest import change
 import tokenization
 from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import ClassificationTask
-from bert.weights import checkpoint
+from bert.weights import saving
 from bert.weights.folder import ModelFolder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "red", "blue", "green", "round", "square"]
@@ -38,7 +38,7 @@ def untrained(tmp_path_factory, tiny_config):
     model = task.make_model("float32")
     rng = np.random.RandomState(0)
     weights = {v.path: rng.normal(size=v.shape).astype(np.float32) for v in model.weights}
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), weights)
     return folder
 
 

@@ -14,7 +14,7 @@ from conftest import (
 
 import modeling
 import run_pretraining
-from bert.weights import checkpoint
+from bert.weights import saving
 
 
 def other_config(**values):
@@ -100,7 +100,7 @@ def checkpoint_of_other_shape(folder):
     config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
     model = modeling.BertModel(change(config, intermediate_size=20))
     model.build(None)
-    checkpoint.save_tensors(str(folder / "other.ckpt"), {v.path: v.numpy() for v in model.weights})
+    saving.save_tensors(str(folder / "other.ckpt"), {v.path: v.numpy() for v in model.weights})
     return {"init_checkpoint": str(folder / "other.ckpt")}
 
 

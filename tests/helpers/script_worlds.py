@@ -8,7 +8,7 @@ import numpy as np
 from conftest import make_examples, write_examples, write_model_files
 
 import modeling
-from bert.weights import checkpoint
+from bert.weights import saving
 from helpers import squad_runs, swag_runs, tagging_runs, tfhub_runs
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "red", "green", "##s"]
@@ -34,7 +34,7 @@ def trained_weights(folder: Path) -> str:
     encoder.build(None)
     rng = np.random.RandomState(3)
     tensors = {v.path: rng.normal(0, 0.1, v.shape).astype(np.float32) for v in encoder.weights}
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), tensors)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), tensors)
     return str(folder / "bert_model.ckpt")
 
 

@@ -24,7 +24,7 @@ from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.swag.multiple_choice import MultipleChoice
 from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.tagging.tags import TagSet
-from bert.weights import checkpoint
+from bert.weights import saving
 from bert.weights.folder import ModelFolder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "red", "green", "blue", "?"]
@@ -90,7 +90,7 @@ def save_model(name, folder):
     folder.mkdir()
     ModelFolder(str(folder)).save(model.task.config, vocabulary, model.task.stored())
     weights = {variable.path: variable.numpy() for variable in model.model.weights}
-    checkpoint.save_tensors(str(folder / "bert_model.ckpt"), weights)
+    saving.save_tensors(str(folder / "bert_model.ckpt"), weights)
     return str(folder)
 
 
