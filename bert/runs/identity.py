@@ -30,6 +30,7 @@ from bert.training.options import Output
 from bert.weights import checkpoint, provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.options import ModelSource
 from bert.weights.readers import weight_files
 from modeling import BertConfig
 
@@ -39,6 +40,8 @@ _PATH = re.compile("_(checkpoint|dir|file|handle)$|^--(teacher|word_vectors)$")
 # The names of files of data sets.
 _DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parquet)")
 _FOLDER = Option("output_dir")
+# The name of the folder of one of several runs.
+_RUN = re.compile(r"([^/]+-)?run_\d+")
 
 
 def of_training(
@@ -54,6 +57,30 @@ def of_training(
     values = {**in_order(shaping), "init_checkpoint": init and init.describe(), **data}
     # In `run.json`, options have the names of flags.
     return {f"--{name}" if name.isidentifier() else name: value for name, value in values.items()}
+
+
+def read_source_task(model: ModelSource, output_dir: str) -> dict[str, Any]:
+    """Returns the `task.json` of the model to evaluate, or {}.
+
+    Its folder is `output_dir`, or where nothing was trained there, that of `init_checkpoint`.
+    """
+    task = ModelFolder(output_dir).task
+    return task or ModelFolder.named_by(model, output_dir=output_dir).task
+
+
+def read_resumed_task(output_dir: str) -> dict[str, Any]:
+    """Returns the `task.json` of the folder in which a training run resumes, or {}.
+
+    One of several runs without a `task.json` yet takes that of another run beside it.
+    """
+    task = ModelFolder(output_dir).task
+    folder, name = os.path.split(output_dir.rstrip("/"))
+    if task or not _RUN.fullmatch(name):
+        return task
+    names = [os.path.split(path) for path in owned.read_names(folder)]
+    others = [run for run, last in names if last == owned.LIST_FILE and _RUN.fullmatch(run)]
+    tasks = (ModelFolder(os.path.join(folder, run)).task for run in others)
+    return next(filter(None, tasks), {})
 
 
 def read_option(folder: str, name: str) -> Any:

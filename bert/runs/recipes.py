@@ -348,8 +348,8 @@ class FineTuning(Recipe):
     def _make_context(
         self, config: "modeling.BertConfig", tokenizer: "tokenization.FullTokenizer"
     ) -> "TaskContext":
+        from bert.runs import identity  # noqa: PLC0415 (imports TensorFlow)
         from bert.tasks.task import TaskContext  # noqa: PLC0415 (imports Keras)
-        from bert.weights.folder import ModelFolder  # noqa: PLC0415 (imports TensorFlow)
 
         trains, output_dir = self.steps.do_train, self.output.output_dir
         resumes = trains and not self.output.overwrite_output_dir
@@ -358,8 +358,8 @@ class FineTuning(Recipe):
             config=config,
             tokenizer=tokenizer,
             splits=self.steps.splits,
-            stored={} if trains else ModelFolder.read_source_task(self.model, output_dir),
-            resumed=ModelFolder.read_resumed_task(output_dir) if resumes else {},
+            stored={} if trains else identity.read_source_task(self.model, output_dir),
+            resumed=identity.read_resumed_task(output_dir) if resumes else {},
             seed=self.seed,
             export_formats=[export.format for export in exports],
         )

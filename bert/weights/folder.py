@@ -5,7 +5,6 @@ The folder is the original's, one of transformers, or the output folder of a run
 
 import functools
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -54,9 +53,6 @@ _NAMES = {
     "bert_config_file": (CONFIG_FILE, HUGGINGFACE_CONFIG_FILE),
     "vocab_file": (*tokenizers.VOCABULARIES, VOCAB_FILE, tokenizers.TOKENIZER_FILE),
 }
-
-# The name of the folder of one of several runs.
-_RUN = re.compile(r"([^/]+-)?run_\d+")
 
 
 class ModelFolder:
@@ -157,29 +153,6 @@ class ModelFolder:
             return cls(output_dir, **given)
         stored = Stored.open(model.init_checkpoint, fetches=fetches)
         return cls(stored.folder, stored.option, stored, **given)
-
-    @classmethod
-    def read_source_task(cls, model: ModelSource, output_dir: str) -> dict[str, Any]:
-        """Returns the `task.json` of the model to evaluate, or {}.
-
-        Its folder is `output_dir`, or where nothing was trained there, that of `init_checkpoint`.
-        """
-        return cls(output_dir).task or cls.named_by(model, output_dir=output_dir).task
-
-    @classmethod
-    def read_resumed_task(cls, output_dir: str) -> dict[str, Any]:
-        """Returns the `task.json` of the folder in which a training run resumes, or {}.
-
-        One of several runs without a `task.json` yet takes that of another run beside it.
-        """
-        task = cls(output_dir).task
-        folder, name = os.path.split(output_dir.rstrip("/"))
-        if task or not _RUN.fullmatch(name):
-            return task
-        names = [os.path.split(path) for path in owned.read_names(folder)]
-        others = [run for run, last in names if last == owned.LIST_FILE and _RUN.fullmatch(run)]
-        tasks = (cls(os.path.join(folder, run)).task for run in others)
-        return next(filter(None, tasks), {})
 
     def find(self, name: str) -> str | None:
         """Returns the path of "bert_config_file" or "vocab_file", given or in the folder."""
