@@ -82,7 +82,10 @@ def check(settings: Settings, checks: Checks) -> None:
         checks(
             "files to write",
             conversion.plan_conversion,
-            *(settings, settings, folder, architecture),
+            settings,
+            settings,
+            folder,
+            architecture,
             shows=lambda plan: ", ".join([plan.name, *plan.files]),
         )
 

@@ -60,7 +60,11 @@ def open_server(settings: Settings) -> "Server":
     logger.info(
         "Serving version %d of %s: %s is a page to type into, %sv1/models/%s:predict is for "
         "programs.",
-        *(served.version, served.name, url, url, served.name),
+        served.version,
+        served.name,
+        url,
+        url,
+        served.name,
     )
     return server
 

@@ -86,7 +86,9 @@ def run(settings: Settings | None = None, **options: Any) -> tuple[int, int]:
         )
     logger.info(
         "Wrote %d sentences in %d documents to %s.",
-        *(num_documents, num_sentences, settings.output_file),
+        num_documents,
+        num_sentences,
+        settings.output_file,
     )
     return num_documents, num_sentences
 

@@ -134,9 +134,14 @@ class Training:
 def make_records(text: str, folder: Path) -> list[str]:
     """Writes records and a configuration; returns the flags that name them."""
     call(
-        *(sys.executable, "create_pretraining_data.py", f"--input_file={text}"),
-        *(f"--output_file={folder}/train.tfrecord", f"--vocab_file={VOCABULARY}", *LENGTHS),
-        *("--verbosity=-1", "--dupe_factor=2"),
+        sys.executable,
+        "create_pretraining_data.py",
+        f"--input_file={text}",
+        f"--output_file={folder}/train.tfrecord",
+        f"--vocab_file={VOCABULARY}",
+        *LENGTHS,
+        "--verbosity=-1",
+        "--dupe_factor=2",
     )
     config = json.loads((ROOT / "sample/bert_config.json").read_text())
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

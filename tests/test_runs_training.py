@@ -124,7 +124,8 @@ def make_trainer(settings, model, batches, num_train_steps):
     return training.make_trainer(
         model,
         OBJECTIVE,
-        *(settings, settings),
+        settings,
+        settings,
         seed=settings.seed,
         num_train_steps=num_train_steps,
         signature=batches.signature,

@@ -575,7 +575,8 @@ def test_float16_and_nothing_else_has_a_loss_scale(make_batches, pretraining_run
         training.make_trainer(
             model,
             run_pretraining.OBJECTIVE,
-            *(Schedule(learning_rate=0.1), compute),
+            Schedule(learning_rate=0.1),
+            compute,
             seed=1,
             num_train_steps=10,
             signature=signature,

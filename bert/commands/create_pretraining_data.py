@@ -99,7 +99,8 @@ def _check_draws(settings: Settings) -> None:
             "%s makes records of each document so many times, with other pairs. Since %s draws "
             "other masks in every pass, %s is enough.",
             Option("dupe_factor", settings.dupe_factor),
-            *(Option("mask_at_training"), Option("dupe_factor", 1)),
+            Option("mask_at_training"),
+            Option("dupe_factor", 1),
         )
 
 

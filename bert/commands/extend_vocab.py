@@ -50,7 +50,8 @@ def check(settings: Settings, step: Step = call) -> "Extension":
     vocab = step(
         "vocabulary",
         lambda folder, config: extension.load_vocab(folder, config.vocab_size),
-        *(folder, config),
+        folder,
+        config,
         shows=lambda vocab: f"{len(vocab):,} entries",
     )
     shape = "of the shape that the configuration asks for"
@@ -60,7 +61,8 @@ def check(settings: Settings, step: Step = call) -> "Extension":
         lambda folder, vocab: extension.check_words(
             settings.new_words, vocab, extension.basic_tokenizer(folder)
         ),
-        *(folder, vocab),
+        folder,
+        vocab,
         shows=", ".join,
     )
     arguments = (settings.output_dir, folder)

@@ -95,7 +95,8 @@ def _find_text(texts: Sequence[str]) -> str | None:
     if len(texts) > 1:
         raise MessageError(
             "There must be one text, in quotes. Received %s. A second one is given as %s.",
-            *([*texts], Option("text_b")),
+            [*texts],
+            Option("text_b"),
         )
     return texts[0] if texts else None
 

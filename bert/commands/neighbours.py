@@ -67,7 +67,9 @@ def check(settings: Settings, checks: Checks) -> None:
         from bert.models.neighbours import read_vectors
 
         checks(
-            *("word vectors", read_vectors, settings),
+            "word vectors",
+            read_vectors,
+            settings,
             shows=lambda found: f"{len(found.words):,} words, {found.values.shape[1]} values each",
         )
 

@@ -63,7 +63,8 @@ class FineTuningSettings(
         Message(
             "Number of runs, with seeds %s, %s + 1 and so on, each in its own folder. Reports mean "
             "and standard deviation.",
-            *(Option("seed"), Option("seed")),
+            Option("seed"),
+            Option("seed"),
         ),
         low=1,
     )

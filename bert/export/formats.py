@@ -157,5 +157,8 @@ def check_installed(form: str, what: Any) -> None:
         raise MessageError(
             "%s needs packages that are not there: %s. Install them with `pip install %s`, or with "
             "this package as `pip install '.[%s]'`.",
-            *(what, names, names, form),
+            what,
+            names,
+            names,
+            form,
         )

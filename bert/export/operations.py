@@ -67,7 +67,9 @@ def read_graph(folder: str, option: str) -> Any:
         remedy = Message(
             "%r has what no export has: %s%s. Nothing of it was run. If you trust it, call "
             "`tf.saved_model.load` yourself.",
-            *(path, ", ".join(foreign[:8]), more),
+            path,
+            ", ".join(foreign[:8]),
+            more,
         )
         raise OptionError(option, Message(must, Option("do_export")), remedy=remedy)
     return graphs[0]

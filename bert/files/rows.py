@@ -301,7 +301,11 @@ def _read_csv(path: str, lines: Iterator[tuple[int, str]], separator: str) -> It
             reason = MessageError(
                 "%s:%s: a cell that begins with a quote must end with one, and quotes within it "
                 "must be doubled. Received %s (%s, on line %s).%s",
-                *(path, number, shorten(line), error, number + reader.line_num - 1),
+                path,
+                number,
+                shorten(line),
+                error,
+                number + reader.line_num - 1,
                 suggest_separator(line, separator, lambda _: True) if number == 1 else "",
             )
             yield Row(number, reason)
@@ -386,7 +390,10 @@ class Table:
             remedy = Message(text, Option("separator"))
         return MessageError(
             "%s: %s. Received %s.%s%s",
-            *(self._place, must, shorten(self.names), separated),
+            self._place,
+            must,
+            shorten(self.names),
+            separated,
             self.suggest_separator(fits) or Message(" %s" if remedy else "%s", remedy),
         )
 

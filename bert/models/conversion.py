@@ -460,7 +460,10 @@ def _find_task(source: ConversionSource, folder: ModelFolder, architecture: str)
             "A model must be fine-tuned, with vocabulary and casing, for %s and the like to be "
             "saved. %r is a %s; give %s and %s where its files lack them, or leave out these "
             "options.",
-            *(Option("is_pair"), folder.path, architecture),
-            *(Option("vocab_file"), Option("do_lower_case")),
+            Option("is_pair"),
+            folder.path,
+            architecture,
+            Option("vocab_file"),
+            Option("do_lower_case"),
         )
     return task

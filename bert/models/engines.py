@@ -260,7 +260,9 @@ def _measure(
     )
     logger.info(
         "The engine is %s. Milliseconds for one text and for %d: %s.",
-        *(chosen, source.batch_size, shown),
+        chosen,
+        source.batch_size,
+        shown,
     )
     return chosen, content, not any(isinstance(error, OSError) for error in errors)
 

@@ -346,15 +346,23 @@ def _check_complete(folder: ModelFolder, architecture: str, overrides: Overrides
             Message(
                 "%s, %d names in the order of the outputs, such as %s, with %s for pairs of "
                 "texts; or %s for a task of GLUE (%s)",
-                *(Option("labels"), num_labels(folder), Option("labels", "no,yes")),
-                *(Option("is_pair", True), Option("task_name"), ", ".join(TASK_NAMES)),
+                Option("labels"),
+                num_labels(folder),
+                Option("labels", "no,yes"),
+                Option("is_pair", True),
+                Option("task_name"),
+                ", ".join(TASK_NAMES),
             )
         )
     if missing:
         raise MessageError(
             "%s must be the %s of a fine-tuning script, or options must say what it does not. %r "
             "has no %s, but by its head it is a %s. Give %s.",
-            *(Option(folder.option), Option("output_dir"), folder.path, TASK_FILE, architecture),
+            Option(folder.option),
+            Option("output_dir"),
+            folder.path,
+            TASK_FILE,
+            architecture,
             joined(missing, "; and "),
         )
 

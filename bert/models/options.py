@@ -280,7 +280,9 @@ class Search(TextColumns):
         Message(
             f"Sentences to search, one per line or in a table: {PATTERNS}; or one .npz file of "
             "extract_features.py %s. Omit it for a %s without %s.",
-            *(Option("pooling"), Option("word"), Option("context")),
+            Option("pooling"),
+            Option("word"),
+            Option("context"),
         ),
         group="data",
     )
@@ -358,7 +360,9 @@ class Search(TextColumns):
             received = "both" if self.word_vectors else "neither"
             raise MessageError(
                 "%s must name a model, or %s a file in its place. Received %s.",
-                *(model, vectors, received),
+                model,
+                vectors,
+                received,
             )
         if self.word_vectors and not self.is_word_alone:
             must = Message("be given with a %s without %s", Option("word"), Option("context"))
@@ -379,7 +383,11 @@ class Search(TextColumns):
             raise MessageError(
                 "Either %s or %s must be given. Received both, %r and %r; the sentence of a word "
                 "is its %s.",
-                *(query, word, self.query, self.word, context),
+                query,
+                word,
+                self.query,
+                self.word,
+                context,
             )
         if self.is_word_alone and self.input_file:
             must = Message("be given with a %s or a %s", query, context)

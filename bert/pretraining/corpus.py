@@ -297,7 +297,8 @@ def _warn_of_lines(counts: CorpusCounts, max_seq_length: int) -> None:
             "text will be cut off. Each line should be a sentence; split_sentences.py makes them. "
             "Or give %s.",
             counts.num_tokens / counts.num_sentences,
-            *(Option("max_seq_length", max_seq_length), Option("next_sentence", False)),
+            Option("max_seq_length", max_seq_length),
+            Option("next_sentence", False),
         )
 
 
@@ -308,7 +309,8 @@ def _warn_of_words(counts: CorpusCounts) -> None:
             "%s does almost nothing: %.2g %% of the tokens begin with ## and continue a word. "
             "Chinese is split into characters, each of them a word: have a segmenter put spaces "
             "between its words, and give %s.",
-            *(Option("do_whole_word_mask"), 100 * counts.num_following / counts.num_tokens),
+            Option("do_whole_word_mask"),
+            100 * counts.num_following / counts.num_tokens,
             Option("words", SPACES),
         )
 
@@ -325,6 +327,8 @@ def _warn_of_documents(counts: CorpusCounts) -> None:
             "%d of %d documents are a single sentence, whose next segment is always random. A "
             "blank line ends a document: is there one after every sentence? If each text is one "
             "sentence, give %s, and train with %s.",
-            *(counts.num_single, counts.num_documents),
-            *(Option("next_sentence", False), Option("objective", "masked_lm")),
+            counts.num_single,
+            counts.num_documents,
+            Option("next_sentence", False),
+            Option("objective", "masked_lm"),
         )

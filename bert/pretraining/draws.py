@@ -103,7 +103,8 @@ class Draws(Masking):
             "is from elsewhere. %s makes sequences of one segment, each right after the one "
             "before, with no token left out: for %s, left_to_right and bilstm_lm of "
             "run_pretraining.py.",
-            *(Option("next_sentence", False), Option("objective", "masked_lm")),
+            Option("next_sentence", False),
+            Option("objective", "masked_lm"),
         ),
     )
     dupe_factor: int = option(

@@ -101,13 +101,19 @@ def load_vocab(folder: ModelFolder, vocab_size: int) -> dict[str, int]:
         raise MessageError(
             "%s must hold '[UNK]' and each entry once, to be extended. %r, with added tokens "
             "beside it, has %d lines with %d different entries.",
-            *(Option("vocab_file"), vocab_file, max(vocab.values()) + 1, len(vocab)),
+            Option("vocab_file"),
+            vocab_file,
+            max(vocab.values()) + 1,
+            len(vocab),
         )
     if len(vocab) > vocab_size:
         raise MessageError(
             "%s must have at most as many entries as `vocab_size` in %s says, %d. %r has %d.",
-            *(Option("vocab_file"), Option("bert_config_file"), vocab_size),
-            *(vocab_file, len(vocab)),
+            Option("vocab_file"),
+            Option("bert_config_file"),
+            vocab_size,
+            vocab_file,
+            len(vocab),
         )
     return vocab
 
@@ -224,8 +230,12 @@ def check_embeddings(folder: ModelFolder, config: modeling.BertConfig) -> None:
     if list(found) != expected:
         raise MessageError(
             "%s must hold `%s` of the shape %s that %s gives. %r has %s.",
-            *(Option("init_checkpoint"), WORD_TABLE, expected, Option("bert_config_file")),
-            *(stored.prefix, found or "none"),
+            Option("init_checkpoint"),
+            WORD_TABLE,
+            expected,
+            Option("bert_config_file"),
+            stored.prefix,
+            found or "none",
         )
 
 

@@ -135,7 +135,10 @@ def _match_records(patterns: str, flag: str) -> list[str]:
                     remedy=Message(
                         "%r matches %s, as runs with different %s leave them. Delete the older "
                         "ones, or give %r.",
-                        *(pattern, sets, Option("num_shards"), sets[-1]),
+                        pattern,
+                        sets,
+                        Option("num_shards"),
+                        sets[-1],
                     ),
                 )
         # A file that is named without a pattern may be one of several shards.
@@ -322,7 +325,8 @@ def open_evaluation(
         logger.warning(
             "Evaluation reads %s, as the original's did; %s with text that was not trained on "
             "shows how good the model is.",
-            *(Option("input_file"), Option("eval_input_file")),
+            Option("input_file"),
+            Option("eval_input_file"),
         )
     masker = _find_masker(paths, made)
     if masker and not OBJECTIVES[objective].directions:
@@ -396,6 +400,8 @@ def check_vocabulary_there(output_dir: str, made: RecordDescription) -> None:
             "hold a model of the same vocabulary, if any",
             remedy=Message(
                 "That of %r is not the one in %r. Give another %s.",
-                *(made.path, there.vocab_file, Option("output_dir")),
+                made.path,
+                there.vocab_file,
+                Option("output_dir"),
             ),
         )

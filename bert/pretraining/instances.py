@@ -37,7 +37,9 @@ _TOO_LONG = Message(
     "With %s, everything between two spaces is a word, and words of more tokens than %s, or than "
     "that share of a sequence, are never masked. Is the text segmented, with spaces between its "
     "words? For text that is not, leave %s out.",
-    *(Option("words", SPACES), Option("max_predictions_per_seq"), Option("words")),
+    Option("words", SPACES),
+    Option("max_predictions_per_seq"),
+    Option("words"),
 )
 
 
@@ -420,7 +422,8 @@ def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
             "%.1f %% of the tokens %s masked, where %s is %.1f %%. %s",
             100 * counts.num_masked / num_tokens,
             "will be" if draws.mask_at_training else "are",
-            *(Option("masked_lm_prob"), 100 * draws.masked_lm_prob),
+            Option("masked_lm_prob"),
+            100 * draws.masked_lm_prob,
             _TOO_LONG if draws.words == SPACES else _TOO_FEW,
         )
     if counts.num_lost > 0.5 * (counts.num_lost + num_tokens):

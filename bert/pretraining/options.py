@@ -168,7 +168,8 @@ class PretrainingSchedule:
         Message(
             "Total number of training steps, including those of earlier runs in %s; the "
             "learning rate falls to 0 at the end. With %s: as many as it has time for.",
-            *(Option("output_dir"), Option("time_budget")),
+            Option("output_dir"),
+            Option("time_budget"),
         ),
         low=1,
         shapes_training=True,
@@ -185,7 +186,8 @@ class PretrainingSchedule:
             "Total training time, instead of %s, such as 90s, 60m, 1.5h or 1h30m, "
             "including that of earlier runs in %s; the learning rate falls to 0 at the end. "
             "Startup, graph building, saving and evaluation take additional time.",
-            *(Option("num_train_steps"), Option("output_dir")),
+            Option("num_train_steps"),
+            Option("output_dir"),
         ),
     )
     warmup_proportion: float | None = option(
@@ -281,14 +283,17 @@ class Processing:
                 "%s and %s must not go with %s, which has options of its own for that. Received %s "
                 "and %s. Leave them out, and see %s.",
                 *map(Option, ("memory_gb", "num_workers", "runner")),
-                *(given, num_workers, Option("beam_options")),
+                given,
+                num_workers,
+                Option("beam_options"),
             )
         if not self.streaming and given is not None:
             raise MessageError(
                 "%s must go with %s: without it, the text and the records are held in memory. "
                 "Received %s. Give %s too, or leave it out.",
                 *map(Option, ("memory_gb", "streaming")),
-                *(given, Option("streaming")),
+                given,
+                Option("streaming"),
             )
         if not self.streaming or runner is not None:
             return None

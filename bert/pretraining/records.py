@@ -149,7 +149,12 @@ class RecordDescription:
                 "%s must have at most %d tokens, the `vocab_size` in %s. That of %r has %d, the "
                 "last of them the blank line %d of its file. Delete that line, and make the "
                 "records again.",
-                *(NOUN, vocab_size, Option("bert_config_file"), self.path, size, size),
+                NOUN,
+                vocab_size,
+                Option("bert_config_file"),
+                self.path,
+                size,
+                size,
             )
         if size:
             check_size(size, vocab_size, NOUN, self.path)
@@ -185,7 +190,10 @@ class RecordDescription:
                     "Records that are read together must all be made with %s, or none. %r was; "
                     "nothing in %r says so of %r. Read them in separate runs, or make one of them "
                     "again.",
-                    *(Option("mask_at_training"), late[0], index_path(path), path),
+                    Option("mask_at_training"),
+                    late[0],
+                    index_path(path),
+                    path,
                 )
             # The description is the same for another seed, or another spelling of the ratios.
             if str(self.late[path]) != str(masking):
@@ -379,7 +387,8 @@ def open_tokenizer(
         logger.warning(
             "Line %d of %r is blank, and counts as a token, as in the original. A model without "
             "a row for it cannot be trained on the records: delete the line for such a model.",
-            *(vocab[""] + 1, vocab_file),
+            vocab[""] + 1,
+            vocab_file,
         )
     check_vocabulary(tokenizer.vocab)
     return tokenizer

@@ -124,7 +124,10 @@ def _frequent(corpus: "_Corpus", input_files: Sequence[str], min_count: int) -> 
     if not counts:
         raise MessageError(
             "%s must leave words. None of the %s words of %s occurs %d times.",
-            *(Option("min_count"), f"{corpus.counts.total():,}", [*input_files], min_count),
+            Option("min_count"),
+            f"{corpus.counts.total():,}",
+            [*input_files],
+            min_count,
         )
     return counts
 

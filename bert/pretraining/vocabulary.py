@@ -132,8 +132,12 @@ def learn(
         needed = Message(
             "be at least %d: %d special tokens, %d of %s and %d for %d characters, most of them "
             "twice, as x and ##x",
-            *(vocab_size - room, len(SPECIAL_TOKENS), num_unused, Option("num_unused")),
-            *(len(letters), len(alphabet)),
+            vocab_size - room,
+            len(SPECIAL_TOKENS),
+            num_unused,
+            Option("num_unused"),
+            len(letters),
+            len(alphabet),
         )
         remedy = Message(
             "Raise it, or lower %s or %s.", Option("coverage"), Option("limit_alphabet")
@@ -151,7 +155,8 @@ def check_room(vocab_size: int, num_unused: int) -> None:
     if vocab_size < smallest:
         reason = Message(
             "be at least %d, to hold more than the special tokens and %s",
-            *(smallest, Option("num_unused", num_unused)),
+            smallest,
+            Option("num_unused", num_unused),
         )
         raise OptionError("vocab_size", reason, vocab_size)
 

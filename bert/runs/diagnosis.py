@@ -95,8 +95,11 @@ def _find_remedy(attempt: Attempt) -> Message:
     if attempt.step < _FEW_STEPS:
         return Message(
             "%d steps are few: give more %s or a smaller %s. %s%s",
-            *(attempt.step, Option("num_train_epochs"), Option("train_batch_size")),
-            *(Message("%s, too. ", raw) if is_raw else "", _RESUME),
+            attempt.step,
+            Option("num_train_epochs"),
+            Option("train_batch_size"),
+            Message("%s, too. ", raw) if is_raw else "",
+            _RESUME,
         )
     if is_raw:
         return Message("%s: pre-train it further, or take a released model. %s", raw, _START_OVER)

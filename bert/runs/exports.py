@@ -168,7 +168,9 @@ class _Comparison:
         logger.info(
             "One example of %d tokens takes %s %.1f ms (the model here %.1f ms).",
             batch["input_mask"].sum(axis=-1).max(),
-            *(name, other, own),
+            name,
+            other,
+            own,
         )
 
     def _run(self, runtime: Runtime) -> Iterator[tuple[np.ndarray, Arrays]]:

@@ -164,7 +164,8 @@ class FineTuningPlan(Plan):
         trainer = training.make_trainer(
             model,
             objective,
-            *(self.recipe.schedule, self.recipe.compute),
+            self.recipe.schedule,
+            self.recipe.compute,
             seed=self.recipe.seed,
             num_train_steps=self.training.last_step,
             signature=batches.signature,
@@ -216,7 +217,11 @@ def plan(
         files = parts("files", shared.check_files, shows=lambda _: "can be read")
     flags = parts(
         "flags",
-        *(plans.check_scored, steps, shared.export, patience, scored),
+        plans.check_scored,
+        steps,
+        shared.export,
+        patience,
+        scored,
         shows=lambda _: steps.describe(),
     )
     # Devices.
@@ -230,7 +235,7 @@ def plan(
         source.log_found(filter(source.find, ("bert_config_file", "vocab_file")))
     outputs = [run.output for run in runs]
     compute = plans.choose_precision(
-        *(parts, shared.compute, [output, *outputs], config, strategy), is_training=steps.do_train
+        parts, shared.compute, [output, *outputs], config, strategy, is_training=steps.do_train
     )
     runs = [dataclasses.replace(run, compute=compute) for run in runs]
     length, schedule = lengths.max_seq_length, runs[0].schedule
@@ -241,7 +246,12 @@ def plan(
         parts("frozen layers", check_frozen_layers, schedule.freeze_layers, config)
     init = parts(
         "weights",
-        *(plans.find_init, model, source, config, outputs[0].output_dir, steps),
+        plans.find_init,
+        model,
+        source,
+        config,
+        outputs[0].output_dir,
+        steps,
         shows=plans.describe_init,
     )
     if not is_trial:
@@ -251,7 +261,9 @@ def plan(
     task = parts(
         "task",
         lambda config, tokenizer, _: runs[0].open_task(config, tokenizer, scored, not is_trial),
-        *(config, tokenizer, files),
+        config,
+        tokenizer,
+        files,
         shows=_describe_task,
     )
     most = {"train": schedule.max_train_samples, "dev": shared.evaluation.max_eval_samples}
@@ -266,14 +278,25 @@ def plan(
             "steps",
             lambda init, data, task, _: plan_trainings(
                 [(run.schedule, run.output, run.shaping_options()) for run in runs],
-                *(patience, describe_teacher(shared.teacher, task), shared.read_paths()),
-                *(init, data),
+                patience,
+                describe_teacher(shared.teacher, task),
+                shared.read_paths(),
+                init,
+                data,
             ),
-            *(init, data, task, flags),
+            init,
+            data,
+            task,
+            flags,
             shows=describe_trainings,
         )
         has_memory = plans.add_needs(
-            *(parts, compute, runs[0].output, config, num_replicas, trainings),
+            parts,
+            compute,
+            runs[0].output,
+            config,
+            num_replicas,
+            trainings,
             num_weights_alone=1 + 2 * steps.evaluates(patience),
             num_sequences=max(sizes) * (1 if data is FAILED else data[0].num_sequences),
             length=length,
@@ -282,7 +305,9 @@ def plan(
     parts.check(later="time" if steps.do_train else "model")
     if not is_trial and compute.strategy == "multi_worker":
         values = identity.shared_after_reading(
-            *(config, source.vocabulary, trainings[0]),
+            config,
+            source.vocabulary,
+            trainings[0],
             lambda: checkpoint.find_trained(runs[0].output.output_dir),
         )
         for inputs in data:

@@ -141,19 +141,26 @@ def run(
             evaluation = predictions.evaluation(recipe.steps, recipe.evaluation, inputs)
             step, has_changed = plan.train_or_load(model, inputs, trackers, evaluation, observers)
             predictions = _calibrated(
-                *(predictions, inputs, step),
+                predictions,
+                inputs,
+                step,
                 stored if resumes and not has_changed else {},
                 save if is_chief else None,
             )
             task = predictions.task
             scores, sections = _score(
                 predictions,
-                *(inputs, step, folder if is_chief else None, title),
+                inputs,
+                step,
+                folder if is_chief else None,
+                title,
                 # The usual rates are not those of LSTMs on a frozen model.
                 Attempt(
-                    *(folder, init),
+                    folder,
+                    init,
                     None if recipe.is_feature_based else recipe.schedule.learning_rate,
-                    *(step, source.config.hidden_size),
+                    step,
+                    source.config.hidden_size,
                 )
                 if training
                 else None,
@@ -164,7 +171,10 @@ def run(
             baselines = {task.metric: scores["baseline"]} if scores.get("baseline") else {}
             write_page = functools.partial(
                 write_report,
-                *(folder, title, recipe.options() if training else {}, step),
+                folder,
+                title,
+                recipe.options() if training else {},
+                step,
                 make_figures(scores, task.metric, names_of(task), baselines),
                 baselines=baselines,
             )
@@ -174,7 +184,8 @@ def run(
                 write_page([*first, *sections])
             if training:
                 model_card.record(
-                    *(folder, recipe.changed_options()),
+                    folder,
+                    recipe.changed_options(),
                     (recipe.features and recipe.features.word_vectors) or init,
                     kind=task.kind,
                     counts={each.part.name: len(each.examples) for each in inputs},
@@ -206,7 +217,8 @@ def _warn_of_older_exports(folder: str, written: Sequence[Export]) -> None:
         logger.warning(
             "Exports are not those of the model as it is now: %s. %s, with the %s and %s of each, "
             "writes them again.",
-            *(older, *map(Option, ("do_export", "export_format", "export_precision"))),
+            older,
+            *map(Option, ("do_export", "export_format", "export_precision")),
         )
 
 

@@ -80,7 +80,9 @@ def count_steps(schedule: Schedule, num_examples: int) -> int:
             "give at least one step",
             remedy=Message(
                 "%s epochs of %d examples give none with %s.",
-                *(epochs, num_examples, Option("train_batch_size", batch_size)),
+                epochs,
+                num_examples,
+                Option("train_batch_size", batch_size),
             ),
         )
     return steps
@@ -101,7 +103,8 @@ def warn_of_patience(patience: int, every: int, steps: int, steps_per_epoch: int
     better = min(max(steps_per_epoch // 2, 1), (steps - 1) // (patience + 1))
     remedy = Message(
         "Give a smaller %s or more %s.",
-        *(Option("early_stopping_patience"), Option("num_train_epochs")),
+        Option("early_stopping_patience"),
+        Option("num_train_epochs"),
     )
     if better:
         remedy = Message("Give %s.", Option("save_checkpoints_steps", better))

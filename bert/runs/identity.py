@@ -249,7 +249,10 @@ class Training:
             # If this run is killed before its first checkpoint, it must not resume another's.
             checkpoint.Checkpoints(folder).remove(0)
         provenance.begin(
-            *(folder, self.made_of, self.num_train_steps, environment),
+            folder,
+            self.made_of,
+            self.num_train_steps,
+            environment,
             begins_anew=self.starts_over,
         )
 
@@ -324,7 +327,9 @@ def plan_training(
             Message(
                 "Give the same values; or give another %s, or %s to delete what is there; or %s "
                 "to resume from its last checkpoint all the same.",
-                *(_FOLDER, Option("overwrite_output_dir"), Option("resume_with_changes")),
+                _FOLDER,
+                Option("overwrite_output_dir"),
+                Option("resume_with_changes"),
             ),
         )
     optimizer, begun = _find_option(made_of, "optimizer"), read_option(folder, "optimizer")
@@ -370,7 +375,8 @@ def _plan_without_checkpoint(folder: str, differences: Sequence[str], plan: Trai
             Message(
                 "It has ended, and has no checkpoint to resume from. Give another %s, or %s to "
                 "delete what is there and start over.",
-                *(_FOLDER, Option("overwrite_output_dir")),
+                _FOLDER,
+                Option("overwrite_output_dir"),
             ),
         )
     if has_weights:
@@ -413,7 +419,10 @@ def find_weights(output: Output, init: Stored | None) -> Stored | None:
             Message("name weights in %s, or what they were trained from", _FOLDER),
             remedy=Message(
                 "In %r, %s. Leave %s out to use the weights there, or give another %s.",
-                *(folder, differences[0], Option("init_checkpoint"), _FOLDER),
+                folder,
+                differences[0],
+                Option("init_checkpoint"),
+                _FOLDER,
             ),
         )
     return Stored(trained, "output_dir")
@@ -482,6 +491,8 @@ class FolderState:
                 "be as it was when the run was planned",
                 remedy=Message(
                     "In %r, %s has changed. Plan again, or give another %s.",
-                    *(folder, what, Option("output_dir")),
+                    folder,
+                    what,
+                    Option("output_dir"),
                 ),
             )

@@ -137,8 +137,10 @@ def check_scored(
         is_grid = wrong[0] not in ("early_stopping_patience", "num_runs")
         raise MessageError(
             "%s%s needs %s and %s.",
-            *(Option(wrong[0]), " of several values" * is_grid),
-            *(Option("do_train"), Option(steps.SCORING)),
+            Option(wrong[0]),
+            " of several values" * is_grid,
+            Option("do_train"),
+            Option(steps.SCORING),
         )
 
 
@@ -316,7 +318,8 @@ def find_init(
             "output_dir",
             Message(
                 "hold a trained model, or %s name one, unless %s is given",
-                *(Option("init_checkpoint"), Option("do_train")),
+                Option("init_checkpoint"),
+                Option("do_train"),
             ),
             Message("%r, which holds none", output_dir),
         )

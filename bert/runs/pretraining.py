@@ -157,7 +157,7 @@ def plan(
     if limit is None and source is not FAILED:
         source.log_found(filter(source.find, ["bert_config_file"]))
     compute = plans.choose_precision(
-        *(parts, recipe.compute, [output], config, strategy), is_training=steps.do_train
+        parts, recipe.compute, [output], config, strategy, is_training=steps.do_train
     )
     known = RecordDescription({}, "") if description is FAILED else description
     data = inputs.complete_files(recipe.data, known)
@@ -167,26 +167,43 @@ def plan(
     config = parts("objective", OBJECTIVES[name].fit, config, shows=lambda _: name)
     parts(
         "vocabulary",
-        *(inputs.check_description, description, source, config),
+        inputs.check_description,
+        description,
+        source,
+        config,
         shows=lambda _: "can be the model's",
     )
     init = parts(
         "weights",
-        *(plans.find_init, recipe.model, source, config, output.output_dir, steps),
+        plans.find_init,
+        recipe.model,
+        source,
+        config,
+        output.output_dir,
+        steps,
         shows=plans.describe_init,
     )
     parts(
         "lengths",
         # A wrong index beside the records does not say how long they are.
         lambda length, config, _: check_length(length, config),
-        *(data.max_seq_length, config, description),
+        data.max_seq_length,
+        config,
+        description,
         shows=lambda _: f"up to {data.max_seq_length} tokens",
     )
     teacher, options = None, recipe.teacher
     if steps.do_train and options and options.teacher:
         teacher = parts(
-            *("teacher", teachers.open_pretraining, options, output.output_dir, OBJECTIVES[name]),
-            *(config, description, data.max_seq_length, limit is None),
+            "teacher",
+            teachers.open_pretraining,
+            options,
+            output.output_dir,
+            OBJECTIVES[name],
+            config,
+            description,
+            data.max_seq_length,
+            limit is None,
         )
     sizes = (
         schedule.train_batch_size if steps.do_train else None,
@@ -196,7 +213,8 @@ def plan(
     parts(
         "batch",
         inputs.check_batch_sizes,
-        *(*sizes, num_replicas),
+        *sizes,
+        num_replicas,
         shows=lambda _: f"{schedule.train_batch_size} sequences, in {compute.precision}",
     )
     if limit is None:
@@ -208,14 +226,22 @@ def plan(
         train_batches = parts(
             "records",
             inputs.open_training,
-            *(data, schedule, features, description, recipe.seed),
+            data,
+            schedule,
+            features,
+            description,
+            recipe.seed,
             shows=_describe_records,
         )
     if steps.do_eval:
         eval_batches = parts(
             "held-out records",
             inputs.open_evaluation,
-            *(data, name, features, description, recipe.evaluation.eval_batch_size),
+            data,
+            name,
+            features,
+            description,
+            recipe.evaluation.eval_batch_size,
             steps.do_train,
             shows=_describe_records,
         )
@@ -226,11 +252,21 @@ def plan(
         training = parts(
             "steps",
             _plan_training,
-            *(output, schedule, data, recipe.shaping_options(), init, description, teacher),
+            output,
+            schedule,
+            data,
+            recipe.shaping_options(),
+            init,
+            description,
+            teacher,
             shows=Training.describe,
         )
         has_memory = plans.add_needs(
-            *(parts, compute, output, config, num_replicas),
+            parts,
+            compute,
+            output,
+            config,
+            num_replicas,
             FAILED if training is FAILED else [training],
             num_sequences=schedule.train_batch_size,
             length=data.max_seq_length,
@@ -240,7 +276,9 @@ def plan(
     parts.check(later="time" if steps.do_train else "model")
     if limit is None and compute.strategy == "multi_worker":
         values = identity.shared_after_reading(
-            *(config, description.vocabulary or b"", training),
+            config,
+            description.vocabulary or b"",
+            training,
             checkpoint.Checkpoints(output.output_dir).latest,
         )
         for name in ("input_file", "eval_input_file"):
@@ -341,7 +379,9 @@ def _check_heads(model: keras.Model, init: Stored) -> None:
             remedy=Message(
                 "%r lacks weights of %s; was it fine-tuned, or stripped of its heads? Without a "
                 "next-sentence head, %s can be evaluated.",
-                *(init.prefix, heads, Option("objective", "masked_lm")),
+                init.prefix,
+                heads,
+                Option("objective", "masked_lm"),
             ),
         )
 

@@ -49,7 +49,9 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
         if training is not None and plan.train_batches is not None:
             if writes:
                 prepare_folder(
-                    *(recipe.output, trackers, recipe.options()),
+                    recipe.output,
+                    trackers,
+                    recipe.options(),
                     make_files(plan.config, description.vocabulary),
                 )
             with strategies.together(plan.strategy):
@@ -105,7 +107,9 @@ def _train(
     if clock:
         logger.info(
             "Training on %s until %s are spent, from %s on.",
-            *(records, duration_text(clock.budget), time_of(clock.spent)),
+            records,
+            duration_text(clock.budget),
+            time_of(clock.spent),
         )
     else:
         steps = schedule.num_train_steps

@@ -167,7 +167,8 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
             try:
                 with same_random_state(seed):
                     result, refusals[trial.folder] = finetuning_run.run(
-                        *(planned.renewed(), observers),
+                        planned.renewed(),
+                        observers,
                         clear=functools.partial(
                             _remove_replaced, search.shared.output, plan.folders, number, keeps_best
                         ),
@@ -443,5 +444,6 @@ def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
         metric,
         statistics.fmean(baselines) if baselines else math.nan,
         failed,
-        *(Option("learning_rate"), Option("num_train_epochs")),
+        Option("learning_rate"),
+        Option("num_train_epochs"),
     )

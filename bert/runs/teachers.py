@@ -70,7 +70,9 @@ def _open_step(options: Teacher, model: LoadedModel, task: Any) -> StepTeacher |
     if encoder is None:
         raise MessageError(
             "%s needs a %s with layers. The one in %r has word vectors alone.",
-            *(Option("distill_layers"), Option("teacher"), options.teacher),
+            Option("distill_layers"),
+            Option("teacher"),
+            options.teacher,
         )
     path = options.teacher or ""
     distillation.check_same_tokenizer(task, model.task, path, is_needed_always=learns_in_step)
@@ -158,7 +160,9 @@ def _find(options: Distillation, output_dir: str, *, fetches: bool) -> ModelFold
     if real_path(options.teacher) == real_path(output_dir):
         raise MessageError(
             "%s must not be the %s, in which the student is trained. Received %r for both.",
-            *(Option("teacher"), Option("output_dir"), options.teacher),
+            Option("teacher"),
+            Option("output_dir"),
+            options.teacher,
         )
     return find_folder(options.teacher, "teacher", NO_OVERRIDES, fetches=fetches)
 

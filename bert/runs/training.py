@@ -193,7 +193,8 @@ class TrainingRun:
                 "Training to step %d: %g epochs of %d examples in batches of %d.",
                 num_train_steps,
                 schedule.num_train_epochs,
-                *(len(batches.records), schedule.train_batch_size),
+                len(batches.records),
+                schedule.train_batch_size,
             )
             if writes and self.first_step < num_train_steps:
                 # A prediction must not use the weights of an earlier run.
@@ -269,7 +270,8 @@ def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
             Message("reach step %d, where %r is", run.first_step, output.output_dir),
             remedy=Message(
                 "It gives %d steps; give more epochs or %s.",
-                *(plan.last_step, Option("overwrite_output_dir")),
+                plan.last_step,
+                Option("overwrite_output_dir"),
             ),
         )
     return run

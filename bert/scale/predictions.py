@@ -376,7 +376,9 @@ class AnswerFile:
             logger.info(
                 "%d of the %d answers computed now (%.1f %%) have a probability of at least %s; "
                 "the others are empty.",
-                *(num_sure, tally.num_computed, 100 * num_sure / tally.num_computed),
+                num_sure,
+                tally.num_computed,
+                100 * num_sure / tally.num_computed,
                 Option("min_probability", self.given.min_probability),
             )
 

@@ -284,7 +284,11 @@ def bind(host: str, port: int) -> socket.socket:
 def _not_free(host: str, port: int, error: Exception) -> MessageError:
     return MessageError(
         "%s and %s must be an address of this machine that is free. Received %r and %d: %s.",
-        *(Option("host"), Option("port"), host, port, getattr(error, "strerror", error)),
+        Option("host"),
+        Option("port"),
+        host,
+        port,
+        getattr(error, "strerror", error),
     )
 
 

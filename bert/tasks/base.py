@@ -66,7 +66,8 @@ class EncoderTask:
         if add_bilstm and config.hidden_size % 2:
             raise MessageError(
                 "%s needs an even `hidden_size`, half of it for each direction. Received %s.",
-                *(Option("add_bilstm"), config.hidden_size),
+                Option("add_bilstm"),
+                config.hidden_size,
             )
         model = (config, context.tokenizer, lengths.max_seq_length)
         return cls(*model, *own, add_bilstm=add_bilstm, **others)

@@ -175,7 +175,9 @@ def _parse(text: str, num_teacher: int, num_student: int) -> list[int]:
         raise MessageError(
             "%s needs a teacher of at least as many layers as the student. It has %d, the student "
             "%d.",
-            *(Option("distill_layers", UNIFORM), num_teacher, num_student),
+            Option("distill_layers", UNIFORM),
+            num_teacher,
+            num_student,
         )
     if text == UNIFORM:
         return [(number + 1) * num_teacher // num_student - 1 for number in range(num_student)]
@@ -368,7 +370,9 @@ def check_same_tokenizer(ours: Task, theirs: Task, path: str, *, is_needed_alway
     raise MessageError(
         "%s needs a %s with the vocabulary, the casing and the other options of the student's "
         "tokenizer. The tokenizer of %r differs. Without it, only the answers are learned.",
-        *(Option("distill_layers"), Option("teacher"), path),
+        Option("distill_layers"),
+        Option("teacher"),
+        path,
     )
 
 

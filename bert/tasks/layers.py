@@ -72,13 +72,18 @@ def _parse_layer(name: str, num_layers: int, flag: str, text: str) -> int | str:
             raise MessageError(
                 "%s must name what the model has: %r needs %d layers, and `num_hidden_layers` is "
                 "%d.",
-                *(Option(flag), name, needed, num_layers),
+                Option(flag),
+                name,
+                needed,
+                num_layers,
             ) from None
         return name
     if not -num_layers <= index < num_layers:
         must = Message(
             "be at least %d and less than %d, the `num_hidden_layers` in %s",
-            *(-num_layers, num_layers, Option("bert_config_file")),
+            -num_layers,
+            num_layers,
+            Option("bert_config_file"),
         )
         raise OptionError(flag, must, text)
     return index

@@ -173,7 +173,10 @@ class DataFiles:
         Message(
             "File to evaluate on, instead of the one in %s. With neither this nor %s, %s of %s is "
             "held out.",
-            *(Option("data_dir"), Option("data_dir"), Option("dev_fraction"), Option("train_file")),
+            Option("data_dir"),
+            Option("data_dir"),
+            Option("dev_fraction"),
+            Option("train_file"),
         ),
     )
     test_file: str | None = option(
@@ -287,7 +290,9 @@ class Distillation:
             if (value := getattr(self, name, None)) and not self.teacher:
                 raise MessageError(
                     "%s needs a %s, a model that is learned from. Received %r alone.",
-                    *(Option(name), Option("teacher"), value),
+                    Option(name),
+                    Option("teacher"),
+                    value,
                 )
 
 

@@ -76,8 +76,13 @@ class DevSplit:
                 "%s must hold examples enough to split off %s (%g) of them for the dev set: one "
                 "of each label is trained on, and the same texts stay together. %r has %d, with "
                 "%d different texts. Give a %s.",
-                *(Option("train_file"), Option("dev_fraction"), self.fraction),
-                *(path, len(examples), len({*plain}), Option("dev_file")),
+                Option("train_file"),
+                Option("dev_fraction"),
+                self.fraction,
+                path,
+                len(examples),
+                len({*plain}),
+                Option("dev_file"),
             )
         logger.info(
             "There is no %s: %d of the %d examples in %s are split off for it by the seed %d, and "
@@ -240,7 +245,9 @@ def find_split(
             "%s must be as it was when the dev set was split off it and the model was trained: of "
             "another file, examples that were trained on would be chosen, too. %r holds something "
             "else. Give the original file, or a file to evaluate on as %s.",
-            *(Option("train_file"), files.train_file, Option("dev_file")),
+            Option("train_file"),
+            files.train_file,
+            Option("dev_file"),
         )
     return known
 
@@ -251,7 +258,8 @@ def split_remedy(split: str) -> Message:
         return Message("")
     return Message(
         " To hold out a part of the training file for it, name that file with %s and leave %s out.",
-        *(Option("train_file"), Option("data_dir")),
+        Option("train_file"),
+        Option("data_dir"),
     )
 
 
@@ -299,7 +307,11 @@ def find_file(
     if not found:
         raise MessageError(
             "%s must hold %r with one of the endings %s, or %s name the file. Received %s.%s",
-            *(Option("data_dir"), split, list(shown), option, describe_folder(folder)),
+            Option("data_dir"),
+            split,
+            list(shown),
+            option,
+            describe_folder(folder),
             split_remedy(split),
         )
     return os.path.join(folder, found[0])
@@ -360,5 +372,8 @@ def warn_of_unknown(num_unknown: int, count: int, what: str) -> None:
     if num_unknown > _MANY_UNKNOWN * count:
         logger.warning(
             "%.1f %% of the %s are [UNK]. Are %s and %s the right ones?",
-            *(100 * num_unknown / count, what, Option("vocab_file"), Option("do_lower_case")),
+            100 * num_unknown / count,
+            what,
+            Option("vocab_file"),
+            Option("do_lower_case"),
         )

@@ -435,7 +435,9 @@ def find_scored(inputs: Inputs) -> list[int]:
     if 0 < len(known) < len(inputs.examples):
         logger.warning(
             "Scored are the %d of %d %s examples that have a label.",
-            *(len(known), len(inputs.examples), inputs.part.split),
+            len(known),
+            len(inputs.examples),
+            inputs.part.split,
         )
     return known
 

@@ -135,7 +135,10 @@ def articles(lines: Iterable[str], path: str = "") -> Iterator[list[str]]:
             raise MessageError(
                 "%s:%d: must be within `<doc …>` and `</doc>`, as WikiExtractor writes its "
                 "articles. Received %.80r. Give another %s.",
-                *(path, number, text, Option("input_format")),
+                path,
+                number,
+                text,
+                Option("input_format"),
             )
         elif text and article is not None:
             # By default, WikiExtractor escapes characters for HTML.

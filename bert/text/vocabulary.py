@@ -96,7 +96,11 @@ def check_size(size: int, vocab_size: int, what: Any, path: str) -> None:
     if size > vocab_size:
         raise MessageError(
             "%s must have at most %d tokens, %s. %r has %d; do they belong together?",
-            *(what, vocab_size, rows, path, size),
+            what,
+            vocab_size,
+            rows,
+            path,
+            size,
         )
     num_spare = vocab_size - size
     if num_spare >= max(size, _PADDING):
@@ -104,13 +108,20 @@ def check_size(size: int, vocab_size: int, what: Any, path: str) -> None:
             "%s must have more than half as many tokens as the model has rows, %d, %s; padding and "
             "spare rows are fewer. %r has %d, so it cannot be the model's; give the vocabulary "
             "that the model was trained with.",
-            *(what, vocab_size, rows, path, size),
+            what,
+            vocab_size,
+            rows,
+            path,
+            size,
         )
     is_padding = num_spare < _PADDING and vocab_size % _MULTIPLE == 0
     if num_spare and not is_padding:
         logger.warning(
             "%r has %d tokens, but `vocab_size` in %s is %d. Do they belong together?",
-            *(path, size, Option("bert_config_file"), vocab_size),
+            path,
+            size,
+            Option("bert_config_file"),
+            vocab_size,
         )
 
 
@@ -135,7 +146,11 @@ def check_same(
             "%s must be the model's, or extend it. %r differs from %r in %s of %s entries. Leave "
             "it out, since the latter is the default; or, if the latter is another model's, put "
             "the weights in a folder of their own.",
-            *(what, path, own_file, f"{len(changed):,}", f"{len(own):,}"),
+            what,
+            path,
+            own_file,
+            f"{len(changed):,}",
+            f"{len(own):,}",
         )
     if changed:
         logger.info(

@@ -111,7 +111,8 @@ def find_cluster(environment: Environment) -> Cluster | None:
             if len(cluster.workers) == 1:
                 logger.warning(
                     "%s: %s names a single worker: THIS PROCESS TRAINS ALONE. %s",
-                    *(_MULTI_WORKER, name),
+                    _MULTI_WORKER,
+                    name,
                     _REMEDY,
                 )
             return cluster
@@ -124,7 +125,8 @@ def find_cluster(environment: Environment) -> Cluster | None:
     # As TensorFlow does.
     logger.warning(
         "%s: none of %s names other workers: THIS PROCESS TRAINS ALONE. %s",
-        *(_MULTI_WORKER, ", ".join(sources)),
+        _MULTI_WORKER,
+        ", ".join(sources),
         _REMEDY,
     )
     return None

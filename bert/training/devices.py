@@ -306,7 +306,10 @@ def measure(hidden_size: int, intermediate_size: int) -> str:
     chosen = FAST if fast < (1 - _LEAST_GAIN) * usual else "float32"
     logger.info(
         "Precision: %s. A layer of this width takes %.1f ms in float32, %.1f ms in %s.",
-        *(chosen, 1e3 * usual, 1e3 * fast, FAST),
+        chosen,
+        1e3 * usual,
+        1e3 * fast,
+        FAST,
     )
     return chosen
 

@@ -262,7 +262,9 @@ class EarlyStopping(Observer):
                 raise NonFiniteLossError(
                     "The weights must stay finite. At step %d, %s. The checkpoints before it are "
                     "kept. %s",
-                    *(step, problem, REMEDY),
+                    step,
+                    problem,
+                    REMEDY,
                 )
 
     def needs_results(self, step: int) -> bool:

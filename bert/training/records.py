@@ -122,7 +122,12 @@ def check_record(serialized: bytes, features: Mapping[str, Feature], place: str)
             raise MessageError(
                 "%s: `%s` must have %d values of %s, as %s says. It has %d; make the data and run "
                 "with the same options.",
-                *(place, name, feature.length, kind, feature.length_source, len(values)),
+                place,
+                name,
+                feature.length,
+                kind,
+                feature.length_source,
+                len(values),
             )
         array = np.asarray(values)
         wrong = array[~np.asarray(feature.allows(array))]

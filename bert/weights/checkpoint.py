@@ -135,7 +135,9 @@ class Stored:
             return self._error("name a BERT", "%r is another model: %s.", self.prefix, error)
         return UnsoundError(
             "%s must name a whole checkpoint. %r cannot be read: %s",
-            *(Option(self.option), self.prefix, error),
+            Option(self.option),
+            self.prefix,
+            error,
         )
 
     @functools.cached_property
@@ -158,7 +160,9 @@ class Stored:
             raise UnsoundError(
                 "%s must name a checkpoint of numbers that are finite. In %r, %s: its training "
                 "has diverged.",
-                *(Option(self.option), self.prefix, problem),
+                Option(self.option),
+                self.prefix,
+                problem,
             )
         return tensors
 
@@ -213,15 +217,22 @@ class Stored:
                 "hold the whole encoder",
                 "%r has %d of the model's %d variables and %d in all. Missing: %s. It holds: %s. "
                 "Does %s belong to it?",
-                *(self.prefix, len(names) - len(missing), len(names), len(self.shapes)),
-                *(_some(missing), _some(sorted(self.shapes)), Option("bert_config_file")),
+                self.prefix,
+                len(names) - len(missing),
+                len(names),
+                len(self.shapes),
+                _some(missing),
+                _some(sorted(self.shapes)),
+                Option("bert_config_file"),
             )
 
     def _check_shapes(self, wanted: Mapping[str, Sequence[int]]) -> None:
         if lines := find_differences(wanted, self.shapes):
             raise MessageError(
                 "The checkpoint %r must have the shapes that %s asks for. %s.",
-                *(self.prefix, Option("bert_config_file"), _some(lines, limit=3, separator="; ")),
+                self.prefix,
+                Option("bert_config_file"),
+                _some(lines, limit=3, separator="; "),
             )
 
     def assign(
@@ -248,7 +259,9 @@ class Stored:
             raise self._error(
                 "hold the task's own weights, since nothing is trained",
                 "%r lacks %s. Give %s, or a checkpoint trained for the task.",
-                *(self.prefix, _some(lacking), Option("do_train")),
+                self.prefix,
+                _some(lacking),
+                Option("do_train"),
             )
         self._check_shapes({v.path: list(v.shape) for v in found})
         for variable in found:
@@ -264,8 +277,7 @@ def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str
 
 
 def _find_prefix(path: str, option: str, fetches: bool) -> str:
-    path = prefix_of(path) or path
-    path = path.removesuffix(f"/{SAVED_MODEL_FILE}")
+    path = (prefix_of(path) or path).removesuffix(f"/{SAVED_MODEL_FILE}")
     if tf.io.gfile.exists(path + ".index"):
         return path
     if tf.io.gfile.isdir(path):
@@ -464,7 +476,10 @@ class Checkpoints:
             raise stored._error(
                 "hold a checkpoint of this model, optimizer included",
                 "%r lacks %s. Give another %s; a checkpoint without optimizer slots may be the %s.",
-                *(prefix, _some(missing), Option("output_dir"), Option("init_checkpoint")),
+                prefix,
+                _some(missing),
+                Option("output_dir"),
+                Option("init_checkpoint"),
             )
         variables = {name: v for name, v in variables.items() if name not in lacking}
         stored._check_shapes({name: list(v.shape) for name, v in variables.items()})

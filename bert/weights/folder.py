@@ -320,7 +320,9 @@ class ModelFolder:
                 "%r has no %s. Fine-tune first, with %s; convert_checkpoint.py makes such a folder "
                 "of a fine-tuned Hugging Face model; fill_mask.py and extract_features.py use "
                 "models that are only pre-trained.",
-                *(self.path, TASK_FILE, Option("do_train")),
+                self.path,
+                TASK_FILE,
+                Option("do_train"),
             ),
         )
 
@@ -357,7 +359,10 @@ class ModelFolder:
                 "The task's labels must come in the order of the model's outputs. They are "
                 "%s; %r has %s. predict.py takes the model's order, of a Hugging Face model in a "
                 "folder that convert_checkpoint.py makes; with a custom task, %s does, too.",
-                *(list(labels), path, stored, Option("labels", ",".join(stored))),
+                list(labels),
+                path,
+                stored,
+                Option("labels", ",".join(stored)),
             )
         pairs = zip(stored, labels, strict=False)
         logger.warning(
@@ -391,7 +396,9 @@ class ModelFolder:
                 "not hold weights that were not trained there",
                 remedy=Message(
                     "%r has %r. Give a new folder; the model to begin with is the %s.",
-                    *(self.path, foreign[0], Option("init_checkpoint")),
+                    self.path,
+                    foreign[0],
+                    Option("init_checkpoint"),
                 ),
             )
 
@@ -444,7 +451,9 @@ class ModelFolder:
                 "belong to the same configuration",
                 remedy=Message(
                     "In %r, %s. Give another %s, or the old %s.",
-                    *(self.path, joined(differences, "; "), Option("output_dir")),
+                    self.path,
+                    joined(differences, "; "),
+                    Option("output_dir"),
                     "vectors" if vectors else "configuration",
                 ),
             )
@@ -459,7 +468,10 @@ class ModelFolder:
                 "belong to the same task",
                 remedy=Message(
                     "In %r, %s. Give another %s, or %s and %s to delete what is there.",
-                    *(self.path, joined(differences, "; "), Option("output_dir")),
-                    *(Option("do_train"), Option("overwrite_output_dir")),
+                    self.path,
+                    joined(differences, "; "),
+                    Option("output_dir"),
+                    Option("do_train"),
+                    Option("overwrite_output_dir"),
                 ),
             )

@@ -96,7 +96,12 @@ def fetch(name: str, option: str = "init_checkpoint", *, fetches: bool = True) -
                 "%r is no local path. %s By hand: download config.json, vocab.txt, "
                 "tokenizer_config.json and model.safetensors (or all its parts and their index) "
                 "from %s/%s/tree/%s into one folder, and give its path as %s.",
-                *(model, error, endpoint, model, revision, Option(option)),
+                model,
+                error,
+                endpoint,
+                model,
+                revision,
+                Option(option),
             ),
         ) from error
     if not any(os.path.isfile(os.path.join(folder, name)) for name in _WEIGHTS):

@@ -42,7 +42,9 @@ def find_loadable(
     if others:
         logger.warning(
             "The head of %s is for %d labels, and not for %d: it is not loaded.",
-            *(prefix, shapes[others[0]][0], heads[others[0]][0]),
+            prefix,
+            shapes[others[0]][0],
+            heads[others[0]][0],
         )
     found = [variable for variable in stored if variable.path not in others]
     return found, [v.path for v in variables if v.path not in shapes or v.path in others]
@@ -66,7 +68,9 @@ def log_loaded(
     others = [name for name in unused if not is_slot(name)]
     logger.info(
         "Loaded %d of the model's %d variables from %s.",
-        *(len(found), len(found) + len(missing), prefix),
+        len(found),
+        len(found) + len(missing),
+        prefix,
     )
     for variable in found:
         logger.debug("Loaded %s %s", variable.path, tuple(variable.shape))
@@ -79,13 +83,16 @@ def log_loaded(
     if unused:
         logger.info(
             "Unused there: %d variables and %d optimizer slots (%s names them).",
-            *(len(others), len(unused) - len(others), Option("verbosity", 1)),
+            len(others),
+            len(unused) - len(others),
+            Option("verbosity", 1),
         )
     if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
         logger.warning(
             "The checkpoint has encoder layers that the model has not, such as %s: look at "
             "`num_hidden_layers` in %s.",
-            *(deeper[0], Option("bert_config_file")),
+            deeper[0],
+            Option("bert_config_file"),
         )
 
 

@@ -63,7 +63,8 @@ def open_vocabulary(
     return parts(
         "vocabulary",
         lambda found, _: found.load_tokenizer(),
-        *(folder, config),
+        folder,
+        config,
         shows=lambda tokenizer: f"{len(tokenizer.vocab):,} entries: {folder.vocab_file}",
     )
 

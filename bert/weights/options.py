@@ -74,6 +74,8 @@ class ModelSource(ConfigSource):
             f"Checkpoint to start from: {CHECKPOINT_FORMS}. Not used if %s already holds a "
             "checkpoint of this run: leave it out if it is no longer there. Without %s, one in "
             "%s is used as named.",
-            *(Option("output_dir"), Option("do_train"), Option("output_dir")),
+            Option("output_dir"),
+            Option("do_train"),
+            Option("output_dir"),
         ),
     )

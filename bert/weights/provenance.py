@@ -153,5 +153,7 @@ def check_trained(folder: str, step: int | None, option: str) -> None:
     logger.warning(
         "The training in %r has not ended: the weights are those of step %d%s. The command "
         "that began it resumes it.",
-        *(folder, step, "" if steps is None else f" of {steps}"),
+        folder,
+        step,
+        "" if steps is None else f" of {steps}",
     )

@@ -102,7 +102,8 @@ def save_tensors(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> 
     if problem := find_not_finite(arrays):
         raise UnsoundError(
             "Only finite numbers are saved. %s, so nothing was written to %r.",
-            *(f"{problem[0].upper()}{problem[1:]}", prefix),
+            f"{problem[0].upper()}{problem[1:]}",
+            prefix,
         )
     partial = f"{prefix}{PARTIAL}"
     try:

@@ -74,7 +74,8 @@ class Module(ModelFolder):
                 remedy=Message(
                     "%r is a SavedModel of another kind. What %s of run_classifier.py takes will "
                     "do, too: a checkpoint or its folder, or a Hugging Face model.",
-                    *(path, Option("init_checkpoint")),
+                    path,
+                    Option("init_checkpoint"),
                 ),
             )
         try:

@@ -155,12 +155,15 @@ class Classification(EncoderTask):
         if given and self.task.task_type != "classification":
             raise MessageError(
                 "%s needs a task of one label per example. Received task %r, which is %s.",
-                *(given[0], self.task.name, self.task.task_type),
+                given[0],
+                self.task.name,
+                self.task.task_type,
             )
         if is_balanced and self.unlabeled:
             raise MessageError(
                 "%s counts labels, which texts of %s have not. Leave one of them out.",
-                *(balanced, Option("unlabeled_file")),
+                balanced,
+                Option("unlabeled_file"),
             )
 
     @classmethod
@@ -172,7 +175,9 @@ class Classification(EncoderTask):
     ) -> "Classification":
         """Returns the task that `task.json` describes."""
         return cls.restore(
-            *(stored, config, tokenizer),
+            stored,
+            config,
+            tokenizer,
             task=ClassificationTask.from_dict(stored_field(stored, "task", dict)),
             columns=stored_field({"columns": {}, **stored}, "columns", dict),
             dev_split=stored_split(stored),
@@ -250,7 +255,7 @@ class Classification(EncoderTask):
         """
         order = order_of_labels(self.task.decides, model.task.task.decides, options.teacher)
         teacher = ClassificationTeacher.of(
-            *(options, in_step, self), answer=lambda each: model.decide(each)[1][:, order]
+            options, in_step, self, answer=lambda each: model.decide(each)[1][:, order]
         )
         return dataclasses.replace(self, teacher=teacher)
 
@@ -267,7 +272,10 @@ class Classification(EncoderTask):
         if self.calibrates and part == Part("dev"):
             classification_results.check_enough(examples)
         arrays = make_features(
-            *(examples, self.task, self.tokenizer, self.max_seq_length),
+            examples,
+            self.task,
+            self.tokenizer,
+            self.max_seq_length,
             long_texts=self.long_texts,
             logs=part != QUERIES,
         )
@@ -397,7 +405,9 @@ def open_classification(
     if data_set.task.is_pair:
         require_segments(context.config, "a pair of texts")
     return Classification.for_run(
-        *(context, lengths, encoder),
+        context,
+        lengths,
+        encoder,
         data_set.task,
         data_set,
         data.class_weights,

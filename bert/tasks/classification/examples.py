@@ -387,7 +387,9 @@ class GlueDataSet(DataSet):
             )
         logger.warning(
             "%s: skipped %d rows with too few columns, the first on line %d.",
-            *(path, len(short), short[0].line),
+            path,
+            len(short),
+            short[0].line,
         )
         return [row for row in rows if len(row.cells) >= columns.needed]
 
@@ -396,7 +398,9 @@ class GlueDataSet(DataSet):
         if cell in self.task.labels or (not self.task.labels and _is_number(cell)):
             logger.warning(
                 "%s:%d: is taken for the header, but looks like an example with label %r.",
-                *(path, row.line, cell),
+                path,
+                row.line,
+                cell,
             )
 
     def _label(self, path: str, row: Row, columns: _Columns) -> Label:

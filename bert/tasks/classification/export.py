@@ -55,7 +55,8 @@ def export_classifier(
     if task.task_type == "multi_label" and with_comma:
         logger.warning(
             "%d labels hold a comma, which also separates the labels in `label`: %s.",
-            *(len(with_comma), with_comma[:5]),
+            len(with_comma),
+            with_comma[:5],
         )
 
     def answer(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

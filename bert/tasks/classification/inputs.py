@@ -205,7 +205,8 @@ class _Packer:
         if self._num_truncated:
             logger.warning(
                 "%d of %d texts are longer than %s: what comes after is not read.",
-                *(self._num_truncated, count),
+                self._num_truncated,
+                count,
                 Option("max_windows", self._long_texts.max_windows),
             )
 
@@ -218,7 +219,9 @@ class _Packer:
             logger.log(
                 logging.WARNING if are_many else logging.INFO,
                 "%d of %d examples were longer than %d tokens and were cut %s.%s",
-                *(self._num_truncated, count, self._max_seq_length),
+                self._num_truncated,
+                count,
+                self._max_seq_length,
                 _PLACES[self._long_texts.truncation],
                 Message(
                     " A larger %s keeps more of them, up to what the model takes, often 512; "
@@ -234,7 +237,9 @@ class _Packer:
                 "which are split into pieces like any other text, as in the original. Only added "
                 "tokens stay whole: those of a tokenizer.json, or marks such as [E1] of "
                 "extend_vocab.py.",
-                *(len(self._bracketed), count, self._bracketed[0]),
+                len(self._bracketed),
+                count,
+                self._bracketed[0],
                 ", ".join(sorted(self._entries)[:_ENTRIES_SHOWN]),
             )
         for guids, what in (

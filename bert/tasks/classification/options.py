@@ -268,7 +268,8 @@ class ClassificationData(LongTexts, DataFiles):
         if self.has_header is False and not all(map(is_number, columns.values())):
             raise MessageError(
                 "Columns must be numbers, counted from 0, where %s is false. Received %s.",
-                *(Option("has_header"), columns),
+                Option("has_header"),
+                columns,
             )
         find_separator("", self.separator)
         if not self.label_separator:
@@ -284,14 +285,19 @@ class ClassificationData(LongTexts, DataFiles):
         if not name:
             raise MessageError(
                 "%s must be given, one of %s, or custom for files of your own; or a %s.",
-                *(Option("task_name"), ", ".join(TASK_NAMES), Option("train_file")),
+                Option("task_name"),
+                ", ".join(TASK_NAMES),
+                Option("train_file"),
             )
         if self.files or self.data_dir is None:
             received = Option(f"{next(iter(self.files))}_file") if self.files else "none"
             raise MessageError(
                 "%s must be given, and no single files, for task %r, whose files are known. "
                 "Received %s. %s",
-                *(Option("data_dir"), name, received, of_custom),
+                Option("data_dir"),
+                name,
+                received,
+                of_custom,
             )
         for field in dataclasses.fields(ClassificationData):
             value = getattr(self, field.name)

@@ -134,7 +134,8 @@ class CustomDataSet(DataSet):
         if format_of(path) == "lines" and self._data.separator is None:
             must = Message(
                 "have one of the endings %s, unless %s says what separates its columns",
-                *(list(_ENDINGS), Option("separator")),
+                list(_ENDINGS),
+                Option("separator"),
             )
             raise OptionError(f"{split}_file", must, path)
         return path
@@ -194,7 +195,11 @@ def _read_labelled(path: str, data: ClassificationData) -> File:
         raise MessageError(
             "%s:%d: examples must have a label, in column %r. Without one: %s. Fill in the labels, "
             "or leave out a part of the examples with %s.",
-            *(path, blank[0].line, data.label_column, found, Option("on_missing_label", "skip")),
+            path,
+            blank[0].line,
+            data.label_column,
+            found,
+            Option("on_missing_label", "skip"),
         )
     logger.warning("%s: skipped examples without a label: %s.", path, found)
     return dataclasses.replace(file, skipped=frozenset(row.line for row in blank))
@@ -241,7 +246,10 @@ def _check_header(file: File, data: ClassificationData, labels: Sequence[str]) -
             raise MessageError(
                 "%s:%d: the header must name columns. Received %r, which is a label. If the file "
                 "has no header, set %s to false.",
-                *(file.path, file.header.line, cell, Option("has_header")),
+                file.path,
+                file.header.line,
+                cell,
+                Option("has_header"),
             )
     elif _may_be_header(file, data):
         cells = list(file.rows[0].cells.values())
@@ -263,7 +271,10 @@ def _refuse_header(file: File, cells: list[str]) -> None:
     raise MessageError(
         "%s:%d: the first row must be an example, as all columns are given as numbers. Received "
         "%s, which looks like a header. Set %s to true if it is one, or to false.",
-        *(file.path, file.rows[0].line, cells, Option("has_header")),
+        file.path,
+        file.rows[0].line,
+        cells,
+        Option("has_header"),
     )
 
 
@@ -285,14 +296,22 @@ def _find_labels(file: File, data: ClassificationData) -> list[str]:
     if len(labels) < (2 if data.task_type == "classification" else 1):
         raise MessageError(
             "%r must hold at least two labels in column %r, unless %s gives them. Received %s.",
-            *(file.path, data.label_column, Option("labels"), labels),
+            file.path,
+            data.label_column,
+            Option("labels"),
+            labels,
         )
     if len(labels) >= _SUSPICIOUS_LABELS and 2 * len(labels) > len(file.rows):
         raise MessageError(
             "%r must hold labels in column %r. Received %d different ones for %d examples: %s. If "
             "they are numbers to predict, %s is regression; if they are labels, give them with %s.",
-            *(file.path, data.label_column, len(labels), len(file.rows), _show(labels)),
-            *(Option("task_type"), Option("labels")),
+            file.path,
+            data.label_column,
+            len(labels),
+            len(file.rows),
+            _show(labels),
+            Option("task_type"),
+            Option("labels"),
         )
     logger.info("Labels found in %s: %s", file.path, _show(labels))
     _warn_of_alike(file, labels)
@@ -360,8 +379,12 @@ def _read_label(
         )
     raise MessageError(
         "%s:%d: the label, in column %r, must be %s. Received %s.%s",
-        *(file.path, row.line, data.label_column, _describe_labels(data, labels)),
-        *(shorten(value), joined(hints, "")),
+        file.path,
+        row.line,
+        data.label_column,
+        _describe_labels(data, labels),
+        shorten(value),
+        joined(hints, ""),
     )
 
 

@@ -411,7 +411,10 @@ def calibrate(
     logger.info(
         "A temperature of %.3f fits the %d examples of the dev set: their loss is %.4f instead of "
         "%.4f.",
-        *(temperature, len(known), after, before),
+        temperature,
+        len(known),
+        after,
+        before,
     )
     return temperature
 

@@ -106,7 +106,11 @@ def _read_objects(path: str, data: ClassificationData, needs_label: bool) -> lis
             elif option != "label_column" or needs_label:
                 raise MessageError(
                     "%s:%d: must have the key %r, the %s. Received the keys %s.",
-                    *(path, line, key, Option(option), list(cells)),
+                    path,
+                    line,
+                    key,
+                    Option(option),
+                    list(cells),
                 )
         rows.append(Row(line, used))
     return rows

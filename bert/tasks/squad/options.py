@@ -107,7 +107,8 @@ def check_windows(data: SquadData, decoding: DecodingOptions, lengths: Lengths) 
     if decoding.bucket_predictions and lengths.pad_to_max_length:
         raise MessageError(
             "%s must not be given together with %s, which does the opposite.",
-            *(Option("bucket_predictions"), Option("pad_to_max_length")),
+            Option("bucket_predictions"),
+            Option("pad_to_max_length"),
         )
 
 

@@ -170,7 +170,9 @@ class QuestionAnswering(EncoderTask):
         require_segments(context.config, "a question and its paragraph")
         files = {"train": data.train_file, "dev": data.predict_file}
         return cls.for_run(
-            *(context, lengths, encoder),
+            context,
+            lengths,
+            encoder,
             data.doc_stride,
             data.max_query_length,
             take(DecodingOptions, decoding),
@@ -188,7 +190,9 @@ class QuestionAnswering(EncoderTask):
         """Returns the task that a `task.json` describes."""
         decoding = {name: stored_field(stored, name, kind) for name, kind in _DECODING.items()}
         return cls.restore(
-            *(stored, config, tokenizer),
+            stored,
+            config,
+            tokenizer,
             **{name: stored_field(stored, name, int) for name in _LENGTHS[1:]},
             decoding=DecodingOptions(**decoding),
         )

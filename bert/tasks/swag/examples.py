@@ -248,13 +248,17 @@ class _Packer:
             logger.info(
                 "%d of %d examples were longer than %d tokens and were cut at their ends, %d of "
                 "them in an ending.",
-                *(self._num_cut, count, self._budget + 3, self._num_endings_cut),
+                self._num_cut,
+                count,
+                self._budget + 3,
+                self._num_endings_cut,
             )
         warn_of_unknown(self._num_unknown, self._num_tokens, "tokens of the endings")
         if self._num_alike:
             logger.warning(
                 "%d of %d examples have choices that are the same to the model.",
-                *(self._num_alike, count),
+                self._num_alike,
+                count,
             )
 
 

@@ -97,8 +97,11 @@ class MultipleChoice(EncoderTask):
         if path is None:
             raise MessageError(
                 "%s must hold one of %s, or %s name the file. Received %s.%s",
-                *(Option("data_dir"), swag_examples.FILES[split], Option(f"{split}_file")),
-                *(describe_folder(folder), split_remedy(split)),
+                Option("data_dir"),
+                swag_examples.FILES[split],
+                Option(f"{split}_file"),
+                describe_folder(folder),
+                split_remedy(split),
             )
         return path
 

@@ -60,7 +60,9 @@ def open_tagging(
     if stored and stored.get("kind") != Tagging.kind:
         raise MessageError(
             "The model in %s, or else of %s, must be a tagger if none is trained. It is one of %r.",
-            *(Option("output_dir"), Option("init_checkpoint"), stored.get("kind")),
+            Option("output_dir"),
+            Option("init_checkpoint"),
+            stored.get("kind"),
         )
     given_scheme, given_features = tags.scheme, features
     tags, features = _complete(tags, stored), _complete(features, stored)
@@ -124,7 +126,8 @@ def _find_crf(context: TaskContext, given: bool | None) -> bool:
             given,
             Message(
                 "Leave it out; or to train another model, give another %s, or %s.",
-                *(Option("output_dir"), Option("overwrite_output_dir")),
+                Option("output_dir"),
+                Option("overwrite_output_dir"),
             ),
         )
     return there if given is None else given
@@ -164,13 +167,18 @@ def _check_features(
     if encoder.add_bilstm:
         raise MessageError(
             "%s must not be given with %s, which has two LSTMs of %s on the layers already.",
-            *(Option("add_bilstm"), _FEATURE_BASED, Option("lstm_size")),
+            Option("add_bilstm"),
+            _FEATURE_BASED,
+            Option("lstm_size"),
         )
     if schedule.freeze_layers is not None or schedule.layerwise_lr_decay != 1.0:
         raise MessageError(
             "%s and %s are for training BERT, which %s does not. Received %s and %s.",
-            *(Option("freeze_layers"), Option("layerwise_lr_decay"), _FEATURE_BASED),
-            *(schedule.freeze_layers, schedule.layerwise_lr_decay),
+            Option("freeze_layers"),
+            Option("layerwise_lr_decay"),
+            _FEATURE_BASED,
+            schedule.freeze_layers,
+            schedule.layerwise_lr_decay,
         )
     if context.export_formats and config.is_word_vectors:
         raise MessageError(
@@ -188,5 +196,7 @@ def _check_schemes(data: TaggingData, tags: TagOptions) -> None:
         if tags.scheme in PLAIN and value:
             raise MessageError(
                 "%s needs tags that are entities, which those of %s are not. Received %r.",
-                *(Option(name), Option("scheme", tags.scheme), value),
+                Option(name),
+                Option("scheme", tags.scheme),
+                value,
             )

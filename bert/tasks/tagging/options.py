@@ -134,14 +134,16 @@ class FeatureOptions:
         Message(
             "With %s, file of vectors of whole words to use instead of BERT's layers: word2vec or "
             "GloVe text format, such as create_word_vectors.py writes. No %s is needed.",
-            *(Option("feature_based"), Option("init_checkpoint")),
+            Option("feature_based"),
+            Option("init_checkpoint"),
         ),
     )
     features_dir: str | None = option(
         None,
         Message(
             "With %s, folder for the features, which several runs may share. Default: %s.",
-            *(Option("feature_based"), Option("output_dir")),
+            Option("feature_based"),
+            Option("output_dir"),
         ),
     )
 

@@ -192,7 +192,11 @@ def _check_cells(place: str, columns: Columns, cells: Sequence[str], with_tags: 
         if not -len(cells) <= column < len(cells):
             raise MessageError(
                 "%s: must have a column %d, as %s says. It has %d: %s.",
-                *(place, column, option, len(cells), list(cells)),
+                place,
+                column,
+                option,
+                len(cells),
+                list(cells),
             )
         if not cells[column].strip():
             raise ValueError(
@@ -202,7 +206,11 @@ def _check_cells(place: str, columns: Columns, cells: Sequence[str], with_tags: 
         raise MessageError(
             "%s: must have a word and a tag in different columns. %s and %s name the same of its "
             "%d: %s.",
-            *(place, _WORD_COLUMN, _TAG_COLUMN, len(cells), list(cells)),
+            place,
+            _WORD_COLUMN,
+            _TAG_COLUMN,
+            len(cells),
+            list(cells),
         )
 
 
@@ -399,14 +407,20 @@ class TaggedFiles:
             raise MessageError(
                 "%s must be given with %s, since the training file has a single document, which "
                 "cannot be divided. Received %r.",
-                *(Option("dev_file"), Option("document_context"), path),
+                Option("dev_file"),
+                Option("document_context"),
+                path,
             )
         train, dev = self.dev_split.divide(path, sentences, keys, strata)
         if not has_labels(dev, self.scheme):
             raise MessageError(
                 "%s needs entities. The %d sentences that are split off %r have none: give a %s, "
                 "or a larger %s.",
-                *(Option("do_eval"), len(dev), path, Option("dev_file"), Option("dev_fraction")),
+                Option("do_eval"),
+                len(dev),
+                path,
+                Option("dev_file"),
+                Option("dev_fraction"),
             )
         return train, dev
 
