@@ -23,6 +23,7 @@ from bert.files.paths import (
     match_files,
     parse_json,
     part_path,
+    paths_from,
     read_chunks,
     read_lines,
     read_part,
@@ -223,6 +224,19 @@ def test_chunks_of_files_have_all_lines_and_say_how_much_is_read(tmp_path, limit
     assert chunks[-1].position == ends[-1]
     positions = [chunk.position for chunk in chunks]
     assert positions == sorted(positions)
+
+
+def test_paths_that_begin_alike_are_found_wherever_they_are_named_from(tmp_path, monkeypatch):
+    for name in ("a.2", "a.1", "b"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert paths_from("a.") == ["a.1", "a.2"]
+    assert paths_from(os.path.join(".", "a.")) == [
+        os.path.join(".", name) for name in ("a.1", "a.2")
+    ]
+    assert paths_from(str(tmp_path / "a.")) == [str(tmp_path / name) for name in ("a.1", "a.2")]
+    # No path is no folder.
+    assert paths_from("") == []
 
 
 def test_a_path_with_wildcards_has_another_one_wherever_it_is_named_from(tmp_path, monkeypatch):

@@ -323,7 +323,7 @@ def find_file(folder: str, names: Mapping[str, Any] | Iterable[str]) -> str | No
 def paths_from(start: str) -> list[str]:
     """Returns the paths that begin with `start`, whose folder may have `*` or `[` in its name."""
     folder, beginning = os.path.split(start)
-    names = list_folder(folder)
+    names = list_folder(folder or os.curdir) if start else []
     return [os.path.join(folder, name) for name in names if name.startswith(beginning)]
 
 
