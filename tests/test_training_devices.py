@@ -70,6 +70,19 @@ def test_released_models_are_not_refused(config):
     check_size(config, "x")
 
 
+def test_weights_may_be_on_gpus(tmp_path, monkeypatch):
+    """The machine cannot hold 2 EB, and GPUs of together 4 EB can."""
+    config = change(BASE, vocab_size=2 * 10**18 // (4 * BASE.hidden_size))
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\necho 2000000000000\necho 2000000000000\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check_size(config, "x")
+    command.write_text("#!/bin/sh\necho 1000\n")
+    with pytest.raises(ValueError, match="1 GPUs"):
+        check_size(config, "x")
+
+
 @pytest.mark.parametrize(
     ("config", "num_sequences", "length", "low", "high"),
     # The first three are the largest batches that the original's README found to fit into 12 GB.

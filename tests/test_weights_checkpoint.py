@@ -1,6 +1,7 @@
 import itertools
 import json
 import os
+import pickle
 import re
 import resource
 import shutil
@@ -423,6 +424,26 @@ def test_a_checkpoint_is_opened_once(tmp_path, opened, tiny_config):
     assert opened == [prefix]
 
 
+def test_a_checkpoint_is_the_same_in_another_process(tmp_path):
+    saving.save_tensors(str(tmp_path / "bert_model.ckpt"), {"a": np.ones(2)})
+    stored = checkpoint.Stored.open(str(tmp_path), "model_dir")
+    other = pickle.loads(pickle.dumps(stored))
+    assert other.path == stored.path == str(tmp_path) and other.option == "model_dir"
+    assert other.describe() == stored.describe()
+    assert_same(other.read(), stored.read())
+
+
+def test_an_index_counts_more_than_a_file_of_the_prefix_alone(tmp_path):
+    """As in a folder into which a checkpoint of the first format was unpacked, too."""
+    prefix = tmp_path / "bert_model.ckpt"
+    saving.save_tensors(str(prefix), {"a": np.ones(2)})
+    prefix.write_bytes(b"of another kind")
+    for path in (prefix, f"{prefix}.index", tmp_path):
+        stored = checkpoint.Stored.open(path)
+        assert stored.index == f"{prefix}.index"
+        assert stored.read().keys() == {"a"}
+
+
 def test_fit_is_checked_without_reading_weights(tmp_path, tiny_config):
     prefix = str(tmp_path / "model.ckpt")
     saving.save_tensors(prefix, encoder_weights(tiny_config))
@@ -689,7 +710,7 @@ def test_a_ruined_checkpoint_is_not_resumed(tmp_path, trainer, log):
     assert f"8 of 8 values of `{name}` are not finite" in log.text
 
 
-def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer):
+def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer, monkeypatch):
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 1)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -701,6 +722,12 @@ def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer):
         # Here the data fit, and the graph that is written after them does not.
         with pytest.raises(tf.errors.OpError, match="File too large"):
             saving.save_tensors(str(tmp_path / "small"), {"small": np.zeros(1)})
+        # Where the disk is full, that is what the error says.
+        full = type(shutil.disk_usage(tmp_path))(10, 10, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "disk_usage", lambda _: full)
+            with pytest.raises(OSError, match=r"small' needs 8 bytes, and 0 are free"):
+                saving.save_tensors(str(tmp_path / "small"), {"small": np.zeros(1)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     # Names are claimed before anything is written.
@@ -973,6 +1000,21 @@ def test_a_loss_of_power_leaves_a_complete_checkpoint(tmp_path, monkeypatch, tra
     # Once it is saved, it stays.
     assert step == 3
     assert_same(values_of(state), {**contents[-1], "global_step": np.asarray(3)})
+
+
+def test_a_loss_of_power_while_one_is_removed_leaves_a_folder_that_resumes(
+    tmp_path, monkeypatch, trainer
+):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    checkpoints = checkpoint.Checkpoints(str(folder))
+    checkpoints.save(trainer.state(), 0)
+    with monkeypatch.context() as patch, PowerLoss(folder, patch) as power:
+        checkpoints.remove(0)
+    assert len(power.states) > 2
+    found = [checkpoint.Checkpoints(str(place)).latest() for place in power.write_states(tmp_path)]
+    assert None in found and any(found)
+    assert checkpoints.latest() is None
 
 
 def test_text_is_replaced_at_once(tmp_path, monkeypatch):

@@ -523,6 +523,10 @@ def test_other_models_and_kinds_of_numbers_in_gguf_are_named(formats, tmp_path):
     path.write_bytes(content.replace(b"\4\0\0\0\0\0\0\0bert", b"\4\0\0\0\0\0\0\0t5xx", 1))
     with pytest.raises(ValueError, match=r"model\.gguf' is another model: it is a 't5xx'"):
         Stored.open(str(path)).read()
+    heads = content.index(b"bert.attention.head_count") + len(b"bert.attention.head_count") + 4
+    path.write_bytes(content[:heads] + b"\5" + content[heads + 1 :])
+    with pytest.raises(ValueError, match=r"model\.gguf': .*`num_attention_heads`"):
+        ModelFolder.open(str(path)).config  # noqa: B018
     name = b"blk.0.ffn_up.weight"
     start = content.index(name) + len(name) + 4 + 16
     path.write_bytes(content[:start] + b"\2" + content[start + 1 :])

@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
-from bert.weights import provenance
+from bert.weights import provenance, saving
+from bert.weights.checkpoint import Stored
 
 INIT = {"path": "bert_model.ckpt", "sha256": "a"}
 
@@ -76,6 +78,9 @@ def test_untrained_weights_do_not_answer_and_unfinished_ones_say_so(tmp_path, lo
     begin(tmp_path, {}, steps=10)
     with pytest.raises(ValueError, match="`model_dir` must hold trained weights"):
         provenance.check_trained(folder, 0, "model_dir")
+    saving.save_tensors(str(tmp_path / "model.ckpt-0"), {"a": np.zeros(1)})
+    with pytest.raises(ValueError, match="`model_dir` must hold trained weights"):
+        Stored.open(folder, "model_dir")
     assert not log.messages
     provenance.check_trained(folder, 4, "model_dir")
     assert "step 4 of 10" in log.text
