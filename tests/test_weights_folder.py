@@ -13,8 +13,9 @@ import bert
 import modeling
 from bert.files import owned
 from bert.files.outputs import make_folder
-from bert.weights import checkpoint, readers, saving, tokenizers
+from bert.weights import checkpoint, readers, saving, sentence_transformers, tokenizers
 from bert.weights.folder import ModelFolder
+from bert.weights.model_files import TASK_FILE
 from bert.weights.options import ModelSource, VocabularySource
 from bert.weights.variables import require_segments
 
@@ -570,3 +571,14 @@ def test_partial_files_of_a_killed_run_are_not_foreign_weights(tmp_path):
     ModelFolder(str(tmp_path)).check_fillable(overwrites=False)
     ModelFolder(str(tmp_path)).check_fillable(overwrites=True)
     assert readers.weight_files(str(tmp_path)) == []
+
+
+def test_all_that_a_model_is_read_from_is_among_its_files(folder):
+    """By these files, parts of one output are known to be of one model."""
+    opened = ModelFolder.open(str(folder))
+    replaced = ModelFolder.open(str(folder), vocab_file="b.txt", do_lower_case=True)
+    (folder / "1_Pooling").mkdir()
+    for name in (TASK_FILE, *tokenizers.FILES, *sentence_transformers.FILES):
+        (folder / name).write_text("{}")
+    assert {*opened.files} == {str(path) for path in folder.rglob("*") if path.is_file()}
+    assert "b.txt" in replaced.files and str(folder / "vocab.txt") not in replaced.files
