@@ -13,6 +13,7 @@ import bert
 import modeling
 from bert.files import owned
 from bert.files.outputs import make_folder
+from bert.runs.recipes import CasedTextModel, TextModel
 from bert.weights import checkpoint, readers, saving, sentence_transformers, tokenizers
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TASK_FILE
@@ -582,3 +583,32 @@ def test_all_that_a_model_is_read_from_is_among_its_files(folder):
         (folder / name).write_text("{}")
     assert {*opened.files} == {str(path) for path in folder.rglob("*") if path.is_file()}
     assert "b.txt" in replaced.files and str(folder / "vocab.txt") not in replaced.files
+
+
+@pytest.mark.parametrize("said", [None, True, False])
+@pytest.mark.parametrize(("source", "default"), [(TextModel, True), (CasedTextModel, False)])
+def test_casing_is_the_models_or_else_the_scripts(folder, source, default, said):
+    if said is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": said}))
+    model = source(init_checkpoint=str(folder))
+    opened = ModelFolder.of(model, model)
+    assert opened.do_lower_case is (default if said is None else said)
+    tokenizer = opened.load_tokenizer(())
+    assert tokenizer.basic_tokenizer.do_lower_case is opened.do_lower_case
+    assert tokenizer.model_max_length == opened.config.max_position_embeddings
+
+
+def test_a_vocabulary_that_is_not_the_models_is_refused(folder, tmp_path):
+    words = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(12))]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    (folder / "added_tokens.json").write_text(json.dumps({"new": len(words)}))
+    own, given = [*words, "new"], tmp_path / "given.txt"
+    for changed, is_right in ((own, True), (own[:2] + own[:1:-1], False), (own[:8], True)):
+        given.write_text("\n".join(changed))
+        opened = ModelFolder.open(str(folder), vocab_file=str(given))
+        with (
+            contextlib.nullcontext()
+            if is_right
+            else pytest.raises(ValueError, match=r"given\.txt' differs from .*vocab\.txt'")
+        ):
+            opened.load_tokenizer(())
