@@ -14,11 +14,18 @@ import modeling
 from bert.files import owned
 from bert.files.outputs import make_folder
 from bert.runs.recipes import CasedTextModel, TextModel
-from bert.weights import checkpoint, readers, saving, sentence_transformers, tokenizers
+from bert.weights import (
+    checkpoint,
+    readers,
+    saved_models,
+    saving,
+    sentence_transformers,
+    tokenizers,
+)
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TASK_FILE
 from bert.weights.options import ModelSource, VocabularySource
-from bert.weights.variables import require_segments
+from bert.weights.variables import encoder_shapes, require_segments
 
 
 @pytest.fixture
@@ -583,6 +590,19 @@ def test_all_that_a_model_is_read_from_is_among_its_files(folder):
         (folder / name).write_text("{}")
     assert {*opened.files} == {str(path) for path in folder.rglob("*") if path.is_file()}
     assert "b.txt" in replaced.files and str(folder / "vocab.txt") not in replaced.files
+
+
+@pytest.mark.parametrize("width", [64, 192, 96])
+def test_a_module_without_a_configuration_has_heads_of_the_usual_size(tiny_config, width):
+    sizes = {"hidden_size": width, "num_attention_heads": width // 32, "num_hidden_layers": 11}
+    config = change(tiny_config, **sizes)
+    found = saved_models.find_shape(encoder_shapes(config))
+    if width % 64:
+        assert found is None
+        return
+    config.num_attention_heads = width // 64
+    assert found == {name: getattr(config, name) for name in found}
+    assert len(found) == 7
 
 
 @pytest.mark.parametrize("said", [None, True, False])
