@@ -1,4 +1,5 @@
 import collections
+import contextlib
 import io
 import json
 import re
@@ -15,7 +16,7 @@ import fill_mask
 import modeling
 from bert.commands.checks import WRONG, Checks
 from bert.models import pretrained as pretrained_models
-from bert.weights import checkpoint, saving
+from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 
 TEXT = "the old [MASK] told a [MASK] ||| who heard it?"
@@ -82,6 +83,25 @@ def test_pairs_are_told_and_nothing_else_beside(settings):
     assert [answer["is_next"] for answer in answers] == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ValueError, match="Only one of `score` and `next_sentence`"):
         fill_mask.run(settings(next_sentence=True, score=True), pairs)
+
+
+def test_a_head_that_nothing_has_trained_does_not_answer(settings, tmp_path):
+    """Without next sentences, pre-training leaves that head as it began."""
+    for path in GOLDEN.iterdir():
+        if path.name.startswith(("bert_", "vocab")):
+            shutil.copy(path, tmp_path)
+    pair, given = "the old man ||| who heard it?", {"checkpoint": str(tmp_path)}
+    for objective, is_trained in (("masked_lm_nsp", True), ("masked_lm", False)):
+        made_of = {"--objective": objective}
+        provenance.begin(str(tmp_path), made_of, 1, {}, begins_anew=True)
+        provenance.end(str(tmp_path))
+        assert run_jsonl(settings(**given), [TEXT]) == run_jsonl(settings(), [TEXT])
+        with (
+            contextlib.nullcontext()
+            if is_trained
+            else pytest.raises(ValueError, match="must have the next-sentence head")
+        ):
+            fill_mask.run(settings(**given, next_sentence=True), [pair])
 
 
 def test_texts_come_from_the_standard_input_when_nowhere_else(settings, monkeypatch):
