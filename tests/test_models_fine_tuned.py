@@ -272,6 +272,30 @@ def test_all_missing_options_are_named_at_once(original):
     assert predict.load(str(folder), max_seq_length=9).task.max_seq_length == 9
 
 
+def test_vectors_of_a_fine_tuned_model_are_pooled_as_its_folder_says(model_dir):
+    folder, texts = model_dir("classification"), ["red blue", "green"]
+    plain = bert.load(str(folder))
+    by_default, first = plain.encode(texts), plain.encode(texts, pooling="cls")
+    assert np.abs(by_default - first).max() > 1e-3
+    steps = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules = [{"path": path, "type": f"sentence_transformers.models.{n}"} for path, n in steps]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    modes = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    np.testing.assert_allclose(bert.load(str(folder)).encode(texts), first, rtol=0, atol=1e-6)
+
+
+def test_questions_without_a_task_have_the_length_that_is_given(model_dir):
+    folder = model_dir("question_answering")
+    (folder / "task.json").unlink()
+    model = ModelFolder(str(folder), do_lower_case=True)
+    kind = {"architecture": "BertForQuestionAnswering"}
+    for given, length in ((None, 384), (50, 50), (400, 400)):
+        task = open_stored_task(model, read_task(model, Overrides(max_seq_length=given, **kind)))
+        assert task.max_seq_length == length
+
+
 @pytest.mark.parametrize("has_task", [True, False])
 def test_a_length_is_checked_as_an_option(model_dir, has_task):
     folder = model_dir("classification")
