@@ -19,6 +19,7 @@ import convert_checkpoint
 import predict
 import tokenization
 from bert.files import parquet
+from bert.models.exported import ExportedModel
 from bert.models.fine_tuned import find_architecture, open_stored_task, read_task
 from bert.models.options import Overrides
 from bert.tasks.classification.classifier import Classification
@@ -424,6 +425,13 @@ def test_choices_go_through_a_model_in_batches_of_sequences(chooser):
     # A row stays whole: of 10; of 2 and 3; of 2.
     assert len(calls) == 3
     assert round_all(found[:3]) == round_all(together)
+
+
+def test_an_export_may_be_in_a_folder_with_the_characters_of_a_pattern(chooser, tmp_path):
+    path = shutil.copytree(chooser / "saved_model", tmp_path / "of [ab]*")
+    rows, usual = INPUTS[KINDS[-1]], bert.load(str(chooser / "saved_model"))
+    assert ExportedModel(str(path), runs=False).fields == usual.fields
+    assert bert.load(str(path)).predict(rows) == usual.predict(rows)
 
 
 RARELY = exhaustive(*KINDS[:-1], "parts_of_speech", "words")
