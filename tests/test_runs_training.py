@@ -14,7 +14,8 @@ from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model
 from bert.options import shaping_options
-from bert.runs import finetuning_steps, identity, training
+from bert.runs import identity, training
+from bert.runs.finetuning_steps import count_steps
 from bert.runs.identity import plan_training
 from bert.tasks.task import ExampleFile
 from bert.training.evaluation import EarlyStopping
@@ -113,7 +114,7 @@ def run(settings, config, evaluation=None, arrays=None):
 
 
 def train(settings, model, batches, evaluation):
-    steps = finetuning_steps.count_steps(settings, len(batches.records))
+    steps = count_steps(settings, len(batches.records))
     made_of = identity.of_training(shaping_options(settings), None, {})
     plan = plan_training(settings, steps, None, made_of, {})
     begun = training.begin(settings, make_trainer(settings, model, batches, plan.last_step), plan)
@@ -173,32 +174,6 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
     assert set(shapes[1]) == {LENGTH}
     assert min(shapes[0]) < LENGTH
     np.testing.assert_allclose(losses[0], losses[1], rtol=0, atol=2e-5)
-
-
-def test_number_of_steps_is_the_originals(make_settings):
-    settings = make_settings(train_batch_size=32, num_train_epochs=3.0)
-    assert finetuning_steps.count_steps(settings, 3668) == 343
-    assert finetuning_steps.count_steps(settings, 8551) == 801
-    with pytest.raises(ValueError, match=r"3\.0 epochs of 10 examples give none"):
-        finetuning_steps.count_steps(settings, 10)
-
-
-@pytest.mark.parametrize(
-    ("patience", "every", "remedy"),
-    [
-        (0, 1000, ""),
-        (3, 1000, "Give `save_checkpoints_steps=57`."),
-        # The fourth evaluation may be the last, or come before the end.
-        (3, 86, "Give `save_checkpoints_steps=57`."),
-        (3, 85, ""),
-        (30, 57, "Give `save_checkpoints_steps=11`."),
-        (342, 1, "Give a smaller `early_stopping_patience` or more `num_train_epochs`."),
-    ],
-)
-def test_patience_that_cannot_end_training_is_warned_of(log, patience, every, remedy):
-    """Of MRPC, an epoch has 114 steps."""
-    finetuning_steps.warn_of_patience(patience, every, 343, 114)
-    assert [each.partition(" in all. ")[2] for each in log.messages] == [remedy] * bool(remedy)
 
 
 @eagerly(False)
