@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import convert_checkpoint
 import modeling
 from bert.models import conversion
 from bert.models.open import load
+from bert.models.options import FORMATS
 from bert.network.heads import classifier_model, tagging_model
 from bert.options import OptionError
 from bert.weights import checkpoint, huggingface_weights, saving
@@ -275,6 +277,27 @@ def test_keras_weights_that_fit_has_trained_come_back_with_their_labels(tmp_path
     report = convert(tmp_path / "own" / "fitted.weights.h5", tmp_path / "back", "tf", **given)
     assert report.difference == 0
     assert read(tmp_path / "back")["output_weights"].shape == (3, 8)
+
+
+@pytest.mark.parametrize("layer", ["crf", "add_bilstm"])
+def test_a_layer_that_others_lack_is_not_lost(tmp_path, classifier, layer):
+    path = classifier / "task.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), layer: True}))
+    assert len(FORMATS) > 4
+    for form in FORMATS:
+        with (
+            contextlib.nullcontext()
+            if form == "tf"
+            else pytest.raises(ValueError, match=f"`format` must be tf for .* Received '{form}'")
+        ):
+            convert(classifier, tmp_path / form, form, verify=False)
+
+
+def test_a_model_of_a_folder_has_its_outputs_unless_others_are_given(classifier):
+    kind = "BertForSequenceClassification"
+    for given, count in ((None, 3), (4, 4)):
+        model = convert_checkpoint.make_model(kind, str(classifier), given)
+        assert model.outputs[0].shape[-1] == count
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
