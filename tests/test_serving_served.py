@@ -125,8 +125,9 @@ def test_an_exported_model_answers_the_same(name, tmp_path):
 
 
 def test_a_long_text_is_not_read_on_when_nobody_waits_for_it():
-    offered = serve(make_model("answers"), "m", 1)
-    row = {"question": "red ?", "context": "a b red c " * 100}
+    model = make_model("answers")
+    offered = serve(model, "m", 1)
+    row = {"question": "red ?", "context": "a b red c " * 500}
     calls = []
 
     def check():
@@ -137,9 +138,14 @@ def test_a_long_text_is_not_read_on_when_nobody_waits_for_it():
     with pytest.raises(AbandonedError):
         offered.answer(DEFAULT, [row], check)
     assert len(calls) == 3
+    del calls[:]
     (answer,) = offered.answer(DEFAULT, [row], lambda: calls.append(0))
-    assert len(calls) > 20
     assert answer == offered.answer(DEFAULT, [row], lambda: None)[0]
+    # Somebody who waits gets the answer of the whole text.
+    batches = []
+    (expected,) = model.predict([row], between=lambda: batches.append(0))
+    assert len(calls) == len(batches) > 20
+    assert answer == expected
 
 
 @pytest.mark.parametrize(
