@@ -215,8 +215,10 @@ def test_the_first_request_waits_for_others_for_the_given_time(worker):
     waiting = [submit(batcher, "a", [row]) for row in (1, 2, 3)]
     assert [each.result(5) for each in waiting] == [[2], [4], [6]]
     assert worker.batches == [("a", [1, 2, 3])]
+    # A request may be a whole batch.
+    assert submit(batcher, "a", [5, 6, 7]).result(30) == [10, 12, 14]
     # Closing waits for nobody.
     last = submit(batcher, "a", [4])
     batcher.close()
     assert last.result(0) == [8]
-    assert told == [3, 1]
+    assert told == [3, 3, 1]

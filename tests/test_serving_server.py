@@ -623,10 +623,11 @@ def test_closing_answers_running_requests_and_accepts_no_more(slow, monkeypatch)
     monkeypatch.setattr(server_module, "_ENDING_SECONDS", 2.0)
     answers = []
     with served(slow.served) as server, slow:
-        idle = http.client.HTTPConnection(server.host, server.port)
-        idle.request("GET", "/readyz")
-        with idle.getresponse() as response:
-            assert response.read() == b"ok\n"
+        idle, kept = (http.client.HTTPConnection(server.host, server.port) for _ in range(2))
+        for connection in (idle, kept):
+            connection.request("GET", "/readyz")
+            with connection.getresponse() as response:
+                assert response.read() == b"ok\n"
         threads = [ask_in_thread(server, answers) for _ in range(3)]
         assert slow.begun.wait(5)
         closing = threading.Thread(target=server.close)
@@ -635,6 +636,10 @@ def test_closing_answers_running_requests_and_accepts_no_more(slow, monkeypatch)
         wait_until(lambda: told.append(fetch(server, "/readyz")) or told[-1].status == 503)
         assert told[-1].body == {"error": "The server must be ready. It ends."}
         assert fetch(server, "/healthz").status == 200
+        # A balancer that keeps its connections learns that this one ends.
+        kept.request("GET", "/healthz")
+        with kept.getresponse() as response:
+            assert (response.status, response.getheader("Connection")) == (200, "close")
         # Those on their way are still taken.
         threads.append(ask_in_thread(server, answers))
 
