@@ -26,8 +26,9 @@ from bert.export import portable
 from bert.files import cache
 from bert.models import engines
 from bert.models.options import Overrides
-from bert.weights.checkpoint import Stored, save_tensors
+from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.saving import save_tensors
 
 for package in ("tf2onnx", "onnxruntime", "ai_edge_litert"):
     pytest.importorskip(package)

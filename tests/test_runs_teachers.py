@@ -22,7 +22,8 @@ import run_squad
 from bert.models.open import load
 from bert.pretraining.heads import pretraining_model
 from bert.runs.plan import plan
-from bert.weights.checkpoint import Stored, find_trained, save_tensors
+from bert.weights.checkpoint import Stored, find_trained
+from bert.weights.saving import save_tensors
 from tokenization import FullTokenizer
 
 WEIGHT, TEMPERATURE = 0.25, 3.0
