@@ -1,4 +1,4 @@
-"""The law of imports: the house has floors, and an import points down or stays in its room."""
+"""The law of layers: a module imports from lower ones and from its own package."""
 
 import ast
 import functools
@@ -121,24 +121,25 @@ def imported_names(module: str) -> set[str]:
     return {name if name in MODULES else name.rpartition(".")[0] or name for name in names}
 
 
-def floor(module: str) -> int:
-    for number, rooms in enumerate(LAYERS):
-        if any(f"{module}.".startswith(f"{room}.") for room in rooms):
+def layer_of(module: str) -> int:
+    for number, names in enumerate(LAYERS):
+        if any(f"{module}.".startswith(f"{name}.") for name in names):
             return number
     return len(LAYERS)
 
 
 def points_down(module: str, other: str) -> bool:
-    room = other.rpartition(".")[0]
-    return floor(other) < floor(module) or (room != "" and module.startswith(f"{room}."))
+    package = other.rpartition(".")[0]
+    is_own = package != "" and module.startswith(f"{package}.")
+    return is_own or layer_of(other) < layer_of(module)
 
 
-def test_every_module_has_a_floor_and_the_root_holds_scripts_and_the_library_alone():
-    above = {name for name in MODULES if floor(name) == len(LAYERS)}
+def test_every_module_has_a_layer_and_the_root_holds_scripts_and_the_library_alone():
+    above = {name for name in MODULES if layer_of(name) == len(LAYERS)}
     assert above == SCRIPTS | {"bert", COMMAND}
-    rooms = {room for rooms in LAYERS for room in rooms}
-    assert {room for room in rooms if floor(room) != len(LAYERS)} == rooms
-    assert rooms - {"paper"} <= MODULES.keys()
+    packages = {name for names in LAYERS for name in names}
+    assert {name for name in packages if layer_of(name) != len(LAYERS)} == packages
+    assert packages - {"paper"} <= MODULES.keys()
 
 
 def test_the_page_of_the_architecture_shows_every_layer_in_its_order():
@@ -147,12 +148,12 @@ def test_the_page_of_the_architecture_shows_every_layer_in_its_order():
     cells = re.findall(r"^\| ([^|]+) \|", table, flags=re.MULTILINE)
     shown = [name for cell in cells for name in re.findall(r"`(\w+)(?:\.py)?`", cell)]
     names = {name.removeprefix("bert."): name for layer in LAYERS for name in layer}
-    numbers = [floor(names[name]) for name in shown]
+    numbers = [layer_of(names[name]) for name in shown]
     assert numbers == sorted(numbers)
     assert sorted(shown) == sorted(names.keys() - {"paper"})
 
 
-def test_imports_point_down_or_stay_in_their_room():
+def test_imports_point_down_or_stay_in_their_package():
     pairs = {(name, other) for name in MODULES for other in imported_names(name) & MODULES.keys()}
     wrong = {pair for pair in pairs if not points_down(*pair)}
     remedy = "Import from lower layers or from your own package: from bert.tasks, not another task."
@@ -298,3 +299,16 @@ def test_no_package_is_longer_than_its_budget():
     over = {name: lines for name, lines in lengths.items() if lines > BUDGETS[name]}
     remedy = "A feature may need more lines: write them into BUDGETS in tests/test_layering.py,"
     assert over == {}, f"{over} are over their budgets. {remedy} and say why in the commit."
+
+
+def test_arguments_are_given_one_by_one():
+    """A tuple unpacked on the spot only puts several of them on a line."""
+    packed = [
+        f"{module}:{node.lineno}"
+        for module in MODULES
+        for node in nodes(module)
+        if isinstance(node, ast.Call)
+        for each in node.args
+        if isinstance(each, ast.Starred) and isinstance(each.value, ast.Tuple)
+    ]
+    assert packed == []
