@@ -620,7 +620,7 @@ def test_a_server_whose_threads_have_ended_reports_it(slow):
 
 def test_closing_answers_running_requests_and_accepts_no_more(slow, monkeypatch):
     # Time enough, however busy the machine is, for what comes meanwhile.
-    monkeypatch.setattr(server_module, "_ENDING_SECONDS", 2.0)
+    monkeypatch.setattr(server_module, "_ENDING_SECONDS", 4.0)
     answers = []
     with served(slow.served) as server, slow:
         idle, kept = (http.client.HTTPConnection(server.host, server.port) for _ in range(2))
