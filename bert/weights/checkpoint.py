@@ -324,7 +324,7 @@ def _only_checkpoint(folder: str, option: str) -> str:
         names = [os.path.basename(name) for name in found]
         remedy = f"The folder {folder!r} holds {names}; give the prefix of one."
         if not found:
-            remedy = f"Received {describe_folder(folder)}: no weights."
+            remedy = f"Received {describe_folder(folder)}: no weights. Give the folder of a model."
         raise OptionError(option, "name one checkpoint", remedy=remedy)
     return found[0].removesuffix(".index")
 
