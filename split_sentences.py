@@ -86,8 +86,8 @@ def run(settings: Settings | None = None, **options: Any) -> tuple[int, int]:
         )
     logger.info(
         "Wrote %d sentences in %d documents to %s.",
-        num_documents,
         num_sentences,
+        num_documents,
         settings.output_file,
     )
     return num_documents, num_sentences

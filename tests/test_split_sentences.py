@@ -98,13 +98,14 @@ def test_short_documents_join_the_next(documents, least):
     assert all(joined)
 
 
-def test_wrapped_files_are_written_as_documents(tmp_path):
+def test_wrapped_files_are_written_as_documents(tmp_path, log):
     (tmp_path / "a.txt").write_text(WRAPPED)
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"Last one. Really."))
     output = tmp_path / "out.txt"
     flags = {"input_file": f"{tmp_path}/a.txt,{tmp_path}/b*", "output_file": output}
     counts = split_sentences.run(split_sentences.Settings(**flags, min_sentences=2))
     assert counts == (3, 10)
+    assert f"Wrote 10 sentences in 3 documents to {output}." in log.messages
     # As the flags may be given, too.
     assert split_sentences.run(**flags, min_sentences=2, overwrite=True) == counts
     assert output.read_text().split("\n\n") == [
