@@ -10,6 +10,7 @@ OUT ?= my_hour
 MINUTES ?= 60
 HELD_OUT ?=
 OPTIMIZER ?= adam
+OBJECTIVE ?= masked_lm_nsp
 HOUR_CONFIG ?= sample/hour_config.json
 # Each takes up to 3.5 GB of memory. Where there is room for it, a third one works while others wait.
 TEST_PROCESSES ?= $(shell awk '/^MemAvailable/ { many = $$2 > 14e6 } END { print many ? 3 : 2 }' \
@@ -269,7 +270,8 @@ hour_part = $(word $(1),$(hour_recipe))
 hour_32 = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", $(call hour_part,1) * minutes }')s
 hour_128 = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", (60 - $(call hour_part,1)) * minutes }')s
 
-hour_made_of = $(strip TEXT=$(TEXT) $(if $(HELD_OUT),HELD_OUT=$(HELD_OUT)) $(if $(filter muon,$(OPTIMIZER)),OPTIMIZER=muon))
+hour_made_of = $(strip TEXT=$(TEXT) $(if $(HELD_OUT),HELD_OUT=$(HELD_OUT)) $(if $(filter muon,$(OPTIMIZER)),OPTIMIZER=muon) \
+  $(if $(filter masked_lm,$(OBJECTIVE)),OBJECTIVE=masked_lm))
 
 # Of a part of the text, a length, how many of it are masked at most, how often each document is cut,
 # and the share that is masked.
@@ -299,6 +301,7 @@ define hour_training
 	  --max_eval_steps=1000 \
 	  --learning_rate=$(3) \
 	  --optimizer=$(OPTIMIZER) \
+	  --objective=$(OBJECTIVE) \
 	  --time_budget=$(hour_$(1)) \
 	  --precision=$(or $(PRECISION),auto) \
 	  --save_checkpoints_steps=250 \
@@ -310,6 +313,7 @@ pretrain-hour: $(installed)
 	@test -n '$(TEXT)' || { echo "TEXT must name text to learn from, such as TEXT='books/*.txt'." >&2; exit 1; }
 	@awk -v minutes='$(MINUTES)' 'BEGIN { exit !(minutes + 0 > 0) }' || { echo "MINUTES must be a number above 0. Received '$(MINUTES)'." >&2; exit 1; }
 	@case '$(OPTIMIZER)' in adam|muon) ;; *) echo "OPTIMIZER must be adam or muon. Received '$(OPTIMIZER)'." >&2; exit 1;; esac
+	@case '$(OBJECTIVE)' in masked_lm_nsp|masked_lm) ;; *) echo "OBJECTIVE must be masked_lm_nsp or masked_lm. Received '$(OBJECTIVE)'." >&2; exit 1;; esac
 	@test ! -e '$(OUT)/made_of' || test "$$(cat '$(OUT)/made_of')" = '$(hour_made_of)' || \
 	  { echo "OUT=$(OUT) must be for one text. It holds what was made of '$$(cat '$(OUT)/made_of')', not of '$(hour_made_of)'. Give another OUT, or remove it." >&2; exit 1; }
 	mkdir -p '$(OUT)'

@@ -92,12 +92,14 @@ def scripts_of(shown):
 
 
 @needs_make
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize(
+    ("optimizer", "objective"), [("adam", "masked_lm_nsp"), ("muon", "masked_lm")]
+)
 @pytest.mark.parametrize(("minutes", "seconds"), [("60", 3600), ("0.1", 6), ("1", 60)])
-def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds, optimizer):
+def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds, optimizer, objective):
     out = tmp_path / "out"
-    changes = (f"MINUTES={minutes}", f"OUT={out}", f"OPTIMIZER={optimizer}")
-    made = pretrain_hour("TEXT=a.txt,b.txt", "HELD_OUT=c.txt", *changes)
+    changes = (f"MINUTES={minutes}", f"OPTIMIZER={optimizer}", f"OBJECTIVE={objective}")
+    made = pretrain_hour("TEXT=a.txt,b.txt", "HELD_OUT=c.txt", f"OUT={out}", *changes)
     scripts = scripts_of(made.stdout)
     names = ["split_sentences"] * 2 + ["create_vocab"] + ["create_pretraining_data"] * 4
     trained = ["run_pretraining", "run_pretraining", "convert_checkpoint"]
@@ -107,7 +109,9 @@ def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds, optimizer)
         assert flags.keys() - fields == set()
     trainings = [flags for name, flags in scripts if name == "run_pretraining"]
     assert sum(read_duration(each["time_budget"]) for each in trainings) == pytest.approx(seconds)
-    assert {each["optimizer"] for each in trainings} == {optimizer}
+    assert {(each["optimizer"], each["objective"]) for each in trainings} == {
+        (optimizer, objective)
+    }
     assert trainings[1]["init_checkpoint"] == trainings[0]["output_dir"]
     assert scripts[-1][1]["input"] == trainings[1]["output_dir"]
     # Trained without dropout, and left with it.
@@ -136,6 +140,7 @@ def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds, optimizer)
         ([], "TEXT must name text"),
         (["TEXT=a", "MINUTES=soon"], "MINUTES must be a number above 0"),
         (["TEXT=a", "OPTIMIZER=lion"], "OPTIMIZER must be adam or muon. Received 'lion'"),
+        (["TEXT=a", "OBJECTIVE=nsp"], "OBJECTIVE must be masked_lm_nsp or masked_lm. Received"),
     ],
 )
 def test_an_hour_of_nothing_is_told(tmp_path, arguments, said):
@@ -152,5 +157,6 @@ def test_an_hour_of_one_text_is_not_taken_for_that_of_another(tmp_path):
     assert made.returncode
     assert "It holds what was made of 'TEXT=a.txt', not of 'TEXT=b.txt'." in made.stderr
     assert [*tmp_path.iterdir()] == [tmp_path / "made_of"]
-    made = pretrain_hour("TEXT=a.txt", "OPTIMIZER=muon", f"OUT={tmp_path}", run=True)
-    assert "not of 'TEXT=a.txt OPTIMIZER=muon'." in made.stderr
+    others = ("OPTIMIZER=muon", "OBJECTIVE=masked_lm")
+    made = pretrain_hour("TEXT=a.txt", *others, f"OUT={tmp_path}", run=True)
+    assert "not of 'TEXT=a.txt OPTIMIZER=muon OBJECTIVE=masked_lm'." in made.stderr
