@@ -1,7 +1,7 @@
 """What is run, and which tables it fills (paper, tables 1 and 5 to 8, figure 5)."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from bert.files import fingerprints
 from paper import inputs, published
@@ -47,6 +47,15 @@ _LAYERS = {
 _VECTOR_SIZE = 100
 # Tokens of a text from which no large vocabulary can be learned, such as the sample.
 _LITTLE_TEXT = 100_000
+_WHOLE = " Each score is the mean of two seeds of pre-training and fine-tuning together."
+
+
+def _as_it_is(model: Model) -> Model:
+    return model
+
+
+def _with_bilstm(model: Model) -> Model:
+    return dataclasses.replace(model, name=f"{model.name}/bilstm", flags=("--add_bilstm",))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +166,8 @@ class _Maker:
     def __init__(self, recipe: Recipe, sources: Sources, precision: str, seed: int) -> None:
         self.recipe, self.sources = recipe, sources
         self._precision, self._seed = precision, seed
+        # What the tables of whole trainings say of them.
+        self._seeds = _WHOLE if recipe.seeds > 1 else ""
         size = recipe.base
         others = [each for each in recipe.sizes if each != size]
         models = [
@@ -172,7 +183,11 @@ class _Maker:
             Pretraining(ELMO, size, objective=ELMO),
         ]
         if recipe.seeds > 1:
-            models += [model.repeated() for model in models[:3]]
+            models += [
+                model.repeated()
+                for model in models
+                if model.masks == MASKS and model.objective != ELMO
+            ]
         self.models = {model.name: model for model in models}
         self.setup: dict[str, Job] = {job.name: job for job in prepare(sources.corpus, recipe)}
         self.groups: dict[str, dict[str, Job]] = {
@@ -225,19 +240,21 @@ class _Maker:
         self.groups[group or model.name].update(self._note_all(jobs))
         return Cell(tuple(job.name for job in jobs), task.score, task.scale)
 
-    def _whole_cell(self, task: Task, name: str, use: str, flags: tuple[str, ...]) -> Cell:
+    def _whole_cell(self, task: Task, name: str, use: Callable[[Model], Model] = _as_it_is) -> Cell:
         """Returns the cell of a task and a model whose pre-training is repeated, too.
 
         Each job of it is of another seed from the initial weights on.
         """
         found: list[Job] = []
-        names = [each for each in (name, again(name)) if each in self.models]
-        for seed, each in enumerate(names, self._seed):
-            model = dataclasses.replace(self._model(each), name=f"{each}{use}", flags=flags)
-            jobs = fine_tune(task, model, self.recipe, self._precision, [seed])
+        for seed, each in enumerate(self._pretrainings(name), self._seed):
+            jobs = fine_tune(task, use(self._model(each)), self.recipe, self._precision, [seed])
             self.groups[each].update(self._note_all(jobs))
             found += jobs
         return Cell(tuple(job.name for job in found), task.score, task.scale, is_whole=True)
+
+    def _pretrainings(self, name: str) -> list[str]:
+        """Returns the names of a model's pre-trainings, of one seed each."""
+        return [each for each in (name, again(name)) if each in self.models]
 
     def tables(self) -> Iterator[Table]:
         """Yields all tables, in the paper's order."""
@@ -295,28 +312,26 @@ class _Maker:
 
     def _objectives(self) -> Table:
         tasks = [*self._ablation_tasks(), squad_task(self.sources.squad)]
-        rows: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
-            "BERT Base": ("masked and next sentence", BASE, "", ()),
-            "No NSP": ("masked, no next sentence", MASKED, "", ()),
-            "LTR & No NSP": ("left to right, no next sentence", LEFT, "", ()),
-            "+ BiLSTM": ("left to right, with a BiLSTM on top", LEFT, "/bilstm", ("--add_bilstm",)),
+        rows = {
+            "BERT Base": ("masked and next sentence", BASE, _as_it_is),
+            "No NSP": ("masked, no next sentence", MASKED, _as_it_is),
+            "LTR & No NSP": ("left to right, no next sentence", LEFT, _as_it_is),
+            "+ BiLSTM": ("left to right, with a BiLSTM on top", LEFT, _with_bilstm),
         }
-        seeds = " Each score is the mean of two seeds of pre-training and fine-tuning together."
         return Table(
             "table5",
             "What the two tasks of pre-training are worth",
             "The same text, steps and shape, and another objective. The last row is the model of "
-            "the row above it, fine-tuned with a BiLSTM on top."
-            f"{seeds if self.recipe.seeds > 1 else ''}",
+            f"the row above it, fine-tuned with a BiLSTM on top.{self._seeds}",
             tuple(map(_column, tasks)),
             tuple(
                 Row(
                     title,
                     paper,
-                    tuple(self._whole_cell(task, name, use, flags) for task in tasks),
+                    tuple(self._whole_cell(task, name, use) for task in tasks),
                     tuple(published.OBJECTIVES[paper].get(task.name) for task in tasks),
                 )
-                for paper, (title, name, use, flags) in rows.items()
+                for paper, (title, name, use) in rows.items()
             ),
             "The paper's MNLI and QNLI are left out. All of its rows are of BERT Base.",
         )
@@ -328,17 +343,17 @@ class _Maker:
         for size, name, (paper, values) in zip(
             self.recipe.sizes, names, published.SIZES.items(), strict=True
         ):
-            model = self._model(name)
-            cells = (Cell((name,), "perplexity"), *(self._cell(task, model) for task in tasks))
+            perplexity = Cell(tuple(self._pretrainings(name)), "perplexity", is_whole=True)
+            cells = (perplexity, *(self._whole_cell(task, name) for task in tasks))
             theirs = (values["perplexity"], *(values.get(task.name) for task in tasks))
             rows.append(Row(size.title, paper, cells, theirs))
         return Table(
             "table6",
             "What size is worth",
             "Five sizes, each trained for as many steps on the same text: the perplexity of masked "
-            "tokens in text left out, and two tasks.",
+            f"tokens in text left out, and two tasks.{self._seeds}",
             (
-                Column("perplexity", "perplexity", is_better_high=False),
+                Column("perplexity", "perplexity", is_better_high=False, is_ratio=True),
                 *map(_column, tasks),
             ),
             tuple(rows),

@@ -41,11 +41,20 @@ class Column:
       title: Of ours.
       paper: Title of what the paper has in its place.
       is_better_high: Whether more is better; perplexities are better low.
+      is_ratio: Whether what counts is how many times as high a score is, as of perplexities.
     """
 
     title: str
     paper: str
     is_better_high: bool = True
+    is_ratio: bool = False
+
+    def comparable(self, score: "Score | None") -> "Score | None":
+        """Returns a score, or its logarithm, whose deviation is about the relative one."""
+        if score is None or not self.is_ratio:
+            return score
+        relative = None if score.deviation is None else score.deviation / score.mean
+        return Score(math.log(score.mean), relative, score.count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,9 +337,16 @@ def look_up(tables: Sequence[Table], scores: Scores) -> list[Outcome]:
         table.key: tuple(tuple(score_of(cell, scores) for cell in row.cells) for row in table.rows)
         for table in tables
     }
+    compared = {
+        table.key: [
+            [*map(Column.comparable, table.columns, scores_of_row)]
+            for scores_of_row in found[table.key]
+        ]
+        for table in tables
+    }
     pools: dict[tuple[str, bool], dict[str, Score]] = {}
     for table in tables:
-        for row, values in zip(table.rows, found[table.key], strict=True):
+        for row, values in zip(table.rows, compared[table.key], strict=True):
             for column, cell, score in zip(table.columns, row.cells, values, strict=True):
                 if cell and score:
                     # A row that stands in several tables counts once, with the most of its seeds.
@@ -339,14 +355,14 @@ def look_up(tables: Sequence[Table], scores: Scores) -> list[Outcome]:
                     pool[cell.jobs[0]] = max(known, score, key=lambda each: each.count)
     deviations = {key: pooled_deviation(pool.values()) for key, pool in pools.items()}
     return [
-        Outcome(table, found[table.key], _agreements(table, found[table.key], deviations))
+        Outcome(table, found[table.key], _agreements(table, compared[table.key], deviations))
         for table in tables
     ]
 
 
 def _agreements(
     table: Table,
-    found: Sequence[Sequence[Score | None]],
+    compared: Sequence[Sequence[Score | None]],
     deviations: Mapping[tuple[str, bool], float | None],
 ) -> tuple[Agreement, ...]:
     is_whole = any(cell.is_whole for row in table.rows for cell in row.cells if cell)
@@ -355,7 +371,7 @@ def _agreements(
         compare(
             column,
             titles,
-            [row[place] for row in found],
+            [row[place] for row in compared],
             [row.theirs[place] for row in table.rows],
             deviations.get((column.title, is_whole)),
         )

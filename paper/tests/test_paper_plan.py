@@ -90,7 +90,7 @@ def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
     plan = plan_of(recipe=LADDER[7])
     phases = [job for job in plan.jobs.values() if job.kind == "pretraining"]
     repeated = [job for job in phases if "/again" in job.name]
-    assert (len(phases), len(repeated)) == (2 * 16, 2 * 3)
+    assert (len(phases), len(repeated)) == (2 * 20, 2 * 7)
     assert {job.seed for job in repeated} == {2}
     phases = [job for job in phases if job not in repeated]
     names = ("train_batch_size", "num_train_steps", "learning_rate", "num_warmup_steps", "seed")

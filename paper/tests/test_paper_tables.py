@@ -221,6 +221,20 @@ def test_the_noise_of_whole_trainings_is_not_that_of_fine_tunings():
     assert [outcome.agreements[0].verdict for outcome in both] == [AGREES, NOISE]
 
 
+def test_perplexities_are_apart_by_their_ratio():
+    rows = [("a", ("a/1", "a/2"), 5.8), ("b", ("b/1", "b/2"), 4.0), ("c", ("c/1", "c/2"), 3.2)]
+    values = {"a/1": 300.0, "a/2": 390.0, "b/1": 80.0, "b/2": 81.0, "c/1": 62.0, "c/2": 63.0}
+    scores = {job: {"accuracy": value} for job, value in values.items()}
+    verdicts = []
+    for is_ratio in (True, False):
+        column = dataclasses.replace(PERPLEXITY, is_ratio=is_ratio)
+        [outcome] = look_up([dataclasses.replace(table("table6", rows), columns=(column,))], scores)
+        verdicts.append(outcome.agreements[0])
+        assert str(outcome.scores[0][0]) == "345.0 ± 63.6"
+    # Seeds that differ by 90 at 345 tell 80 from 62 by their ratio, but not by their difference.
+    assert [(each.same, each.noise) for each in verdicts] == [(3, 0), (2, 1)]
+
+
 @pytest.mark.parametrize("values", [(74.8, 77.6), (52.3, 52.4), (0.0, 100.0)])
 @pytest.mark.parametrize("ends", [(100.0, 136.0), (100.0, 180.0)])
 def test_the_least_and_the_greatest_value_of_an_axis_are_written_apart(ends, values):
