@@ -136,10 +136,13 @@ def test_a_trained_model_reads_long_texts_as_before_or_as_it_is_told(tmp_path, t
     def open_task(**options):
         return opened_tasks.open_task(run_classifier, make(**options), tiny_config, tokenizer)
 
-    stored = open_task(do_train=True, doc_stride=5, max_windows=3).stored()
+    trained = {"doc_stride": 5, "window_pooling": "max", "max_windows": 3}
+    stored = open_task(do_train=True, **trained).stored()
     ModelFolder(str(tmp_path / "out")).save(tiny_config, vocabulary, stored)
     for options, expected in (
-        ({}, {"doc_stride": 5, "max_windows": 3}),
+        ({}, trained),
+        ({"doc_stride": 5}, trained),
+        ({"max_windows": 2}, {**trained, "max_windows": 2}),
         ({"doc_stride": 4}, {"doc_stride": 4}),
         ({"truncation": "tail"}, {"truncation": "tail"}),
     ):

@@ -400,8 +400,12 @@ def open_classification(
     dev_split = context.find_split(data)
     data_set = _open_data_set(context, data, dev_split)
     long_texts = take(LongTexts, data)
-    if not context.is_training and not changed_options(long_texts):
-        long_texts = stored_long_texts(context.stored)
+    if not context.is_training:
+        given, stored = changed_options(long_texts), stored_long_texts(context.stored)
+        # Another stride, or another end to keep, replaces all that the model was trained with.
+        stride = given.get("doc_stride", stored.doc_stride)
+        if stride == stored.doc_stride and "truncation" not in given:
+            long_texts = dataclasses.replace(stored, **given)
     if data_set.task.is_pair:
         require_segments(context.config, "a pair of texts")
     return Classification.for_run(
