@@ -635,6 +635,12 @@ WRONG = [
         "['txt', 'label'].",
     ),
     (
+        {"train.jsonl": '{"text": "a", "lable": "x"}\n{"text": "b", "lable": "y"}\n'},
+        {},
+        "{folder}/train.jsonl:1: must have the key 'label', the `label_column`. Received the keys "
+        "['text', 'lable'].",
+    ),
+    (
         {"train.jsonl": '{"text": null, "label": "x"}\n'},
         {},
         "{folder}/train.jsonl:1: 'text' must be a string. Received None.",
@@ -726,6 +732,10 @@ def test_examples_without_a_label_are_counted_and_skipped_on_request(tmp_path, l
     ):
         open_folder(tmp_path, {"train.csv": rows}).read("train")
     json_rows = [{"text": "a", "label": None}, {"text": "b", "label": 0}, {"text": "c", "label": 1}]
+    # A label that is not there is one that is missing.
+    json_rows.append({"text": "d"})
+    with pytest.raises(ValueError, match="Without one: 2 of 4 examples, lines 1, 4"):
+        open_folder(tmp_path, {"dev.jsonl": json_rows}, labels="0,1").read("dev")
     files = {"train.csv": rows, "dev.jsonl": json_rows}
     data_set = open_folder(tmp_path, files, labels="x,y,0,1", on_missing_label="skip")
     # The names of the others are those of the complete file.
@@ -737,7 +747,7 @@ def test_examples_without_a_label_are_counted_and_skipped_on_request(tmp_path, l
     skipped = [message for message in log.messages if "skipped examples" in message]
     assert [message.split(": ", 2)[2].split(", line")[0] for message in skipped] == [
         "24 of 26 examples",
-        "1 of 3 examples",
+        "2 of 4 examples",
     ]
     # Labels of the training file are found among the others.
     (tmp_path / "dev.jsonl").unlink()

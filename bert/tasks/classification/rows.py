@@ -94,16 +94,20 @@ def _warn_of_quotes(path: str, rows: Sequence[Row]) -> None:
 
 
 def _read_objects(path: str, data: ClassificationData, needs_label: bool) -> list[Row]:
-    rows = []
-    for line, cells in load_rows(path):
+    objects, columns, rows = load_rows(path), data.columns, []
+    # A label that only some rows lack is missing there, as null is.
+    has_labels = any(columns.get("label_column") in cells for _, cells in objects)
+    for line, cells in objects:
         used = {}
-        for option, key in data.columns.items():
+        for option, key in columns.items():
             if key in cells:
                 used[option] = cells[key]
                 if option != "label_column":
                     is_id = option == "id_column"
                     used[option] = _text_of(f"{path}:{line}: {key!r}", cells[key], is_id)
-            elif option != "label_column" or needs_label:
+            elif option == "label_column" and (has_labels or not needs_label):
+                used[option] = None
+            else:
                 raise MessageError(
                     "%s:%d: must have the key %r, the %s. Received the keys %s.",
                     path,
