@@ -283,6 +283,9 @@ def test_test_files_need_no_labels(tmp_path, log):
     data_set = open_folder(tmp_path, {"test.tsv": "a b\n"}, **numbers)
     data_set.check(["test"])
     assert data_set.read("test") == {"": [InputExample("test-1", "a b")]}
+    # A blank line of texts alone is a blank text, whose answer has its place.
+    data_set = open_folder(tmp_path, {"test.tsv": "text\na\n\nb\n"}, labels="x,y")
+    assert [example.text_a for example in data_set.read("test")[""]] == ["a", "", "b"]
 
 
 def test_several_labels_come_from_lists_and_from_cells(tmp_path):

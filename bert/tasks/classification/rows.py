@@ -62,7 +62,8 @@ def read_file(path: str, data: ClassificationData, *, needs_label: bool = True) 
     """
     header = None
     if is_table(path):
-        table = open_table(path, data.separator)
+        # Answers to a file of texts alone have their places only, which must not shift.
+        table = open_table(path, data.separator).keep_blank_texts()
         positions = _find_columns(table, data, needs_label)
         rows = []
         for line, cells in (table.first, *table.rows):
