@@ -83,8 +83,11 @@ def test_options_scores_and_examples_that_differ_are_shown(tmp_path):
     assert {each.rank for each in examples.examples} == {0.5}
 
 
-def test_several_labels_are_marked_one_by_one(tmp_path):
-    task = {"task_type": "multi_label"}
+@pytest.mark.parametrize(
+    ("task_type", "is_said"), [("multi_label", True), ("classification", False)]
+)
+def test_a_comma_parts_the_marks_of_several_labels_alone(tmp_path, task_type, is_said):
+    task = {"task_type": task_type}
     answers = ["bad,good", *GOLD[1:]]
     runs = [
         write_run(tmp_path / "a", answers, task=task),
@@ -94,8 +97,8 @@ def test_several_labels_are_marked_one_by_one(tmp_path):
     [example] = examples.examples
     bars = {bar.text: (bar.is_right, bar.is_said) for bar in example.blocks[-1].bars}
     assert {name: bars[f"{name}, {runs[0]}"] for name in LABELS} == {
-        "bad": (False, True),
-        "good": (True, True),
+        "bad": (False, is_said),
+        "good": (True, is_said),
     }
 
 

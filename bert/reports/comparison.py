@@ -67,7 +67,7 @@ def make_page(folders: Sequence[str]) -> page.Page:
             answers = [run.answers[part] for run in runs]
             if is_several:
                 answers = [[*map(_sort_labels, rows)] for rows in answers]
-            sections += _compare_answers(part, names, answers, has_none=is_several)
+            sections += _compare_answers(part, names, answers, is_several=is_several)
     return page.Page("Comparison of runs", sections, subtitle=", ".join(names))
 
 
@@ -176,7 +176,7 @@ def _sort_labels(row: Row) -> Row:
 
 
 def _compare_answers(
-    part: str, names: Sequence[str], answers: Sequence[Sequence[Row]], *, has_none: bool
+    part: str, names: Sequence[str], answers: Sequence[Sequence[Row]], *, is_several: bool
 ) -> list[page.Section]:
     """Returns how many answers became right and wrong since the first run, and which.
 
@@ -184,10 +184,10 @@ def _compare_answers(
       part: The part of the data.
       names: The names of the runs.
       answers: The rows of each run.
-      has_none: Whether no label at all is an answer, too.
+      is_several: Whether several labels with commas between them, or none, are an answer, too.
     """
     # The test sets of GLUE have no labels.
-    unknown = (None,) if has_none else (None, "")
+    unknown = (None,) if is_several else (None, "")
     numbers = [n for n, row in enumerate(answers[0]) if row.get(_GOLD) not in unknown]
     right = [{n: _said(rows[n]) == rows[n][_GOLD] for n in numbers} for rows in answers]
     counts: list[list[page.Cell]] = []
@@ -197,7 +197,10 @@ def _compare_answers(
         tail = sum(math.comb(gained + lost, n) for n in range(min(gained, lost) + 1))
         counts.append([name, gained, lost, f"{min(1.0, 2 * tail / 2 ** (gained + lost)):.3g}"])
     changed = [n for n in numbers if len({each[n] for each in right}) > 1]
-    examples = [_make_example(n, names, [rows[n] for rows in answers]) for n in changed]
+    examples = [
+        _make_example(n, names, [rows[n] for rows in answers], is_several=is_several)
+        for n in changed
+    ]
     note = "p: the exact test of McNemar. Of several seeds, the answers are those of the best."
     title = f"{len(changed)} of {len(numbers)} examples of the {part} set changed sides"
     labels = list({gold: None for n in numbers if (gold := answers[0][n][_GOLD])})
@@ -206,13 +209,19 @@ def _compare_answers(
     return [page.Table(title, columns, counts, note), listed] if numbers else []
 
 
-def _make_example(number: int, names: Sequence[str], rows: Sequence[Row]) -> page.Example:
+def _make_example(
+    number: int, names: Sequence[str], rows: Sequence[Row], *, is_several: bool
+) -> page.Example:
     """Returns an example whose rank is the largest change of a probability."""
+
+    def has(answer: str, label: str) -> bool:
+        return label == answer or (is_several and label in answer.split(","))
+
     first, gold, said = rows[0], rows[0][_GOLD], [*map(_said, rows)]
     labels = {name: name[12:] for name in first if name.startswith(_PROBABILITY)}
     change = max(abs(float(row[name]) - float(first[name])) for row in rows for name in labels)
     bars = [
-        page.Bar(f"{label}, {run}", float(row[name]), _has(gold, label), _has(_said(row), label))
+        page.Bar(f"{label}, {run}", float(row[name]), has(gold, label), has(_said(row), label))
         for name, label in labels.items()
         for run, row in zip(names, rows, strict=True)
     ]
@@ -224,8 +233,3 @@ def _make_example(number: int, names: Sequence[str], rows: Sequence[Row]) -> pag
 
 def _said(row: Row) -> str:
     return next(value for name, value in row.items() if name.startswith(_SAID))
-
-
-def _has(answer: str, label: str) -> bool:
-    """Returns whether a label is the answer, or among several with commas between them."""
-    return label in (answer, *answer.split(","))
