@@ -102,6 +102,15 @@ def test_labels_that_are_not_needed_must_be_those_of_endings(tmp_path, label):
         swag_examples.read(path, with_labels=False)
 
 
+def test_inputs_may_have_labels_of_any_form():
+    fields = {"sent1": "A", "sent2": "He", "ending0": "x", "ending1": "y"}
+    for label in ("B", 2, None):
+        assert swag_examples.derive("x.jsonl:1", {**fields, "label": label}) == {
+            "context": "A",
+            "endings": ["He x", "He y"],
+        }
+
+
 @pytest.mark.parametrize("name", ["sent1", "sent2", "ending0", "ending3", "label", "id"])
 def test_a_column_in_use_is_in_the_header_once(tmp_path, name):
     path = write_csv(tmp_path / "test.csv", [[*official(1), "x", "y"]], [*HEADER, name, "id"])

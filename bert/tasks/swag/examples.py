@@ -114,8 +114,9 @@ def make_example(place: str, number: int, cells: Mapping[str, Any], *, with_labe
 
 
 def derive(place: str, cells: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a row with SWAG's columns; `place` is for messages."""
-    example = make_example(place, 0, cells, with_label=False)
+    """Returns the fields of a row with SWAG's columns but its label; `place` is for messages."""
+    known = {name: value for name, value in cells.items() if name != "label"}
+    example = make_example(place, 0, known, with_label=False)
     return {"context": example.context, "endings": list(example.endings)}
 
 
