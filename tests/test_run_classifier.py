@@ -493,6 +493,10 @@ def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path)
     [
         ({}, "At least one of `do_train`, `do_eval`"),
         ({"task_name": "sst", "do_train": True}, "`task_name` must be one of"),
+        (
+            {"task_name": "costum", "data_dir": None, "train_file": "my.csv", "do_train": True},
+            "`task_name` must be one of .*, or 'custom' for other files. Received 'costum'",
+        ),
         ({"num_runs": 2, "do_train": True}, "`num_runs` needs `do_train` and `do_eval`"),
         ({"early_stopping_patience": 1, "do_eval": True}, "`early_stopping_patience` needs"),
         ({"do_eval": True}, "`output_dir` must hold a trained model"),

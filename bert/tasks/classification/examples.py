@@ -267,11 +267,16 @@ def open_data_set(task_name: str, data_dir: str, xnli_language: str = "zh") -> "
       data_dir: The folder with the official files, or the one with the task's folder in it.
       xnli_language: The code of XNLI's language, such as "de".
     """
+    return GlueDataSet(find_task(task_name), data_dir, xnli_language)
+
+
+def find_task(task_name: str) -> str:
+    """Returns the one of `TASK_NAMES` that is meant; raises `OptionError` where it is none."""
     name = _ALIASES.get(task_name.lower(), task_name.lower())
     if name not in _LAYOUTS:
         must = f"be one of {list(TASK_NAMES)}, or 'custom' for other files"
         raise OptionError("task_name", must, task_name)
-    return GlueDataSet(name, data_dir, xnli_language)
+    return name
 
 
 class GlueDataSet(DataSet):

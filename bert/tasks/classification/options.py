@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bert.files.row_writer import save_rows
 from bert.files.rows import SEPARATORS, find_separator, is_number
 from bert.options import Message, MessageError, Option, OptionError, changed_options, option
-from bert.tasks.classification.examples import METRICS, TASK_NAMES
+from bert.tasks.classification.examples import METRICS, TASK_NAMES, find_task
 from bert.tasks.options import DataFiles
 
 # The name of a task that is not one of GLUE.
@@ -276,7 +276,7 @@ class ClassificationData(LongTexts, DataFiles):
             raise OptionError("label_separator", "not be empty", "")
 
     def check_known(self, name: str) -> None:
-        """Checks that a task of GLUE, or XNLI, has its folder, and no option of a custom task.
+        """Checks that a name is a task of GLUE, or XNLI, with its folder and no custom option.
 
         Raises:
           ValueError: naming the option.
@@ -289,6 +289,7 @@ class ClassificationData(LongTexts, DataFiles):
                 ", ".join(TASK_NAMES),
                 Option("train_file"),
             )
+        find_task(name)
         if self.files or self.data_dir is None:
             received = Option(f"{next(iter(self.files))}_file") if self.files else "none"
             raise MessageError(
