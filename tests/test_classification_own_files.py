@@ -270,10 +270,12 @@ def test_test_files_need_no_labels(tmp_path, log):
     data_set = open_folder(tmp_path, {})
     assert data_set.read("test") == {"": [InputExample("test-1", "a")]}
     (tmp_path / "test.csv").unlink()
-    data_set = open_folder(tmp_path, {"test.jsonl": '{"text": "a"}\n{"text": "b", "label": "x"}\n'})
-    assert [example.label for example in data_set.read("test")[""]] == [None, "x"]
+    rows = [{"text": "a"}, {"text": "b", "label": "x"}, {"text": "c", "label": float("nan")}]
+    data_set = open_folder(tmp_path, {"test.jsonl": rows})
+    assert [example.label for example in data_set.read("test")[""]] == [None, "x", None]
     (tmp_path / "test.jsonl").unlink()
-    data_set = open_folder(tmp_path, {"test.tsv": "text\tlabel\na\t\nb\t?\nc\ty\n"})
+    assert "not among those of the task" not in log.text
+    data_set = open_folder(tmp_path, {"test.tsv": "text\tlabel\na\t \nb\t?\nc\ty\n"})
     assert [example.label for example in data_set.read("test")[""]] == [None, None, "y"]
     assert log.messages[-1] == (
         f"{tmp_path}/test.tsv: 1 labels are not among those of the task and are left out; the "

@@ -156,7 +156,7 @@ class CustomDataSet(DataSet):
                 label = _parse_label(cells["label_column"], self._data)
                 if not _is_among(label, labels):
                     label = None
-                    if cells["label_column"] not in (None, ""):
+                    if not _is_blank(row):
                         unknown.append(row)
             guid = cells.get("id_column", f"{split}-{number}")
             text_a, text_b = cells["text_a_column"], cells.get("text_b_column")
