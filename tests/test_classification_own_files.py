@@ -595,6 +595,18 @@ WRONG = [
         "gives them. Received ['x'].",
     ),
     (
+        {"train.tsv": "text\tlabel\na\t\nb\t\n"},
+        {"task_type": "multi_label"},
+        "'{folder}/train.tsv' must hold at least one label in column 'label', unless `labels` "
+        "gives them. Received [].",
+    ),
+    (
+        {"train.tsv": "text\tlabel\na\t\nb\t\n"},
+        {"on_missing_label": "skip"},
+        "{folder}/train.tsv:2: examples must have a label, in column 'label'. Without one: 2 of 2 "
+        "examples, lines 2, 3. Fill in the labels.",
+    ),
+    (
         {"train.tsv": "text\tlabel\n" + "".join(f"a\t{i + 0.5}\n" for i in range(21))},
         {},
         "'{folder}/train.tsv' must hold labels in column 'label'. Received 21 different ones for "

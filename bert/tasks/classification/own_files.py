@@ -192,14 +192,17 @@ def _read_labelled(path: str, data: ClassificationData) -> File:
     more = f" and {len(blank) - _LINES_SHOWN} more" * (len(blank) > _LINES_SHOWN)
     found = f"{len(blank)} of {len(file.rows)} examples, line{'s' * (len(blank) > 1)} {lines}{more}"
     if data.on_missing_label != "skip" or len(blank) == len(file.rows):
+        skip = Message(
+            ", or leave out a part of the examples with %s", Option("on_missing_label", "skip")
+        )
         raise MessageError(
-            "%s:%d: examples must have a label, in column %r. Without one: %s. Fill in the labels, "
-            "or leave out a part of the examples with %s.",
+            "%s:%d: examples must have a label, in column %r. Without one: %s. Fill in the "
+            "labels%s.",
             path,
             blank[0].line,
             data.label_column,
             found,
-            Option("on_missing_label", "skip"),
+            skip if len(blank) < len(file.rows) else "",
         )
     logger.warning("%s: skipped examples without a label: %s.", path, found)
     return dataclasses.replace(file, skipped=frozenset(row.line for row in blank))
@@ -293,10 +296,12 @@ def _find_labels(file: File, data: ClassificationData) -> list[str]:
         labels = sorted(counts, key=lambda label: (int(label), label))
     else:
         labels = sorted(counts)
-    if len(labels) < (2 if data.task_type == "classification" else 1):
+    least, name = (2, "two labels") if data.task_type == "classification" else (1, "one label")
+    if len(labels) < least:
         raise MessageError(
-            "%r must hold at least two labels in column %r, unless %s gives them. Received %s.",
+            "%r must hold at least %s in column %r, unless %s gives them. Received %s.",
             file.path,
+            name,
             data.label_column,
             Option("labels"),
             labels,
