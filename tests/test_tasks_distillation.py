@@ -136,8 +136,9 @@ def test_a_student_learns_more_than_its_labels(world, log):
     )
     assert run_classifier.run(student)["accuracy"] == 1.0
     assert "Read 160 examples that the teacher labels." in log.messages
-    made_of = json.loads((folder / "student/run.json").read_text())["made_of"]
-    assert made_of["--teacher"]["path"] == "teacher"
+    stored = json.loads((folder / "student/run.json").read_text())
+    assert stored["told"]["examples"] == {"train": 40, "dev": 40, "unlabeled": 160}
+    assert stored["made_of"]["--teacher"]["path"] == "teacher"
     # The same teacher may lie elsewhere, but another one in its place is another training.
     (folder / "teacher").rename(folder / "moved")
     moved = dataclasses.replace(student, teacher=str(folder / "moved"))
@@ -163,7 +164,10 @@ def test_the_first_examples_are_used_and_all_that_the_teacher_labels(world):
             output_dir=str(folder / "first"),
             **changes,
         )
-        (train,) = plan(run_classifier.make_recipe(settings)).inputs
+        planned = plan(run_classifier.make_recipe(settings))
+        shown = {line.name: line.text for line in planned.lines}["train set"]
+        (train,) = planned.inputs
+        assert shown == f"{len(train.examples) - 2} examples and 2 that only the teacher labels"
         return train.arrays
 
     everything, few = train_arrays(), train_arrays(max_train_samples=3)

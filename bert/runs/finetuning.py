@@ -7,6 +7,7 @@ resume from; `best/` keeps the weights of the best evaluation.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -386,16 +387,14 @@ def _make_all_inputs(
                 if part.split == split
             ]
 
-    data = [
-        parts(f"{split} set", make, task, split, examples, shows=_describe_made) for split in splits
-    ]
+    describe = functools.partial(_describe_made, task)
+    data = [parts(f"{split} set", make, task, split, examples, shows=describe) for split in splits]
     return FAILED if FAILED in data else [inputs for found in data for inputs in found]
 
 
 def _first(task: Any, part: Part, examples: Sequence[Any], most: int | None) -> Sequence[Any]:
     """Returns the first examples of a part, with all that only a teacher labels, which are last."""
-    num_unlabeled = len(task.unlabeled) if part.split == "train" else 0
-    count = len(examples) - num_unlabeled
+    count = len(examples) - _num_unlabeled(task, part)
     if most is None:
         return examples
     if most >= count:
@@ -408,16 +407,22 @@ def _first(task: Any, part: Part, examples: Sequence[Any], most: int | None) -> 
     return [*examples[:most], *examples[count:]]
 
 
+def _num_unlabeled(task: Any, part: Part) -> int:
+    return len(task.unlabeled) if part.split == "train" else 0
+
+
 def _count(examples: Mapping[Part, Sequence[Any]]) -> str:
     return ", ".join(
         f"{len(values):,} to {FILE_NAMES[part.split]}" for part, values in examples.items()
     )
 
 
-def _describe_made(data: Sequence[Inputs]) -> str:
+def _describe_made(task: Any, data: Sequence[Inputs]) -> str:
     texts = []
     for inputs in data:
-        text = f"{inputs.total:,} examples{inputs.part.suffix.replace('_', ' ')}"
+        count, more = inputs.total or 0, _num_unlabeled(task, inputs.part)
+        text = f"{count - more:,} examples{inputs.part.suffix.replace('_', ' ')}"
+        text += f" and {more:,} that only the teacher labels" * (more > 0)
         looked_at = f", of which {len(inputs.examples):,} are looked at" * (inputs.share < 1)
         texts.append(text + looked_at)
     return "; ".join(texts)

@@ -188,7 +188,7 @@ def run(
                     recipe.changed_options(),
                     (recipe.features and recipe.features.word_vectors) or init,
                     kind=task.kind,
-                    counts={each.part.name: len(each.examples) for each in inputs},
+                    counts=_count_examples(task, inputs),
                     metric=task.metric,
                 )
             model_card.update(folder)
@@ -207,6 +207,14 @@ def run(
                     folder, [each.export for each in exported if not each.is_refused]
                 )
     return Result(scores, step, plans.list_files(folder)), refusal
+
+
+def _count_examples(task: Any, inputs: Sequence[Inputs]) -> dict[str, int]:
+    """Returns the number of examples by part, of which those that only a teacher labels are one."""
+    counts = {each.part.name: len(each.examples) for each in inputs}
+    if count := len(task.unlabeled):
+        counts |= {"train": counts["train"] - count, "unlabeled": count}
+    return counts
 
 
 def _warn_of_older_exports(folder: str, written: Sequence[Export]) -> None:
