@@ -40,12 +40,17 @@ def test_the_environment_has_all_flags_versions_and_devices(tmp_path):
 
 def test_data_files_have_the_given_paths_and_their_sizes(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
-    names = ("run.log", "train.csv.bak")
-    for name, text in [("train.csv", "abc"), ("Dev.csv", "ab"), *((name, "a") for name in names)]:
+    files = {"train.csv": "abc", "Dev.csv": "ab", "test.jsonl.gz": "abcd"}
+    files |= {"run.log": "a", "train.csv.bak": "a"}
+    for name, text in files.items():
         (tmp_path / "data" / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     settings = run_classifier.Settings(task_name="custom", data_dir="data", output_dir="out")
-    assert describe(settings)["data"] == {"data/Dev.csv": 2, "data/train.csv": 3}
+    assert describe(settings)["data"] == {
+        "data/Dev.csv": 2,
+        "data/test.jsonl.gz": 4,
+        "data/train.csv": 3,
+    }
     settings = run_pretraining.Settings(
         input_file="data/*.csv,data/run.log", eval_input_file="gone", output_dir="out"
     )

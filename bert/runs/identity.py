@@ -38,7 +38,7 @@ _ROOT = Path(__file__).parents[2]
 # Flags whose value is a path.
 _PATH = re.compile("_(checkpoint|dir|file|handle)$|^--(teacher|word_vectors)$")
 # The names of files of data sets.
-_DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parquet)")
+_DATA = re.compile(r"(?i).*(train|dev|val|test).*\.(tsv|csv|txt|json|jsonl|parquet)(\.gz)?")
 _FOLDER = Option("output_dir")
 # The name of the folder of one of several runs.
 _RUN = re.compile(r"([^/]+-)?run_\d+")
