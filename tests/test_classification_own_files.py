@@ -708,6 +708,10 @@ def test_missing_files_are_noticed_before_any_is_read(tmp_path):
     data_set.check(["train"])
     with pytest.raises(ValueError, match="must hold 'test' with"):
         data_set.check(["train", "test"])
+    # Spark writes a folder of parts.
+    (tmp_path / "test.csv").mkdir()
+    with pytest.raises(ValueError, match=r"one file for the test set\. .*test\.csv', which is a"):
+        data_set.check(["test"])
 
 
 def test_similar_and_missing_labels_are_warned_of(tmp_path, log):

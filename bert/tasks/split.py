@@ -294,14 +294,14 @@ def find_file(
       shown: The endings that an error lists.
 
     Raises:
-      ValueError: where there is no file, or more than one.
+      ValueError: where there is no file, more than one, or a folder of its name.
     """
     if path := find_given(files, split):
         return path
     found = list_files(files, split, endings)
     folder, option = files.data_dir or "", Option(f"{split}_file")
+    must = f"hold one file for the {split} set"
     if len(found) > 1:
-        must = f"hold one file for the {split} set"
         received = Message("%s in %r", found, folder)
         raise OptionError("data_dir", must, received, Message("Name one with %s.", option))
     if not found:
@@ -314,7 +314,9 @@ def find_file(
             describe_folder(folder),
             split_remedy(split),
         )
-    return os.path.join(folder, found[0])
+    if is_folder(path := os.path.join(folder, found[0])):
+        raise OptionError("data_dir", must, Message("%r, which is a folder", path))
+    return path
 
 
 def list_files(files: DataFiles, split: str, endings: Collection[str]) -> list[str]:
