@@ -207,6 +207,14 @@ def test_texts_have_the_contrast_that_the_accessibility_guidelines_demand():
             assert contrast(values[line], values["card"]) >= 3, line
 
 
+def test_an_answer_is_in_the_color_of_a_wrong_one_only_beside_a_right_one():
+    rules = re.findall(r"([^{};]*)\{([^{}]*)\}", PARTS["css"])
+    selectors = [each.strip() for each, style in rules if "--wrong" in style and ".said" in each]
+    assert len(selectors) == 2
+    # An example without a known answer has neither class.
+    assert all(each.startswith("article:is(.right, .wrong) ") for each in selectors)
+
+
 def contrast(one, other):
     """Returns the contrast ratio of two colors."""
     dim, bright = sorted(map(luminance, (one, other)))
