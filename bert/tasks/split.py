@@ -60,9 +60,9 @@ class DevSplit:
           examples: All examples of the file.
           keys: The texts of each example. Examples of the same texts stay together, also where the
             texts differ in case, spaces and order.
-          strata: The stratum of each example, such as its label. The dev set has `fraction` of each
-            stratum, up to the largest number of its examples with the same texts, and at least one
-            example is trained on. Texts of several strata count for the rarest.
+          strata: The stratum of each example, such as its label. Where the same texts have one, the
+            dev set has `fraction` of each stratum, up to the largest number of its examples with
+            the same texts; texts of several count for the rarest. One of each is trained on.
 
         Raises:
           ValueError: where a part would be empty.
