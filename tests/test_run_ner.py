@@ -58,17 +58,26 @@ def test_one_file_is_enough(make_settings, tmp_path, log):
 
     # With their neighbours, documents stay whole.
     def read(**changes):
-        settings = make_settings(**given, do_train=True, **changes)
+        settings = make_settings(**{**given, "do_train": True, **changes})
         folder = ModelFolder.of(settings, settings, settings.output_dir)
         return opened_tasks.open_task(
             run_ner, settings, folder.config, folder.load_tokenizer()
         ).sentences
 
-    parts = read(do_eval=True, dev_fraction=0.5, document_context=True).values()
+    split = {"do_eval": True, "dev_fraction": 0.5}
+    trained = {context: read(**split, document_context=context) for context in (False, True)}
+    parts = trained[True].values()
     documents = [{sentence.document for sentence in part} for part in parts]
     assert not documents[0] & documents[1]
     # Nothing is split off where nothing is evaluated.
     assert len(read()["train"]) == 60
+    # With other windows than in the training, the same sentences are scored.
+    path = tmp_path / "out/task.json"
+    for context, parts in trained.items():
+        changed = {"document_context": context, "dev_split": {**kept, "fraction": 0.5}}
+        path.write_text(json.dumps({**read_json(path), **changed}))
+        evaluated = read(do_train=False, do_eval=True, document_context=not context)
+        assert evaluated == {"dev": parts["dev"]}
 
 
 def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):

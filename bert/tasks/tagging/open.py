@@ -77,7 +77,8 @@ def open_tagging(
         scheme=tags.scheme if tags.scheme in PLAIN else data.input_scheme,
         unit=tags.unit,
         dev_split=context.find_split(data),
-        document_context=bool(tags.document_context),
+        # The dev set is split off as it was for the training.
+        whole_documents=bool(stored.get("document_context", tags.document_context)),
     )
     # A model that is not trained yet has the tags of the training set.
     needed = {*context.splits, *([] if stored else ["train"])}

@@ -365,8 +365,8 @@ class TaggedFiles:
       scheme: The scheme of the tags; None to detect the scheme of each file.
       unit: The unit of text that has a tag, one of `tags.UNITS`.
       dev_split: The part of the training file that is the dev set; None if it has a file.
-      document_context: Whether windows have neighbouring sentences, so that the dev set must have
-        complete documents.
+      whole_documents: Whether the dev set must have complete documents, since the model is trained
+        on windows with neighbouring sentences.
       found: The scheme of each split that was read and has tags.
     """
 
@@ -374,7 +374,7 @@ class TaggedFiles:
     scheme: str | None
     unit: str
     dev_split: DevSplit | None = None
-    document_context: bool = False
+    whole_documents: bool = False
 
     found: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
@@ -397,7 +397,7 @@ class TaggedFiles:
     def _divide(self, sentences: list[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
         assert self.dev_split is not None
         path = self.find("train")
-        if not self.document_context:
+        if not self.whole_documents:
             keys = [[" ".join(sentence.words)] for sentence in sentences]
             strata = _strata(sentences)
         elif len({sentence.document for sentence in sentences}) > 1:
