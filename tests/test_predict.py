@@ -203,7 +203,7 @@ def test_the_answers_of_a_killed_run_are_gone_on_with(settings, tmp_path):
         "from bert.commands import flags\n"
         "ask = predict.LoadedModel.predict\n"
         "def die_at_the_second(self, rows):\n"
-        "    if rows[0]['text_a'] != 'red red':\n"
+        "    if rows[0] != ('red red',):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return ask(self, rows)\n"
         "predict.LoadedModel.predict = die_at_the_second\n"

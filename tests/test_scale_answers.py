@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import re
@@ -15,9 +16,11 @@ from bert.files.parquet import write_parquet
 from bert.files.paths import part_path
 from bert.files.row_writer import JsonLines, Names, ResumableFile
 from bert.files.texts import Input
+from bert.inspection.look import look, read
 from bert.scale.answers import Answerer, AnswerWork
 from bert.scale.options import Answering, Part, PartOptions
 from bert.scale.predictions import AnswerFile
+from bert.serving.served import DEFAULT, serve
 from bert.weights import checkpoint, saving
 
 
@@ -122,6 +125,20 @@ def test_an_improbable_answer_has_neither_text_nor_place():
         assert answer.is_empty == is_empty
         assert changed == ({"answer", "start", "end"} if is_empty else set())
     assert (found["answer"], found["start"], found["end"]) == ("", None, None)
+
+
+def test_columns_of_the_training_that_have_the_names_of_each_other_exchange_no_texts():
+    model = make_model("pairs")
+    row = {"text_a": "a b", "text_b": "red"}
+    [expected] = model.predict([row])
+    columns = {"text_a_column": "text_b", "text_b_column": "text_a"}
+    model.task = dataclasses.replace(model.task, columns=columns)
+    assert model.predict([dict(zip(row, ("red", "a b"), strict=True))]) == [expected]
+    form = JsonLines(Names.of([*row], model.task.answer_names))
+    [answer] = Answerer(model, "in.txt", form)([Input(1, 0.0, row, row)])
+    assert json.loads(answer.text) == {**row, **expected}
+    assert serve(model, "m", 1).answer(DEFAULT, [row], lambda: None) == [expected]
+    assert look(model, read(model, (*row.values(),))).answer == expected
 
 
 def test_a_part_without_a_chunk_is_empty_and_logged(world, log):  # noqa: F811

@@ -307,7 +307,7 @@ def _answer(model: LoadedModel, texts: tuple[str, str], notes: list[str]) -> dic
     if len(model.fields) == 2 and not texts[1]:
         notes.append(f"The model answers where the {model.fields[1]} is given as the second text.")
         return None
-    [answer] = model.predict([dict(zip(model.fields, texts, strict=False))])
+    [answer] = model.predict([texts[: len(model.fields)]])
     return answer
 
 

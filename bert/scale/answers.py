@@ -101,8 +101,11 @@ class Answerer:
 
     def _answer(self, inputs: Sequence[Input]) -> list[Answer]:
         """Returns the answers; if the model refuses an input, each half is tried."""
+        # By name, the columns of the training would be looked for again.
+        fields = self.model.fields
+        rows = [tuple(query.row[name] for name in fields) for query in inputs if query.row]
         try:
-            answers = self.model.predict([query.row for query in inputs])
+            answers = self.model.predict(rows)
         except ValueError as error:
             if len(inputs) > 1:
                 middle = len(inputs) // 2

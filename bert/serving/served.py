@@ -189,7 +189,9 @@ def _predicting(model: AnsweringModel | ExportedModel) -> Answer:
 
     def predict(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
         short = list(map(shortened, rows))
-        answers = model.predict(short, between=check)
+        # By name, the values would be taken for columns of the training.
+        values = [tuple(row[name] for name in model.fields) for row in short]
+        answers = model.predict(values, between=check)
         for answer, row, sent in zip(answers, rows, short, strict=True):
             if "ending" in answer and sent["endings"] != row["endings"]:
                 answer["ending"] = row["endings"][answer["label"]].strip()
