@@ -53,14 +53,19 @@ def test_the_best_threshold_does_not_depend_on_that_of_the_run(tiny_config, thre
 def test_questions_that_cannot_be_scored_are_counted_when_they_are_read(
     tmp_path, tiny_config, log, is_v2
 ):
-    answers = [[{"text": "man", "answer_start": 4}], [], []]
-    questions = [{"id": str(i), "question": "?", "answers": each} for i, each in enumerate(answers)]
+    impossible = {"is_impossible": True}
+    answers = [{"answers": [{"text": "man", "answer_start": 4}]}, {"answers": []}]
+    answers += [impossible, {**impossible, "answers": None}, {}]
+    questions = [{"id": str(i), "question": "?", **each} for i, each in enumerate(answers)]
     path = tmp_path / "dev.json"
     paragraph = {"context": "old man", "qas": questions}
     path.write_text(json.dumps({"data": [{"title": "", "paragraphs": [paragraph]}]}))
     tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
     decoding = DecodingOptions(version_2_with_negative=is_v2)
     task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, decoding, {"dev": str(path)})
-    assert len(task.read(["dev"])[Part("dev")]) == 3
-    warned = [line for line in log.messages if "not scored" in line]
-    assert [line.split()[0] for line in warned] == ([] if is_v2 else ["2"])
+    read = task.read(["dev"])[Part("dev")]
+    assert len(read) == 5
+    assert task.golds(read) == {"0": ["man"], **({"1": [], "2": [], "3": []} if is_v2 else {})}
+    [warned] = [line for line in log.messages if "not scored" in line]
+    assert warned.split()[0] == ("1" if is_v2 else "4")
+    assert ("`is_impossible`" in warned) == is_v2

@@ -239,11 +239,14 @@ class QuestionAnswering(EncoderTask):
             )
         num_questions = len({question.qas_id for question in questions})
         if golds and len(golds) < num_questions:
+            remedy = Message("set %s", Option("version_2_with_negative"))
+            if self.decoding.version_2_with_negative:
+                remedy = Message("`is_impossible` must be true")
             logger.warning(
                 "%d questions are not scored, as the file has no answer to them; for those that "
-                "have none, as in SQuAD 2.0, set %s.",
+                "have none, as in SQuAD 2.0, %s.",
                 num_questions - len(golds),
-                Option("version_2_with_negative"),
+                remedy,
             )
 
     def parse(self, rows: Sequence[Row]) -> list[SquadExample]:

@@ -240,7 +240,7 @@ class _Reader:
         if "answers" not in question or (not self._is_training and question["answers"] is None):
             if self._is_training and not is_impossible:
                 raise _MalformedError(f" must have `answers`. It has {sorted(question)}.")
-            return None
+            return () if is_impossible is True else None
         answers = []
         for index, item in enumerate(_field(question, "answers", list)):
             with _at(f".answers[{index}]"):
