@@ -196,6 +196,8 @@ def test_questions_without_an_answer_are_learned(make_settings, tmp_path):
     assert (answer["answer"], answer["start"], answer["end"]) == ("red", 4, 7)
     assert (none["answer"], none["start"], none["end"]) == ("", None, None)
     assert answer["null_odds"] < 0 < none["null_odds"]
+    message = "`version_2_with_negative` must be True to export"
+    assert_refused(run_squad, make_settings(do_export=True), tmp_path, message)
 
 
 @pytest.mark.usefixtures("eager")

@@ -168,6 +168,11 @@ class QuestionAnswering(EncoderTask):
           ValueError: if options and model do not fit together.
         """
         require_segments(context.config, "a question and its paragraph")
+        name, given = "version_2_with_negative", decoding.version_2_with_negative
+        theirs = context.stored.get(name, given)
+        if context.export_formats and theirs != given:
+            how = f"trained with{'' if theirs else 'out'} it"
+            raise OptionError(name, f"be {theirs} to export a model that was {how}", given)
         files = {"train": data.train_file, "dev": data.predict_file}
         return cls.for_run(
             context,
