@@ -287,14 +287,23 @@ def test_vectors_of_a_fine_tuned_model_are_pooled_as_its_folder_says(model_dir):
     np.testing.assert_allclose(bert.load(str(folder)).encode(texts), first, rtol=0, atol=1e-6)
 
 
-def test_questions_without_a_task_have_the_length_that_is_given(model_dir):
+@pytest.mark.parametrize("has_task", [True, False])
+def test_questions_have_the_length_that_is_given_if_there_is_room_for_them(model_dir, has_task):
     folder = model_dir("question_answering")
-    (folder / "task.json").unlink()
+    kind = {}
+    if not has_task:
+        (folder / "task.json").unlink()
+        kind = {"architecture": "BertForQuestionAnswering"}
     model = ModelFolder(str(folder), do_lower_case=True)
-    kind = {"architecture": "BertForQuestionAnswering"}
-    for given, length in ((None, 384), (50, 50), (400, 400)):
-        task = open_stored_task(model, read_task(model, Overrides(max_seq_length=given, **kind)))
-        assert task.max_seq_length == length
+
+    def open_task(length):
+        task = read_task(model, Overrides(max_seq_length=length, **kind))
+        return open_stored_task(model, task)
+
+    for given, length in ((None, 384), (68, 68), (400, 400)):
+        assert open_task(given).max_seq_length == length
+    with pytest.raises(ValueError, match=r"^`max_seq_length` must be greater than 67.* 67\.$"):
+        open_task(67)
 
 
 @pytest.mark.parametrize("has_task", [True, False])

@@ -26,7 +26,7 @@ from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
-from bert.tasks.squad.options import DecodingOptions, SquadData
+from bert.tasks.squad.options import DecodingOptions, SquadData, check_lengths
 from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
 from bert.tasks.squad.windows import WindowTable
 from bert.tasks.task import (
@@ -194,12 +194,11 @@ class QuestionAnswering(EncoderTask):
     ) -> "QuestionAnswering":
         """Returns the task that a `task.json` describes."""
         decoding = {name: stored_field(stored, name, kind) for name, kind in _DECODING.items()}
+        lengths = {name: stored_field(stored, name, int) for name in _LENGTHS}
+        check_lengths(**lengths)
+        del lengths["max_seq_length"]
         return cls.restore(
-            stored,
-            config,
-            tokenizer,
-            **{name: stored_field(stored, name, int) for name in _LENGTHS[1:]},
-            decoding=DecodingOptions(**decoding),
+            stored, config, tokenizer, **lengths, decoding=DecodingOptions(**decoding)
         )
 
     @property
