@@ -161,8 +161,9 @@ def test_an_answer_is_found_right_behind_its_bytes_in_other_tokens():
     assert squad_windows.improve_answer_span(tokens, answer) == (1, 1)
 
 
-def test_impossible_questions_have_cls_for_an_answer():
-    example = SquadExample("q", "was john born", ["the", "leader"], "", -1, -1, True)
+@pytest.mark.parametrize("position", [-1, None, 1])
+def test_impossible_questions_have_cls_for_an_answer(position):
+    example = SquadExample("q", "was john born", ["the", "leader"], "", position, position, True)
     (window,) = convert([example], is_training=True)
     assert (window.start_position, window.end_position, window.is_impossible) == (0, 0, True)
 

@@ -323,6 +323,9 @@ def _numbering() -> defaultdict[Any, int]:
 
 
 def _word_span(example: SquadExample) -> tuple[int, int]:
+    # Faithful: the positions of a question without an answer are not read.
+    if example.is_impossible:
+        return -1, -1
     if example.start_position is None or example.end_position is None:
         raise ValueError(
             "Examples for training must have the positions of their answers. Received none for "
