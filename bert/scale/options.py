@@ -129,7 +129,7 @@ class Answering(EngineModel):
         "Leave the answer empty where its probability is less: the label of a classifier, the "
         "ending of a chooser, or the answer to a question. Probabilities are written all the "
         "same. Numbers, tags and any number of labels have no such answer, nor have questions to "
-        "an exported model.",
+        "a SavedModel.",
         low=0.0,
         high=1.0,
         group="output",
