@@ -92,7 +92,8 @@ class Overrides(FolderOptions):
     )
     max_seq_length: int | None = option(
         None,
-        f"{MAX_TOKENS}. Default: as the model was trained, or else the most that it accepts.",
+        f"{MAX_TOKENS}. Default: as the model was trained, or else the most that it accepts; for "
+        "questions without a task.json at most 384.",
         low=5,
     )
 
