@@ -145,6 +145,7 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
         ("--use_xla", "There is no `--use_xla`. What gains from XLA is compiled with it by itself"),
         ("--optimizer=adam", "There is no `--optimizer`. The optimizer is the original's"),
         ("--deterministic", "There is no `--deterministic`. On a CPU, the same command gives"),
+        ("--max_predict_samples=5", "Only run_squad.py predicts fewer examples"),
         # A flag with hyphens is that flag, whatever others say of its name.
         (
             "--max-train-samples 5",

@@ -57,6 +57,10 @@ _WINDOWS = (
 _NONE_FETCHED = "Data sets are files or folders here; none is fetched."
 _LABELS = "Labels and their kind are read from the training set."
 _ALL = "All examples are used here; give a shorter file for fewer."
+_PREDICTED = (
+    "Only run_squad.py predicts fewer examples than there are, with --max_eval_samples; elsewhere, "
+    "give a shorter file."
+)
 _NOT_UPLOADED = "Nothing is uploaded; --output_dir is the model."
 _CACHED = "Models of the hub are fetched as huggingface_hub is configured, such as by HF_TOKEN."
 _SHUFFLED = "--seed alone decides how the examples are shuffled."
@@ -87,7 +91,8 @@ TRANSFORMERS: Mapping[str, Other] = _named(
         ),
         "overwrite_cache",
     ),
-    (Other(remark=_ALL), "max_train_samples max_eval_samples max_predict_samples"),
+    (Other(remark=_ALL), "max_train_samples max_eval_samples"),
+    (Other(remark=_PREDICTED), "max_predict_samples"),
     (Other(remark=_NONE_FETCHED), "dataset_config_name"),
     (Other(remark=_LABELS), "do_regression label_names"),
     (_same("metric="), "metric_name"),
