@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenization
+from bert.files import display
 from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
@@ -305,7 +306,9 @@ def stored_ids(path):
     return np.concatenate([tf.io.parse_example(each, feature)["input_ids"] for each in records])
 
 
-def test_no_text_and_no_window_is_lost_at_the_end_of_a_batch_of_work(tmp_path):
+def test_no_text_and_no_window_is_lost_at_the_end_of_a_batch_of_work(tmp_path, log, monkeypatch):
+    # Each line on the progress is due at once.
+    monkeypatch.setattr(display, "_SECONDS_BETWEEN_LINES", 0)
     count = 2 * max(squad_windows._TEXTS_AT_ONCE, squad_windows._WINDOWS_AT_ONCE) + 1
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"0123456789", *(f"##{i}" for i in range(10))]
     tokenizer = tokenization.FullTokenizer.from_vocab({t: i for i, t in enumerate(tokens)})
@@ -321,6 +324,8 @@ def test_no_text_and_no_window_is_lost_at_the_end_of_a_batch_of_work(tmp_path):
         window = ["[CLS]", first, *others, "[SEP]", *mirrored, "[SEP]"]
         expected.append(tokenizer.convert_tokens_to_ids(window))
     assert stored_ids(tmp_path / "all")[:, :13].tolist() == expected
+    told = [line.partition("  ETA")[0] for line in log.messages if "questions: " in line]
+    assert told == ["Tokenizing questions: 50 %", "Tokenizing questions: 100 %"]
 
 
 def test_windows_of_another_stride_are_never_read(tmp_path, tiny_config):

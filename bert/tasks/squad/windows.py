@@ -356,9 +356,9 @@ def _tokenize(workers: Workers, texts: Sequence[str], noun: str) -> Ragged:
     parts = (texts[i : i + _TEXTS_AT_ONCE] for i in range(0, len(texts), _TEXTS_AT_ONCE))
     ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     for part_ids, part_lengths in workers.map(_tokenize_part, parts):
+        progress(len(ids) * _TEXTS_AT_ONCE)
         ids.append(part_ids)
         lengths.append(part_lengths)
-        progress(len(ids) * _TEXTS_AT_ONCE)
     return Ragged.of(np.concatenate(ids), np.concatenate(lengths))
 
 
