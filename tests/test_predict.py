@@ -604,6 +604,9 @@ def test_parquet_keeps_its_columns_as_they_are(tables, tmp_path):
     named.write_text('{"text_a": "red"}\n{"text_a": "blue"}\n')
     predict.run(tables("3.parquet", input_file=str(named), separator=None, input_format="jsonl"))
     assert parquet.read_table(tmp_path / "3.parquet").equals(found.drop(["day", "n"]))
+    # It is not read from its beginning to its end.
+    with pytest.raises(ValueError, match=r"`input_file` must be a file for .*parquet"):
+        predict.run(tables("4.jsonl", input_file="-", separator=None, input_format="parquet"))
 
 
 def stop_at_once_behind(settings, count, monkeypatch):

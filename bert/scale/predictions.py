@@ -61,6 +61,9 @@ def find_input(given: Answering, output_file: str, part: Part | None, beam: Beam
             Message("be a file for %s, which is counted first", Option("shard", str(part))),
             Message("%r, standard input", path),
         )
+    elif given.input_format == "parquet":
+        must = Message("be a file for %s, read from its end", Option("input_format", "parquet"))
+        raise OptionError("input_file", must, Message("%r, standard input", path))
     check_machines(beam, part)
     if beam.runner and "-" in (path, output_file):
         raise MessageError(
