@@ -52,10 +52,10 @@ def run(settings: Settings) -> int:
             output.write(f"{show(settings, query, found)}\n".encode())
             output.flush()
             count += 1
-    if not count:
-        raise MessageError(
-            "There must be a query. Standard input has none; give %s.", Option("query")
-        )
+        if not count:
+            raise MessageError(
+                "There must be a query. Standard input has none; give %s.", Option("query")
+            )
     return count
 
 

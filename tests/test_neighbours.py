@@ -92,13 +92,15 @@ def test_a_pair_is_asked_for_as_it_stands_in_a_file(ask, tmp_path, kind):
     assert names(answer)[0] == ("the old house he [told] it" if kind == "words" else pair)
 
 
-def test_each_line_of_standard_input_is_answered(ask, monkeypatch):
+def test_each_line_of_standard_input_is_answered(ask, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", piped(f"{TEXTS[0]}\n\n{TEXTS[2]}\n".encode()))
     answers = ask(top_k=1)
     assert [names(answer) for answer in answers] == [[TEXTS[0]], [TEXTS[2]]]
+    before = (tmp_path / "out").read_bytes()
     monkeypatch.setattr(sys, "stdin", piped(b"\n"))
     with pytest.raises(ValueError, match="There must be a query"):
         ask()
+    assert (tmp_path / "out").read_bytes() == before
     monkeypatch.setattr(sys, "stdin", piped("the house\nthe caf\u00e9\n".encode("latin-1")))
     with pytest.raises(ValueError, match=r"^standard input:2: text must be UTF-8"):
         ask()
