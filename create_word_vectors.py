@@ -60,7 +60,7 @@ def run(settings: Settings) -> WordVectors:
     else:
         from bert.models.neighbours import make_table
 
-        vectors = make_table(source, settings.vector_size)
+        vectors = make_table(*source, settings.vector_size)
     with replace_files([settings.output_file]) as (file,):
         write_word_vectors(file, vectors)
     shape = vectors.values.shape

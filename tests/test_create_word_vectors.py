@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT, exhaustive, run_python
+from helpers.checked_runs import assert_refused
 
 import bert
 import create_word_vectors
@@ -199,11 +200,12 @@ def test_a_table_is_pooled_as_its_folder_says(read_off, pooled, log, pooling):
 
 
 @pytest.mark.parametrize("pooling", ["lasttoken", "weightedmean"])
-def test_a_table_of_a_pooling_that_is_not_computed_here_is_refused(
-    read_off, pooled, tmp_path, pooling
-):
-    with pytest.raises(ValueError, match=rf"`init_checkpoint` must .*{pooling}"):
-        read_off(init_checkpoint=pooled(pooling), vector_size=3)
+def test_a_table_of_a_pooling_that_is_not_computed_here_is_refused(pooled, tmp_path, pooling):
+    settings = create_word_vectors.Settings(
+        init_checkpoint=pooled(pooling), vector_size=3, output_file=str(tmp_path / "table.txt")
+    )
+    message = rf"`init_checkpoint` must .*{pooling}"
+    assert_refused(create_word_vectors, settings, tmp_path, message)
     assert not (tmp_path / "table.txt").exists()
 
 
@@ -218,7 +220,7 @@ def test_a_table_is_read_off_a_model_or_learned_from_text_and_not_both(read_off,
     assert not (tmp_path / "table.txt").exists()
 
 
-def test_a_model_of_word_vectors_has_each_word_once(tmp_path):
+def test_a_model_of_word_vectors_has_each_word_once_and_no_table(tmp_path):
     values = np.arange(8, dtype=np.float32).reshape(4, 2)
     vectors = WordVectors(["a", "[SEP]", "b", "[UNK]"], values)
     save_as_model(vectors, str(tmp_path))
@@ -227,3 +229,7 @@ def test_a_model_of_word_vectors_has_each_word_once(tmp_path):
     [table] = Stored.open(str(tmp_path)).read().values()
     zeros = np.zeros(2)
     np.testing.assert_array_equal(table, [zeros, [3, 4], zeros, zeros, values[0], values[2]])
+    settings = create_word_vectors.Settings(
+        init_checkpoint=str(tmp_path), vector_size=2, output_file=str(tmp_path / "table.txt")
+    )
+    assert_refused(create_word_vectors, settings, tmp_path, "must have an encoder")

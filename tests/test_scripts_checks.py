@@ -10,6 +10,7 @@ from helpers.checked_runs import assert_check_and_run_agree
 import convert_checkpoint
 import create_pretraining_data
 import create_vocab
+import create_word_vectors
 import extend_vocab
 import extract_features
 import fill_mask
@@ -89,6 +90,15 @@ SCRIPTS = [
             {"layer": "99"},
             {"init_checkpoint": "nowhere"},
             {"max_seq_length": 100_000},
+            {"output_file": "model/vocab.txt"},
+        ],
+    ),
+    (
+        create_word_vectors,
+        {"init_checkpoint": "model", "vector_size": 3, "output_file": "out"},
+        [
+            {"init_checkpoint": "nowhere"},
+            {"vector_size": 10_000},
             {"output_file": "model/vocab.txt"},
         ],
     ),

@@ -162,10 +162,17 @@ def test_a_cached_model_is_not_fetched_again_and_loads_offline(ask, server):
     assert ask(HF_ENDPOINT="http://localhost:9") == folder
 
 
-def test_check_asks_the_hub_for_nothing(ask, server):
+@pytest.mark.parametrize(
+    ("script", "given"),
+    [
+        ("predict.py", ["--model_dir"]),
+        ("create_word_vectors.py", ["--output_file=out", "--init_checkpoint"]),
+    ],
+)
+def test_check_asks_the_hub_for_nothing(ask, server, script, given):
     code = (
-        "import runpy, sys; sys.argv[:] = ['predict.py', '--check', '--model_dir', sys.argv[1]]; "
-        "runpy.run_path('predict.py', run_name='__main__')"
+        f"import runpy, sys; sys.argv[:] = [{script!r}, '--check', *{given}, sys.argv[1]]; "
+        f"runpy.run_path({script!r}, run_name='__main__')"
     )
     for fetch in (lambda: None, ask):
         fetch()

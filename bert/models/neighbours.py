@@ -411,7 +411,7 @@ def _find_word(word: str, words: Sequence[str], tokenizer: tokenization.FullToke
     return words.index(wanted[0])
 
 
-def make_table(folder: ModelFolder, vector_size: int) -> WordVectors:
+def make_table(folder: ModelFolder, pooling: str, vector_size: int) -> WordVectors:
     """Returns the vectors of all word pieces of a model, each encoded once, in their order.
 
     A text's vector is then the mean of the vectors of its pieces, which takes no network. The
@@ -420,20 +420,11 @@ def make_table(folder: ModelFolder, vector_size: int) -> WordVectors:
     about 1 / r (Tulkens and van Dongen, Model2Vec, 2024; weights by frequency: Arora et al., A
     Simple but Tough-to-Beat Baseline for Sentence Embeddings, 2017).
 
-    They are pooled as the folder of a sentence-transformers model says, else by the mean.
-
     Args:
       folder: The folder of the model.
+      pooling: "mean", "max" or "cls".
       vector_size: The number of principal components.
-
-    Raises:
-      ValueError: where vectors have less values than `vector_size`, or a pooling unknown here.
     """
-    most = folder.config.hidden_size
-    if vector_size > most:
-        raise OptionError("vector_size", f"be at most {most} for this model", vector_size)
-    of_texts = folder.text_vectors
-    pooling = of_texts.find_pooling(folder.option) if of_texts else "mean"
     encoder = TextEncoder.load(folder)
     pieces = {
         piece: number
