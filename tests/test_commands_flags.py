@@ -10,6 +10,7 @@ import create_vocab
 import extend_vocab
 import extract_features
 import fill_mask
+import inspect_text
 import modeling
 import neighbours
 import predict
@@ -186,6 +187,13 @@ def test_an_unset_shell_variable_is_no_path():
     arguments = {**given, "output_dir": "out", "vocab_file": ""}
     flags.FLAGS(["script", *(f"--{key}={value}" for key, value in arguments.items())])
     assert read_settings(run_ner.Settings).output_dir == "out"
+
+
+@pytest.mark.usefixtures("new_flags")
+def test_an_empty_path_leaves_out_a_file_that_has_a_name_by_default():
+    define(inspect_text.Settings)
+    flags.FLAGS(["script", "--model_dir=there", "--output_file="])
+    assert read_settings(inspect_text.Settings).output_file == ""
 
 
 @pytest.mark.usefixtures("new_flags")

@@ -190,7 +190,8 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
     values = {field.name: getattr(flags.FLAGS, field.name) for field in fields}
     for field in fields:
         is_path = field.default is REQUIRED or field.name.endswith(_PATHS)
-        if is_path and field.default != "" and values[field.name] == "":
+        # Without a path, a file that has a name by default is not written.
+        if is_path and field.default in (REQUIRED, None, "-") and values[field.name] == "":
             raise ValueError(
                 f"`--{field.name}` must not be empty. Is the shell variable that gives it unset?"
             )
