@@ -318,6 +318,15 @@ def test_words_are_all_looked_up_before_one_is_told(vectors, capfd, words, word,
     assert line.mark == WRONG
 
 
+@pytest.mark.parametrize("changes", [{}, {"query": "unknown"}])
+def test_without_a_word_no_vector_is_looked_up(vectors, monkeypatch, changes):
+    monkeypatch.setattr(sys, "stdin", piped(b"unknown\n"))
+    checks = Checks()
+    neighbours.check(vectors(["the", "of"], **changes), checks)
+    assert [line.name for line in checks.lines if line.mark == WRONG] == ["text"]
+    assert sys.stdin.read() == "unknown\n"
+
+
 def test_vectors_are_no_place_for_answers(vectors, tmp_path):
     settings = vectors(["the", "of"], word="the", overwrite=True)
     before = (tmp_path / "v.txt").read_bytes()

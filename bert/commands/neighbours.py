@@ -62,14 +62,15 @@ def prepare(
 
 def check(settings: Settings, checks: Checks) -> None:
     """Shows the texts, the model and the output, and whether they fit."""
-    prepare(settings, checks)
+    _, files, _ = prepare(settings, checks)
     if settings.word_vectors:
         from bert.models.neighbours import read_vectors
 
+        # Without a word, which the text step refuses, standard input would be read.
         checks(
             "word vectors",
-            read_vectors,
-            settings,
+            lambda _: read_vectors(settings),
+            files,
             shows=lambda found: f"{len(found.words):,} words, {found.values.shape[1]} values each",
         )
 
