@@ -290,3 +290,11 @@ def test_another_model_is_not_written_over(tmp_path):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     with pytest.raises(ValueError, match="must not name an input file"):
         extend(tmp_path, "wa", init_checkpoint=str(folder), output_dir=str(folder))
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-1000.index", "model.safetensors"])
+def test_weights_of_any_name_are_another_model(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ValueError, match=f"`output_dir` must hold no other model.*{name}"):
+        extend(tmp_path, output_dir=str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [name]

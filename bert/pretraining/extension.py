@@ -18,7 +18,7 @@ from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.pretraining.options import find_untrained
 from bert.text.vocabulary import vocab_text
-from bert.weights import checkpoint, saving
+from bert.weights import checkpoint, readers, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE
 from bert.weights.saving import is_slot
@@ -213,7 +213,8 @@ def check_output(output_dir: str, folder: ModelFolder) -> None:
     for path in written:
         if real_path(path) in map(real_path, read):
             raise OptionError("output_dir", "not name an input file", path)
-    if there := [path for path in written if is_file(path)]:
+    weights = [os.path.join(output_dir, name) for name in readers.weight_files(output_dir)]
+    if there := sorted({*filter(is_file, written), *weights}):
         raise OptionError(
             "output_dir",
             "hold no other model",
