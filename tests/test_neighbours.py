@@ -111,7 +111,7 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
     (tmp_path / "t.tsv").write_text(f"id\ttext\n{table}")
     given = {"input_file": str(tmp_path / "t.tsv"), "id_column": "id", "max_seq_length": 16}
     checkpoint = str(GOLDEN / "bert_model.ckpt")
-    archive = str(tmp_path / "v.npz")
+    archive = str(tmp_path / "v.NPZ")
     settings = {"init_checkpoint": checkpoint, "output_file": archive, "pooling": "mean"}
     extract_features.run(extract_features.Settings(**given, **settings, layers="-2"))
     (expected,) = ask(**given, query="a house", layer="-2")
@@ -127,7 +127,7 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
         ask(input_file=archive, query="a house")
     with open(archive, "rb+") as file:
         file.truncate(os.path.getsize(archive) - 30)
-    with pytest.raises(ValueError, match=r"v\.npz' must be a complete NumPy file"):
+    with pytest.raises(ValueError, match=r"v\.NPZ' must be a complete NumPy file"):
         ask(input_file=archive, query="a house")
 
 

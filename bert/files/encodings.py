@@ -20,7 +20,7 @@ def check_beginning(path: str, line: bytes) -> None:
         )
     check_no_workbook(path, line)
     # NumPy packs arrays, too.
-    if line.startswith(tuple(_PACKED.values())) and not path.endswith(".npz"):
+    if line.startswith(tuple(_PACKED.values())) and not path.lower().endswith(".npz"):
         kind = next(kind for kind, begin in _PACKED.items() if line.startswith(begin))
         raise ValueError(
             f"{path!r} must be text, plain or gzip. It begins as a {kind} file: unpack it first."

@@ -445,4 +445,4 @@ class Search(TextColumns):
 
 def is_archive(files: Sequence[str]) -> bool:
     """Returns whether files are archives of vectors."""
-    return any(path.endswith(_ARCHIVE) for path in files)
+    return any(path.lower().endswith(_ARCHIVE) for path in files)

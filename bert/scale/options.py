@@ -235,7 +235,7 @@ class Extraction(TextColumns, ConfigSource, VocabularySource):
 
     def written_format(self) -> str:
         """Returns the format of the output."""
-        ending = self.output_file.rpartition(".")[2]
+        ending = self.output_file.rpartition(".")[2].lower()
         return self.format or (ending if ending in ("npz", "npy") else "jsonl")
 
     def written_pooling(self) -> str:
