@@ -1,3 +1,4 @@
+import codecs
 import gzip
 import io
 
@@ -30,7 +31,10 @@ def read(tmp_path):
 
 def test_what_is_written_is_read_here_and_by_gensim_with_or_without_a_header(read, tmp_path):
     text = as_text(WordVectors(WORDS, VALUES))
-    for each in (text, text.partition(b"\n")[2], gzip.compress(text), text.replace(b"\n", b"\r\n")):
+    plain = (text, text.partition(b"\n")[2])
+    marked = [codecs.BOM_UTF8 + each for each in plain]
+    ended = [each + b"\r\n\n" for each in plain]
+    for each in (*plain, gzip.compress(text), text.replace(b"\n", b"\r\n"), *marked, *ended):
         found = read(each)
         assert found.words == WORDS
         np.testing.assert_allclose(found.values, VALUES, rtol=1e-5)

@@ -1,5 +1,6 @@
 """Reads and writes word vectors in the text formats of word2vec and GloVe."""
 
+import codecs
 import dataclasses
 import functools
 import warnings
@@ -74,8 +75,7 @@ def read_word_vectors(path: str) -> WordVectors:
     header, width = _read_head(path)
     words: dict[str, int] = {}
     rows: list[np.ndarray] = []
-    number = num_left_out = 0
-    has_header = header is not None
+    num_left_out, has_header = 0, header is not None
     for number, line in _lines(path, has_header=has_header):
         word, values = _split(line, width, has_header=has_header)
         if values is None or len(values) != width or not np.isfinite(values).all():
@@ -83,7 +83,7 @@ def read_word_vectors(path: str) -> WordVectors:
                 "%r, line %s: must have a word and its %s finite numbers, as the first. Received "
                 "%r. %s takes the text form of word2vec or GloVe.",
                 path,
-                number + has_header,
+                number,
                 width,
                 line[:60],
                 Option(_OPTION),
@@ -93,10 +93,11 @@ def read_word_vectors(path: str) -> WordVectors:
             continue
         words[word] = len(rows)
         rows.append(values)
-    if has_header and header != number:
+    count = len(rows) + num_left_out
+    if has_header and header != count:
         raise ValueError(
             f"{path!r} must have the {header:,} vectors that its first line names. It has "
-            f"{number:,}; was it cut?"
+            f"{count:,}; was it cut?"
         )
     if num_left_out:
         logger.warning(
@@ -111,7 +112,7 @@ def read_word_vectors(path: str) -> WordVectors:
 
 def _read_head(path: str) -> tuple[int | None, int]:
     """Returns the number of vectors, None without a header, and their width."""
-    first = next(read_lines(path), (b"", 0))[0].split()
+    first = next(read_lines(path), (b"", 0))[0].removeprefix(codecs.BOM_UTF8).split()
     is_header = len(first) == 2 and all(field.isdigit() for field in first)
     if is_header and int(first[1]) > 0:
         return int(first[0]), int(first[1])
@@ -124,11 +125,13 @@ def _read_head(path: str) -> tuple[int | None, int]:
 
 
 def _lines(path: str, *, has_header: bool) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines but the header, numbered from 1."""
+    """Yields the lines that are not blank, but the header, with their numbers from 1."""
     progress = Progress("Reading word vectors", file_size(path))
-    for number, (line, position) in enumerate(read_lines(path), 1 - has_header):
-        if number:
-            yield number, line.rstrip(b" \r\n")
+    for number, (line, position) in enumerate(read_lines(path), 1):
+        mark = codecs.BOM_UTF8 if number == 1 else b""
+        text = line.removeprefix(mark).rstrip(b" \r\n")
+        if text and number > has_header:
+            yield number, text
         progress(position)
 
 
