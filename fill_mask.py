@@ -62,7 +62,8 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
         limit = 1 if waits(path, texts) else 64 * settings.batch_size
         for chunk in split_by_size(read, lambda text: len(text.tokens), limit):
             answers = query.answer(chunk)
-            output.write("".join(f"{line}\n" for line in map(query.show, chunk, answers)).encode())
+            lines = "".join(f"{line}\n" for line in map(query.show, chunk, answers))
+            output.write(lines.encode("utf-8", "backslashreplace"))
             output.flush()
             count += len(chunk)
             if settings.score:

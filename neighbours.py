@@ -49,7 +49,7 @@ def run(settings: Settings) -> int:
         space = open_space(settings, files, folder)
         logger.info("Looking among %d vectors.", len(space.texts))
         for query, found in find_neighbours(settings, space, settings.top_k):
-            output.write(f"{show(settings, query, found)}\n".encode())
+            output.write(f"{show(settings, query, found)}\n".encode("utf-8", "backslashreplace"))
             output.flush()
             count += 1
         if not count:

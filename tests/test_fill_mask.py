@@ -2,6 +2,7 @@ import collections
 import contextlib
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -56,6 +57,12 @@ def test_guesses_equal_those_of_the_model(settings):
         for guesses in masks
     ]
     assert [len(guesses) for guesses in masks] == [3, 3]
+
+
+def test_a_text_that_is_not_utf_8_is_written_as_json_has_it(settings):
+    text = os.fsdecode(b"the [MASK] \xff")
+    [answer] = run_jsonl(settings(), [text])
+    assert answer["text"] == text
 
 
 def test_scores_come_from_files_and_add_up(settings, tmp_path, log):

@@ -63,7 +63,7 @@ BUDGETS = {
     "create_word_vectors": 78,
     "extend_vocab": 49,
     "extract_features": 86,
-    "fill_mask": 89,
+    "fill_mask": 100,
     "inspect_text": 77,
     "join_shards": 100,
     "modeling": 850,

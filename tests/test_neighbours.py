@@ -92,6 +92,13 @@ def test_a_pair_is_asked_for_as_it_stands_in_a_file(ask, tmp_path, kind):
     assert names(answer)[0] == ("the old house he [told] it" if kind == "words" else pair)
 
 
+def test_a_query_that_is_not_utf_8_is_written_as_json_has_it(ask):
+    query = os.fsdecode(b"the house \xff")
+    (answer,) = ask(query=query)
+    assert answer["query"] == query
+    assert sorted(names(answer)) == sorted(TEXTS)
+
+
 def test_each_line_of_standard_input_is_answered(ask, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", piped(f"{TEXTS[0]}\n\n{TEXTS[2]}\n".encode()))
     answers = ask(top_k=1)
