@@ -262,10 +262,17 @@ def test_scalars_of_numpy_in_rows_are_numbers():
     assert save_rows(rows, "train_file") == save_rows(expected, "train_file")
 
 
-@pytest.mark.parametrize("value", [np.array([1, 0]), np.datetime64("2020-01-01", "ns"), object()])
-def test_other_objects_in_rows_are_refused(value):
-    message = f"`train_file` must be .* Received a list: .*{type(value).__name__} is not JSON"
-    with pytest.raises(OptionError, match=message):
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.array([1, 0]), "ndarray is not JSON"),
+        (np.datetime64("2020-01-01", "ns"), "datetime64 is not JSON"),
+        (object(), "object is not JSON"),
+        ("\ud83d", r"'\\ud83d' .* surrogates not allowed"),
+    ],
+)
+def test_other_objects_in_rows_are_refused(value, said):
+    with pytest.raises(OptionError, match=f"`train_file` must be .* Received a list: .*{said}"):
         save_rows([{"text": "a", "label": value}], "train_file")
 
 

@@ -56,7 +56,7 @@ def save_rows(rows: Any, option: str) -> str:
     try:
         records = rows.to_dict("records") if hasattr(rows, "to_dict") else list(rows)
         dump = functools.partial(json.dumps, ensure_ascii=False, default=json_number)
-        lines = [dump(dict(record)) + "\n" for record in records]
+        lines = [dump(dict(record)).encode() + b"\n" for record in records]
     except (TypeError, ValueError) as error:
         raise OptionError(
             option,
@@ -66,7 +66,7 @@ def save_rows(rows: Any, option: str) -> str:
     if not lines and isinstance(rows, Iterator):
         remedy = "A generator has its rows once: a list has them for every run."
         raise OptionError(option, "have rows", Message("a used or empty generator"), remedy)
-    content = "".join(lines).encode("utf-8")
+    content = b"".join(lines)
     folder = f"ram://rows/{hashlib.sha256(content).hexdigest()}"
     path = f"{folder}/{option}.jsonl"
     if not is_file(path):
