@@ -1,4 +1,4 @@
-"""Parquet files, with pyarrow, which is an extra of the package: `pip install 'bert[parquet]'`."""
+"""Parquet files, with pyarrow, which is the extra `parquet` of the package."""
 
 import contextlib
 import datetime
