@@ -132,14 +132,18 @@ def index_path(path: str) -> str:
     The name begins with a dot, so that a pattern such as `train.tfrecord*` does not match it for
     the original, which would read it as records.
     """
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.index")
+    return hidden_path(path, "index")
 
 
 def part_path(path: str) -> str:
     """Returns the path of the description of a part of an output, hidden as an index is."""
+    return hidden_path(path, "part")
+
+
+def hidden_path(path: str, ending: str) -> str:
+    """Returns the path of a hidden file beside another one."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.part")
+    return os.path.join(folder, f".{name}.{ending}")
 
 
 def open_file(path: str, mode: str = "rb") -> BinaryIO:

@@ -22,6 +22,7 @@ import tokenization
 from bert.files.durable import remove, rename, replace_files
 from bert.files.paths import (
     file_size,
+    hidden_path,
     index_path,
     is_gzip,
     list_folder,
@@ -118,9 +119,10 @@ def make_records(beam: BeamOptions, new: NewRecords) -> None:
     """Writes the records of `streaming.make_records` as a pipeline of Beam."""
     draws, output_files, made_with = new.draws, new.output_files, new.description
     job = Job(new.tokenizer, draws, len(output_files))
-    # A unique name, so that no file of another run is removed.
+    # A unique name, so that no file of another run is removed; hidden, for a killed run leaves
+    # complete shards, which a pattern must not match.
     name = f"{uuid.uuid4().hex}.partial"
-    partial = [f"{real_path(path)}.{name}" for path in output_files]
+    partial = [hidden_path(real_path(path), name) for path in output_files]
     clear = functools.partial(_clear, partial, name)
     texts = [*map(absolute_path, new.input_files)]
     try:

@@ -8,6 +8,7 @@ from beam_modes import PROCESSES
 from conftest import GOLDEN
 
 import create_pretraining_data as data
+from bert.files.paths import match_files
 from bert.pretraining import corpus
 from bert.scale import record_pipeline as pipeline
 
@@ -156,6 +157,20 @@ def test_shards_appear_all_or_none(make, text, tmp_path, monkeypatch):
     names = sorted(path.name for path in tmp_path.iterdir() if "out" in path.name)
     assert names == [before.name, other.name]
     assert before.read_bytes() == b"before"
+
+
+def test_no_pattern_matches_what_a_killed_run_leaves(make, text, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "_put_in_place", stop)
+    monkeypatch.setattr(pipeline, "_clear", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        make(text, "DirectRunner")
+    left = [path.name for path in tmp_path.iterdir() if path.name.endswith(".partial")]
+    assert len(left) == 3
+    with pytest.raises(ValueError, match="matches none"):
+        match_files(f"{tmp_path}/out*", "input_file")
 
 
 def test_links_stay_links_and_paths_may_be_relative(make, text, tmp_path, monkeypatch):
