@@ -58,13 +58,18 @@ def test_patterns_name_files_in_their_order(folder, patterns, names):
     assert match_files(patterns, "input_file") == expected
 
 
-def test_a_pattern_does_not_match_what_is_hidden_beside_a_file(tmp_path):
-    for name in ("a", ".a.index", ".a.part", ".b.index"):
+def test_a_pattern_matches_hidden_files_only_where_it_begins_with_a_dot(tmp_path):
+    for name in ("a", ".a.index", ".a.part", ".b.0f.partial"):
         (tmp_path / name).touch()
     assert index_path(str(tmp_path / "a")) == str(tmp_path / ".a.index")
     assert part_path(str(tmp_path / "a")) == str(tmp_path / ".a.part")
-    matched = match_files(str(tmp_path / "*"), "input_file")
-    assert matched == [str(tmp_path / name) for name in (".b.index", "a")]
+    for pattern, names in (
+        ("*", ["a"]),
+        ("[.a]*", ["a"]),
+        (".*.part*", [".a.part", ".b.0f.partial"]),
+    ):
+        matched = match_files(str(tmp_path / pattern), "input_file")
+        assert matched == [str(tmp_path / name) for name in names]
     named = str(tmp_path / ".a.index")
     assert match_files(named, "input_file") == [named]
 

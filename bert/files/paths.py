@@ -110,8 +110,13 @@ def _match(pattern: str) -> list[str]:
     gfile = file_system()
     with os_errors(pattern):
         matched = [path for path in gfile.glob(pattern) if not gfile.isdir(path)]
-    beside = {*map(index_path, matched), *map(part_path, matched)}
-    return [path for path in matched if path not in beside]
+    # Departs: the original also reads hidden files, such as an index beside records.
+    wants_hidden = _is_hidden(pattern)
+    return [path for path in matched if wants_hidden or not _is_hidden(path)]
+
+
+def _is_hidden(path: str) -> bool:
+    return os.path.basename(path).startswith(".")
 
 
 @contextlib.contextmanager
