@@ -107,7 +107,7 @@ def test_a_retrained_model_is_loaded_again(world):  # noqa: F811
     settings = Answering(**world("pairs").given)
     form = JsonLines(Names.of([], []))
     # The folder's name tells the model of that time.
-    works = [AnswerWork(folder, settings, [0, 1], form, 1) for folder in ("1", "1", "2")]
+    works = [AnswerWork(folder, settings, [0, 1], form, 1, "x") for folder in ("1", "1", "2")]
     first, again, other = (work.model() for work in works)
     assert first is again
     assert other is not first

@@ -145,23 +145,28 @@ class AnswerWork(Work):
     Attributes:
       form: How answers are written.
       size: Inputs of a chunk, which go through the model in batches of similar lengths.
+      input_file: The file of the inputs as it was given, for messages.
     """
 
     form: Form
     size: int
+    input_file: str
 
     @staticmethod
     def load(options: Answering) -> "Model":
         return open_answering(options, find_answering(options), options.batch_size)
 
     def inputs(self) -> Iterator[Input]:
-        return read(self.options, self.model())
+        # Problems begin with the path that was opened, an absolute one.
+        opened = self.options.input_file
+        for query in read(self.options, self.model()):
+            yield query._replace(problem=query.problem.replace(opened, self.input_file, 1))
 
     def write(self, file: BinaryIO, start: int, inputs: Sequence[Input]) -> None:
         """Writes each `Answer`."""
         del start
         options = self.options
-        answers = Answerer(self.model(), options.input_file, self.form, options.min_probability)
+        answers = Answerer(self.model(), self.input_file, self.form, options.min_probability)
         for at in range(0, len(inputs), self.size):
             for text, *others in answers(inputs[at : at + self.size]):
                 file.write(json.dumps([text.decode(), *others]).encode() + b"\n")

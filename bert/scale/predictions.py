@@ -292,13 +292,13 @@ class AnswerFile:
     def _write_by_machines(self, answers: Answerer, beam: BeamOptions) -> "_Tally":
         """Writes what a pipeline answers."""
         num_inputs = self._count_inputs()
-        form = answers.form
+        form, path = answers.form, answers.path
         # The complete content counts, since finished files are not compared with their inputs.
-        content = fingerprints.of_whole_files([self.given.input_file])
+        content = fingerprints.of_whole_files([path])
         folder = folder_of(self.output.output_file, self._key(form, content))
         size = self._chunk_size
         starts = range(0, num_inputs, size)
-        work = AnswerWork.plan(folder, self.given, starts, num_inputs, form, size)
+        work = AnswerWork.plan(folder, self.given, starts, num_inputs, form, size, path)
         tally = _Tally()
         # Opened only when all files are complete.
         with (

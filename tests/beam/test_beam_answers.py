@@ -41,17 +41,20 @@ def test_answers_are_those_of_a_single_process(world, monkeypatch, name, ending,
     ]
 
 
-def test_inputs_without_answer_are_named_as_by_a_single_process(world, tmp_path):  # noqa: F811
+def test_inputs_without_answer_are_named_as_by_a_single_process(world, tmp_path, monkeypatch):  # noqa: F811
     made = world("pairs")
     lines = (made.folder / "in.jsonl").read_text().splitlines()
-    lines[40] = json.dumps({"text_a": 7, "text_b": "a"})
+    # The model refuses the one, and the other is no input.
+    lines[40:42] = [json.dumps({"text_a": 7, "text_b": "a"}), "{}"]
     (tmp_path / "in.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    asked = {"input_file": str(tmp_path / "in.jsonl")}
+    monkeypatch.chdir(tmp_path)
+    asked = {"input_file": "in.jsonl"}
     for given in ({}, DIRECT):
-        with pytest.raises(ValueError, match=r"in\.jsonl:41: .*text_a.*on_error='skip'. continues"):
+        with pytest.raises(ValueError, match=r"^in\.jsonl:41: .*text_a.*'skip'. continues"):
             made.run(tmp_path / "stopped.jsonl", **asked, **given)
     asked["on_error"] = "skip"
     whole = made.run(tmp_path / "whole.jsonl", **asked)
+    assert b'"in.jsonl:42: must be ' in whole
     assert made.run(tmp_path / "beam.jsonl", **asked, **DIRECT) == whole
 
 
