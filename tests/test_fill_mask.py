@@ -173,14 +173,23 @@ def test_a_checkpoint_without_the_head_is_an_error(settings):
         ({}, [TEXT, "no mask"], r"Argument 2 must have \[MASK\].*Received 'no mask'"),
         ({"score": True}, [TEXT], r"Argument 1 must not have \[MASK\]"),
         ({"score": True}, [" "], r"Argument 1 must have at least one token"),
+        ({"next_sentence": True}, ["the old man"], r"Argument 1 must be a pair"),
+        ({"input_file": "blank.txt"}, [], r"There must be a text"),
     ],
 )
-def test_what_cannot_work_is_an_error_and_leaves_no_file(
-    settings, tmp_path, changes, texts, message
+def test_what_cannot_work_is_an_error_also_of_a_check_and_leaves_no_file(
+    settings, tmp_path, monkeypatch, changes, texts, message
 ):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "blank.txt").write_text(" \n\n")
+    monkeypatch.chdir(tmp_path / "texts")
+    given = settings(**changes)
     with pytest.raises(ValueError, match=message):
-        fill_mask.run(settings(**changes), texts)
-    assert not list(tmp_path.iterdir())
+        fill_mask.run(given, texts)
+    checks = Checks()
+    fill_mask.check(given, checks, texts)
+    assert [line.mark for line in checks.lines].count(WRONG) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["texts"]
 
 
 def test_a_line_that_is_too_long_is_named(settings, tmp_path):

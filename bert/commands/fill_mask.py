@@ -97,7 +97,7 @@ def prepare(
 def load_model(
     settings: Settings, texts: Sequence[str], path: str, folder: "ModelFolder", step: Step = call
 ) -> "MaskedModel":
-    """Returns the model; checks all texts of a file before the first of them is answered.
+    """Returns the model; checks all texts but standard input's before the first is answered.
 
     Path and folder are those of `prepare`.
     """
@@ -105,8 +105,8 @@ def load_model(
 
     size = settings.batch_size
     model: MaskedModel = step("model", pretrained.load, folder, size, shows=lambda _: "fills masks")
-    if path != "-" and not texts:
-        step("texts", _check_lines, settings, path, model, shows=lambda _: "can all be answered")
+    if texts or path != "-":
+        step("texts", _check_texts, settings, path, texts, model, shows=lambda _: "can be answered")
     return model
 
 
@@ -121,10 +121,14 @@ def waits(path: str, texts: Sequence[str]) -> bool:
     return not texts and path == "-" and sys.stdin.isatty()
 
 
-def read_texts(path: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields the place and the text of each text of the command line, or else of a file."""
+def read_texts(path: str, texts: Sequence[str], *, warns: bool = True) -> Iterator[tuple[str, str]]:
+    """Yields the place and the text of each text of the command line, or else of a file.
+
+    Raises:
+      ValueError: where a file has no text; of its blank lines, it may warn.
+    """
     if not texts:
-        yield from _read_lines(path)
+        yield from _read_lines(path, warns=warns)
     for number, text in enumerate(texts, start=1):
         yield f"Argument {number}", text
 
@@ -172,15 +176,15 @@ def _check_output(settings: Settings, path: str, folder: "ModelFolder") -> None:
         check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
 
 
-def _check_lines(settings: Settings, path: str, model: "MaskedModel") -> None:
+def _check_texts(settings: Settings, path: str, texts: Sequence[str], model: "MaskedModel") -> None:
     query = find_query(settings, model)
-    for place, text in _read_lines(path, warns=False):
+    for place, text in read_texts(path, texts, warns=False):
         query.check(model.read(text, place))
 
 
-def _read_lines(path: str, *, warns: bool = True) -> Iterator[tuple[str, str]]:
-    """Yields the place and the text of each line that is not blank; may warn of blank lines."""
-    blank = 0
+def _read_lines(path: str, *, warns: bool) -> Iterator[tuple[str, str]]:
+    """Yields the place and the text of each line that is not blank."""
+    number = blank = 0
     for number, line in text_lines(path):
         text = clean_line(line)
         if text:
@@ -189,6 +193,8 @@ def _read_lines(path: str, *, warns: bool = True) -> Iterator[tuple[str, str]]:
             blank += 1
     if blank and warns:
         logger.warning("%s: skipped %d blank lines.", path, blank)
+    if blank == number:
+        raise ValueError(f"There must be a text. {path!r} has none.")
 
 
 def describe_score(score: "Score") -> str:
