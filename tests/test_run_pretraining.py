@@ -477,7 +477,7 @@ def test_shards_that_are_missing_empty_or_there_twice_are_an_error(pretraining_r
         for name in names:
             (tmp_path / name).write_bytes(content)
         (tmp_path / missing).unlink()
-        assert f"missing: ['{tmp_path}/{missing}']" in refused("s-*")
+        assert f" 3 are expected; these are missing: ['{tmp_path}/{missing}']" in refused("s-*")
         assert f"'{tmp_path}/{missing}'" in refused("s-*-of-00003", "eval_input_file")
         (tmp_path / missing).touch()
         assert f"'{tmp_path}/{missing}' is empty" in refused("s-*")
@@ -499,6 +499,9 @@ def test_shards_that_are_missing_empty_or_there_twice_are_an_error(pretraining_r
     for number in range(11):
         (tmp_path / f"n-{number}-of-11").write_bytes(content)
     for pattern in ("n-*", "n-?-*", "n-1?-*"):
+        find_description(pretraining_run(input_file=f"{tmp_path}/{pattern}"))
+    (tmp_path / "n-0-of-11").rename(tmp_path / "n-11-of-11")
+    for pattern in ("n-*", "n-?-*", "n-11-*"):
         find_description(pretraining_run(input_file=f"{tmp_path}/{pattern}"))
     (tmp_path / names[0].replace("00000", "00003")).write_bytes(content)
     find_description(pretraining_run(input_file=f"{tmp_path}/s-*"))

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert.files import owned
@@ -159,23 +159,28 @@ def _check_shards(paths: Sequence[str], flag: str) -> None:
         if shard := _SHARD.fullmatch(path):
             found[shard[1], shard[3]].add(shard[2])
     for (name, total), texts in found.items():
-        numbers = {*map(int, texts)}
-        # Numbers begin at 0; where the last one is the total, they begin at 1.
-        first = 1 if int(total) in numbers else 0
-        absent = (n for n in range(first, first + int(total)) if n not in numbers)
-        # A number has as many digits as those of the other shards, or as many as it needs.
-        names = (
-            [f"{name}-{text}-of-{total}" for text in (f"{n:0{len(min(texts))}}", str(n))]
-            for n in absent
-        )
-        lacking = (spellings[0] for spellings in names if not any(map(is_file, spellings)))
-        if missing := [*itertools.islice(lacking, _SHOWN)]:
+        if missing := [*itertools.islice(_find_missing(name, total, texts), _SHOWN)]:
             raise OptionError(
                 flag,
                 "match a complete set of shards",
-                remedy=f"{total} are expected; these are missing: {missing}. Make the records "
+                remedy=f"{int(total)} are expected; these are missing: {missing}. Make the records "
                 "again, or name the files themselves, with commas between.",
             )
+
+
+def _find_missing(name: str, total: str, texts: Collection[str]) -> Iterator[str]:
+    """Yields the shards of a set that are not there, where those of some numbers are."""
+    numbers, count = {*map(int, texts)}, int(total)
+
+    def missing(number: int) -> str:
+        # A number has as many digits as those of the other shards, or as many as it needs.
+        spellings = (f"{number:0{len(min(texts))}}", str(number))
+        paths = [f"{name}-{text}-of-{total}" for text in spellings]
+        return "" if number in numbers or any(map(is_file, paths)) else paths[0]
+
+    # Numbers begin at 0; where the last one is the total, they begin at 1.
+    first = 0 if missing(count) else 1
+    return filter(None, map(missing, range(first, first + count)))
 
 
 def _check_files(paths: Sequence[str], flag: str) -> None:
