@@ -126,6 +126,15 @@ def test_a_tracker_gets_options_curves_and_scores(tmp_path, train, sent):
     assert {"accuracy", "loss", "f1"} <= {name for name, _ in final}
 
 
+def test_a_tracker_gets_all_scores_of_pretraining(tmp_path, sent):
+    world = pretraining_world(tmp_path) | {"do_eval": True, "report_to": "wandb"}
+    run_pretraining.run(run_pretraining.Settings(**world))
+    scores = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+    step = scores.pop("global_step")
+    assert points(sent(), "final/") == {(name, step): scores[name] for name in scores}
+    assert "perplexity" in scores
+
+
 def test_a_resumed_run_continues_in_the_tracker(tmp_path, train, sent):
     with pytest.raises(Stop):
         train(Call(stop_at(3)), report_to="wandb")

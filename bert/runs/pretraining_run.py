@@ -69,6 +69,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             step = plan.load(model)
         objective, limits, batches = schedule.objective, recipe.evaluation, plan.eval_batches
         results: dict[str, float] = {}
+        scores: dict[str, float] = {}
         baselines: dict[str, float] = {}
         sections: list[Section] = []
         if batches is not None:
@@ -77,15 +78,15 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
                 own = ModelFolder(folder)
                 vocab_file = own.find("vocab_file") or plan.source.find("vocab_file")
                 save_results(folder, step, results)
-                perplexity = outcome.perplexity_of(objective, results)
-                save_scores(folder, step, {**results, "perplexity": perplexity})
+                scores = {**results, "perplexity": outcome.perplexity_of(objective, results)}
+                save_scores(folder, step, scores)
                 guesses = outcome.guess_first_records(objective, limits, vocab_file, model, batches)
                 sections = make_sections(*guesses)
                 baselines = _explain(
                     schedule, limits.max_eval_steps, results, batches, is_trained=bool(training)
                 )
         if writes:
-            trackers.log("final", step, results)
+            trackers.log("final", step, scores)
             title = title_of("pre-training", recipe.data.input_file)
             shown = recipe.options() if training else {}
             figures = make_figures(results, GOALS[objective].accuracy, baselines=baselines)
