@@ -70,6 +70,8 @@ def test_a_link_to_an_old_one_is_removed_without_what_it_leads_to(tmp_path):
 def test_rows_of_about_one_length_go_through_the_model_together(tiny_config):
     keras.utils.set_random_seed(1)
     vocabulary = {token: number for number, token in enumerate(["[UNK]", "[CLS]", "[SEP]", "a"])}
+    # A file with a blank line behind the model's last row.
+    vocabulary[""] = tiny_config.vocab_size
     tokenizer = tokenization.FullTokenizer.from_vocab(vocabulary)
     rng = np.random.default_rng(0)
     lengths = rng.permutation([16, *range(2, 10), *range(2, 10), 5])

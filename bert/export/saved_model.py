@@ -72,7 +72,8 @@ class ExportedModel(tf.Module):
     def __init__(self, model: keras.Model, tokenizer: GraphTokenizer, max_seq_length: int) -> None:
         super().__init__()
         _check_table(model, "position_embeddings", max_seq_length, "`max_seq_length`")
-        largest = max(tokenizer.source.vocab.values())
+        # Blank lines at the end of a file are no tokens, as in `check_vocabulary`.
+        largest = max(number for token, number in tokenizer.source.vocab.items() if token)
         _check_table(model, "word_embeddings", largest + 1, "The size of the vocabulary")
         # Only variables are tracked: a model would bring its optimizer along.
         self.weights = [weight.value for weight in model.weights]
