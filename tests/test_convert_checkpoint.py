@@ -539,6 +539,7 @@ def test_tensorflow_1_loads_what_is_written_under_the_names_of_a_release(tmp_pat
         ({"input": "nowhere"}, "input` must name a checkpoint.*'nowhere'"),
         ({"output": "x.safetensors"}, "must be a folder or end in '.ckpt' for `format=.tf.`"),
         ({"output": "gs://x/y"}, "`output` must be a local path"),
+        ({"output": str(ROOT / "README.md")}, "`output` must be a folder that can be written"),
         ({"architecture": "BertForQuestionAnswering"}, r"BertForQ.* needs \['cls/squad/output_w"),
         ({"bert_config_file": "nowhere.json"}, "'nowhere.json'"),
         ({"vocab_file": "nowhere.txt"}, "nowhere.txt"),

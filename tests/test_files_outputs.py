@@ -128,6 +128,8 @@ def test_a_file_system_that_refuses_a_write_is_named_before_the_work(tmp_path, m
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ValueError, match=r"`output_dir` must name .*Read-only"):
         make_folder(str(tmp_path))
+    with pytest.raises(ValueError, match=r"`output` must name .*Read-only"):
+        make_folder(str(tmp_path), "output")
     with pytest.raises(ValueError, match=r"`out` must name .*Read-only"):
         try_outputs(["-", str(tmp_path / "out")], "out")
 

@@ -167,43 +167,43 @@ def open_output(path: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
 
 
-def make_folder(output_dir: str) -> None:
+def make_folder(output_dir: str, option: str = "output_dir") -> None:
     """Creates an output folder if it does not exist, and checks that it can be written.
 
     Raises:
-      OptionError: where it cannot.
+      OptionError: where it cannot, naming the option.
     """
     if os.path.islink(output_dir):
-        check_folder(output_dir)
+        check_folder(output_dir, option)
     try:
         if not is_folder(output_dir):
             make_folders(output_dir)
             sync(os.path.dirname(output_dir.rstrip("/")))
     except OSError as error:
-        raise _folder_error(Message("%r: %s", output_dir, str(error))) from error
-    try_outputs([os.path.join(output_dir, "checkpoint")], "output_dir")
+        raise _folder_error(option, Message("%r: %s", output_dir, str(error))) from error
+    try_outputs([os.path.join(output_dir, "checkpoint")], option)
 
 
-def check_folder(output_dir: str) -> None:
+def check_folder(output_dir: str, option: str = "output_dir") -> None:
     """Checks that a folder can be written, or created in its first existing parent.
 
     Raises:
-      OptionError: where it cannot.
+      OptionError: where it cannot, naming the option.
     """
     if is_remote(output_dir):
         return
     place = os.path.realpath(output_dir)
     if os.path.islink(output_dir) and not os.path.lexists(place):
         received = Message("%r, a link to %r, which is not there", output_dir, place)
-        raise _folder_error(received, "Make that folder, or remove the link.")
+        raise _folder_error(option, received, "Make that folder, or remove the link.")
     while not os.path.lexists(place):
         place = os.path.dirname(place)
     if problem := _problem(place):
-        raise _folder_error(Message("%r: %r: %s", output_dir, place, os.strerror(problem)))
+        raise _folder_error(option, Message("%r: %r: %s", output_dir, place, os.strerror(problem)))
 
 
-def _folder_error(received: Message, remedy: str = "") -> OptionError:
-    return OptionError("output_dir", "be a folder that can be written", received, remedy)
+def _folder_error(option: str, received: Message, remedy: str = "") -> OptionError:
+    return OptionError(option, "be a folder that can be written", received, remedy)
 
 
 def check_saved_model(folder: str, file: str = SAVED_MODEL_FILE) -> str:

@@ -132,7 +132,7 @@ class Conversion:
           ArithmeticError: where the result does not compute what the source does.
         """
         logger.info("Converting %s, which is a %s.", self.source.stored.prefix, self.architecture)
-        make_folder(self.folder)
+        make_folder(self.folder, "output")
         # The folder is beside the output, so that files can be renamed; a killed run leaves it.
         with tempfile.TemporaryDirectory(prefix="convert.partial", dir=self.folder) as staging:
             report = self._write_weights(os.path.join(staging, self.name))
@@ -342,7 +342,7 @@ def plan_conversion(
     files = {} if name else _make_files(source, output, folder, architecture)
     name = name or FORMATS[output.format][0]
     _check_free(place, name, files, output.output)
-    check_folder(place)
+    check_folder(place, "output")
     return Conversion(folder, architecture, output, place, name, files)
 
 
