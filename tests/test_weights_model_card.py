@@ -188,3 +188,8 @@ def test_the_card_of_a_conversion_names_the_other_library(folder):
     card = model_card.make(str(folder), library="transformers")
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert 'pipeline("text-classification", model="my_model")' in card
+    # The source may leave out what is a default.
+    (folder / "bert_config.json").write_text('{"vocab_size": 6000}')
+    files = {"config.json": CONFIG, "task.json": TASK}
+    files = {name: json.dumps(values).encode() for name, values in files.items()}
+    assert model_card.make(str(folder), library="transformers", files=files) == card

@@ -207,7 +207,8 @@ def make(
     description = run.get("told", {})
     scores = {name: _read_scores(folder, name) for name in ("eval", "test")}
     theirs = read(HUGGINGFACE_CONFIG_FILE)
-    config = read(CONFIG_FILE) or theirs
+    # The original's file may leave out defaults.
+    config = {**theirs, **read(CONFIG_FILE)}
     kind = _find_kind(task, config, theirs.get("architectures"))
     casing = read(TOKENIZER_CONFIG_FILE).get("do_lower_case")
     sections = [
