@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import re
@@ -122,6 +123,11 @@ def test_an_exported_model_answers_the_same(name, tmp_path):
         told = fetch(server, "/v1/models/m:predict", {"instances": rows}).body["predictions"]
     for one, other in zip(told, model.predict(rows), strict=True):
         assert one == approximately({key: other[key] for key in one})
+    # A dry run does not know the labels, but whether it answers about pairs.
+    is_paired = name == "pairs"
+    refusal = pytest.raises(ValueError, match="`rerank_label` must be a label of")
+    with contextlib.nullcontext() if is_paired else refusal:
+        serve(ExportedModel(path, runs=False), "m", version, rerank_label="yes")
 
 
 def test_a_long_text_is_not_read_on_when_nobody_waits_for_it():

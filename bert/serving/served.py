@@ -168,7 +168,9 @@ def _pair_scorer(model: Model, label: str | None) -> Callable[[Mapping[str, Any]
     """
     is_paired = not isinstance(model, PretrainedModel) and model.fields == _TEXTS
     labels = model.labels if is_paired else []
-    if label is not None and label not in labels:
+    # An export knows its own when its graph has run, which it does not in a dry run.
+    is_known = isinstance(model, PretrainedModel) or bool(model.task.answer_names)
+    if label is not None and label not in labels and (is_known or not is_paired):
         must = (
             f"be a label of a classifier of pairs, of {', '.join(labels) or 'which this is none'}"
         )
