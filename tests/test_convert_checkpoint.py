@@ -328,6 +328,8 @@ def test_a_folder_of_sentence_transformers_has_the_encoder_and_gives_the_same_ve
     assert (model.text_vectors.pooling, model.text_vectors.max_seq_length) == ("mean", 16)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["architectures"] == ["BertModel"] and "id2label" not in config
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "pipeline_tag: feature-extraction" in card and "predict" not in card
     # What the library `tokenizers` reads gives the ids of the tokenizer here.
     file = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     inputs = model.tokenizer(texts, ["w8", "[SEP] W9 é"])
@@ -435,6 +437,14 @@ def test_report_names_what_is_left_out_and_what_is_missing(tmp_path, still_confi
     assert "Left out: my/own" in log.messages
     assert "Missing in the input: bert/pooler/dense/kernel" in log.messages
     assert_same_bytes(read(tmp_path / "hf"), tensors)
+
+
+def test_the_card_of_an_encoder_fills_no_masks(tmp_path, still_config, tensors):
+    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    source = save(tmp_path / "source", encoder, still_config)
+    convert(source, tmp_path / "out", "tf", verify=False)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "pipeline_tag: feature-extraction" in card and "MASK" not in card
 
 
 def test_input_and_result_are_opened_once(tmp_path, still_config, tensors, opened):

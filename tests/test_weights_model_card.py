@@ -193,3 +193,11 @@ def test_the_card_of_a_conversion_names_the_other_library(folder):
     files = {"config.json": CONFIG, "task.json": TASK}
     files = {name: json.dumps(values).encode() for name, values in files.items()}
     assert model_card.make(str(folder), library="transformers", files=files) == card
+    # Of a part of the model, it says what that part does.
+    del files["task.json"]
+    how = {"library": "onnx", "files": files}
+    card = model_card.make(str(folder), architecture="BertModel", **how)
+    assert 'pipeline("feature-extraction", "my_model"' in card
+    assert not any(each in card for each in ("accuracy", "`good`", "classif"))
+    whole = model_card.make(str(folder), architecture="BertForSequenceClassification", **how)
+    assert all(each in whole for each in ("accuracy", "`good`", "BERT that classifies"))

@@ -407,7 +407,8 @@ def _make_files(
         files[tokenizers.HUGGINGFACE_CONFIG_FILE] = to_json(values)
     if not os.path.lexists(os.path.join(output.output, model_card.CARD_FILE)):
         # A card that is there already may be a user's.
-        card = model_card.make(folder.path, library=_LIBRARIES[output.format], files=files)
+        library = _LIBRARIES[output.format]
+        card = model_card.make(folder.path, library=library, files=files, architecture=architecture)
         files[model_card.CARD_FILE] = card.encode()
     if output.format in _WITH_CONFIG and vocabulary and casing is None:
         raise OptionError(

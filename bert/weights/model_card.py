@@ -116,7 +116,7 @@ _LEFT_TO_RIGHT, _LSTMS, _ENCODER = (
     for title in (
         "Pre-trained language model that reads from left to right, of the shape of BERT",
         "Pre-trained language model of LSTMs, which read in both directions",
-        "Pre-trained BERT without a masked-LM head",
+        "BERT without a masked-LM head",
     )
 )
 
@@ -186,14 +186,19 @@ def update(folder: str) -> None:
 
 
 def make(
-    folder: str, *, library: str = "tensorflow", files: Mapping[str, bytes] | None = None
+    folder: str,
+    *,
+    library: str = "tensorflow",
+    files: Mapping[str, bytes] | None = None,
+    architecture: str | None = None,
 ) -> str:
-    """Returns the card of the model in a folder.
+    """Returns the card of the model in a folder, or of what it is converted to.
 
     Args:
       folder: The folder of a run, or any other, of which the card says less.
       library: The library that reads the weights, for the hub.
       files: Contents by name that replace the folder's own files.
+      architecture: The class of the model in transformers; None for what `config.json` says.
     """
 
     def read(name: str) -> dict[str, Any]:
@@ -206,10 +211,16 @@ def make(
     run = provenance.read(folder)
     description = run.get("told", {})
     scores = {name: _read_scores(folder, name) for name in ("eval", "test")}
+    is_kept = (
+        not files or TASK_FILE in files or FINE_TUNED.get(task.get("kind", "")) == architecture
+    )
+    if task and not is_kept:
+        # The head stays behind, whose scores they are.
+        task, scores = {}, {"eval": {}, "test": {}}
     theirs = read(HUGGINGFACE_CONFIG_FILE)
     # The original's file may leave out defaults.
     config = {**theirs, **read(CONFIG_FILE)}
-    kind = _find_kind(task, config, theirs.get("architectures"))
+    kind = _find_kind(task, config, [architecture] if architecture else theirs.get("architectures"))
     casing = read(TOKENIZER_CONFIG_FILE).get("do_lower_case")
     sections = [
         _head(kind, library, description, scores),
