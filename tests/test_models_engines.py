@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import shutil
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -173,6 +174,23 @@ def test_whatever_changes_a_converted_model_has_another_entry(tmp_path):
     assert len({*names}) == len(names)
     # How many texts go through it at a time changes nothing of it.
     assert open_source(folder, 9).entry("onnx", "int8").path == names[1]
+
+
+def test_packages_count_by_whatever_name_they_are_installed(tmp_path, monkeypatch):
+    installed = {
+        "tensorflow_cpu": "tensorflow",
+        "onnxruntime_gpu": "onnxruntime",
+        "tf2onnx": "tf2onnx",
+    }
+    for name, module in installed.items():
+        folder = tmp_path / f"{name}-1.2.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: 1.2\n")
+        (folder / "top_level.txt").write_text(f"{module}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    found = engines._versions.__wrapped__
+    assert found("onnx") == ["tf2onnx 1.2", "onnxruntime_gpu 1.2"]
+    assert found("tflite") == ["tensorflow_cpu 1.2"]
 
 
 @pytest.mark.usefixtures("filled")

@@ -5,6 +5,7 @@ large model is converted in a process of its own, with which the memory ends tha
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
@@ -350,7 +351,11 @@ def _time(model: AnsweringModel, num_texts: int) -> float:
     return min(seconds)
 
 
+@functools.cache
 def _versions(form: str) -> list[str]:
     """Returns the packages that convert for an engine and run what they write."""
-    names = {"tflite": ("tensorflow", "ai-edge-litert"), "onnx": ("tf2onnx", "onnxruntime")}
-    return [f"{name} {metadata.version(name)}" for name in names[form]]
+    names = {"tflite": ("tensorflow", "ai_edge_litert"), "onnx": ("tf2onnx", "onnxruntime")}
+    # They may be installed under other names, such as tensorflow-cpu and onnxruntime-gpu.
+    found = metadata.packages_distributions()
+    packages = [package for name in names[form] for package in sorted({*found.get(name, ())})]
+    return [f"{package} {metadata.version(package)}" for package in packages]
