@@ -250,6 +250,9 @@ def test_options_complete_a_folder_of_the_original(original, log):
     assert model.task.task.labels == ("contradiction", "entailment", "neutral")
     with pytest.raises(ValueError, match="must name each of the model's 3 outputs"):
         bert.load(str(original), **files, do_lower_case=True, task_name="mrpc")
+    tagger = {"architecture": "BertForTokenClassification", "labels": "O,B-X"}
+    with pytest.raises(ValueError, match="must name each of the model's 3 outputs"):
+        bert.load(str(original), **{**told, **tagger})
     # Whatever else would be without effect.
     for other in ({"labels": "no,maybe,yes"}, {"is_pair": False}):
         with pytest.raises(ValueError, match="beside `task_name='MNLI'`, which sets it"):

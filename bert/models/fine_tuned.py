@@ -6,7 +6,7 @@ it in `config.json`. A folder of the original does not describe it, so that opti
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -209,6 +209,7 @@ def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> 
     labels = overrides.label_names or folder.labels
     if architecture != "BertForTokenClassification" or not labels:
         return {}
+    _check_outputs(folder, len(labels), labels)
     from bert.tasks.tagging.tagger import Tagging  # noqa: PLC0415
     from bert.tasks.tagging.tags import TagSet, find_scheme  # noqa: PLC0415
 
@@ -284,7 +285,8 @@ def _find_classes(folder: ModelFolder, overrides: Overrides) -> "ClassificationT
     from bert.tasks.classification import examples  # noqa: PLC0415
 
     if overrides.task_name:
-        task = _check_outputs(folder, examples.open_data_set(overrides.task_name, "").task)
+        task = examples.open_data_set(overrides.task_name, "").task
+        _check_outputs(folder, task.num_outputs, task.labels)
         folder.check_labels(task.labels)
         return task
     task_type = model_files.read_task_type(folder.huggingface_config)
@@ -299,17 +301,17 @@ def _find_classes(folder: ModelFolder, overrides: Overrides) -> "ClassificationT
         is_pair=bool(overrides.is_pair),
         metric="pearson" if is_regression else "accuracy",
     )
-    return _check_outputs(folder, task)
+    _check_outputs(folder, task.num_outputs, task.labels)
+    return task
 
 
-def _check_outputs(folder: ModelFolder, task: "ClassificationTask") -> "ClassificationTask":
-    if task.num_outputs != num_labels(folder):
+def _check_outputs(folder: ModelFolder, num_outputs: int, labels: Sequence[str]) -> None:
+    if num_outputs != num_labels(folder):
         raise OptionError(
             "labels",
             f"name each of the model's {num_labels(folder)} outputs, in their order",
-            Message("%s for %r", [*task.labels], folder.stored.path),
+            Message("%s for %r", [*labels], folder.stored.path),
         )
-    return task
 
 
 def check_no_overrides(folder: ModelFolder, overrides: Overrides, but: tuple[str, ...]) -> None:
