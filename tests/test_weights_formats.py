@@ -453,7 +453,7 @@ def test_a_model_of_keras_hub_computes_what_it_did_there(formats, name):
     np.testing.assert_allclose(outputs[head], expected[head], rtol=0, atol=TOLERANCE)
 
 
-def test_the_digest_of_a_preset_covers_its_head(formats, tmp_path):
+def test_the_digest_of_a_preset_covers_its_head(formats, tmp_path, monkeypatch):
     folder = shutil.copytree(formats / "keras_hub_task", tmp_path / "preset")
     before = Stored.open(str(folder))
     assert before.parts == [str(folder / "task.weights.h5")]
@@ -466,6 +466,9 @@ def test_the_digest_of_a_preset_covers_its_head(formats, tmp_path):
         (bias,) = [file[f"{at}/1"] for at in _layers(file) if file[f"{at}/1"].shape == (3,)]
         bias[...] = bias[...] + 1
     assert Stored.open(str(folder)).describe() != digest
+    # It is found from within the folder, too.
+    monkeypatch.chdir(folder)
+    assert Stored.open("model.weights.h5").shapes == before.shapes
 
 
 def _layers(file):

@@ -76,7 +76,7 @@ class Format:
 
 def find_format(path: str) -> Format | None:
     """Returns the format of a file, by its name or its first bytes; None for other files."""
-    named = (form for ending, form in _BY_NAME.items() if path.endswith(ending))
+    named = (form for ending, form in _BY_NAME.items() if f"/{path}".endswith(ending))
     if form := next(named, None):
         return form
     if not os.path.isfile(path):
