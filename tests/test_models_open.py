@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN, exhaustive
 from helpers import classifier_runs
+from onnx import TensorProto, helper
 
 import bert
 import convert_checkpoint
@@ -273,6 +274,15 @@ def test_an_encoder_without_heads_encodes_and_predicts_no_tokens(pretrained, rel
             ask(["the end"])
 
 
+def make_onnx(operation, dtype):
+    """Returns an ONNX model of one operation."""
+    node = helper.make_node(operation, ["input_ids"], ["logits"])
+    ends = (helper.make_tensor_value_info(name, dtype, [None]) for name in ("input_ids", "logits"))
+    graph = helper.make_graph([node], "graph", [next(ends)], [next(ends)])
+    opsets = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
 @pytest.mark.usefixtures("eager")
 def test_a_fine_tuned_folder_answers(tmp_path):
     classifier_runs.write_task(tmp_path, lambda color: color, count=8)
@@ -296,12 +306,14 @@ def test_a_fine_tuned_folder_answers(tmp_path):
     # An export lies beside weights, which are taken; alone, it must be whole.
     (tmp_path / "converted/model.onnx").touch()
     assert bert.load(converted["output"]).predict(["red"]) == [answer]
-    for name in ("model.onnx", "model.tflite"):
-        folder = tmp_path / name.partition(".")[2]
+    contents = [b"", make_onnx("Nope", TensorProto.FLOAT), make_onnx("Erf", TensorProto.BFLOAT16)]
+    files = [*(("model.onnx", content) for content in contents), ("model.tflite", b"")]
+    for number, (name, content) in enumerate(files):
+        folder = tmp_path / f"export_{number}"
         folder.mkdir()
         for each in ("task.json", "vocab.txt", "bert_config.json"):
             shutil.copy(tmp_path / "out" / each, folder)
-        (folder / name).touch()
+        (folder / name).write_bytes(content)
         with pytest.raises(ValueError, match=rf"{name}' must be a model for"):
             bert.load(str(folder))
         with pytest.raises(ValueError, match=r"must be the folder of a training run.*an export"):

@@ -321,9 +321,10 @@ def _make_onnx(content: bytes, path: str) -> Runtime:
     import onnxruntime  # noqa: PLC0415 (an extra)
     from onnxruntime.capi import onnxruntime_pybind11_state as errors  # noqa: PLC0415
 
+    damages = (errors.InvalidProtobuf, errors.InvalidArgument, errors.InvalidGraph, errors.Fail)
     try:
         session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    except (errors.InvalidProtobuf, errors.InvalidArgument, errors.Fail) as error:
+    except (*damages, errors.NotImplemented) as error:
         raise ValueError(f"{path!r} must be a model for ONNX Runtime. {error}") from error
     ranks = {each.name: len(each.shape) for each in session.get_inputs()}
     outputs = [each.name for each in session.get_outputs()]
