@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bert.export.formats import PRECISIONS, Export
 from bert.files.paths import list_folder
 from bert.files.stored_models import is_of_model
 from bert.log import logger
@@ -29,6 +30,8 @@ Answer = Callable[[Sequence[Row], Check], Sequence[Mapping[str, Any]]]
 Model = AnsweringModel | ExportedModel | PretrainedModel
 
 _TEXTS = ("text_a", "text_b")
+# Folders of models in the output folder of a run.
+_WITHIN = {"best", *(Export(form, each).name for form in PRECISIONS for each in PRECISIONS[form])}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -338,6 +341,6 @@ def _is_version(name: str) -> bool:
 def find_name(path: str) -> str:
     """Returns a name for the model at a path: the folder without versions and exports."""
     parts = [part for part in re.split(r"[/\\]+", path) if part not in ("", ".", "..")]
-    while len(parts) > 1 and (parts[-1] in ("saved_model", "best") or _is_version(parts[-1])):
+    while len(parts) > 1 and (parts[-1] in _WITHIN or _is_version(parts[-1])):
         parts.pop()
     return re.sub(r"[^A-Za-z0-9_.-]", "_", parts[-1] if parts else "") or "model"
