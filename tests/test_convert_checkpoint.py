@@ -154,6 +154,17 @@ def test_a_fine_tuned_folder_survives_the_way_there_and_back(tmp_path, classifie
     assert {answer["label"] for answer in answers[0]} <= {"bad", "so so", "good"}
 
 
+@pytest.mark.parametrize(
+    "form", ["huggingface", "sentence_transformers", *exhaustive("tf", "onnx")]
+)
+def test_a_temperature_that_others_do_not_know_is_told(tmp_path, classifier, form, log):
+    path = classifier / "task.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "temperature": 2.5}))
+    convert(classifier, tmp_path / "out", form, verify=False)
+    told = any("divide logits by 2.5" in message for message in log.messages)
+    assert told == (form in ("huggingface", "onnx"))
+
+
 def test_a_foreign_classifier_becomes_one_that_predicts(tmp_path, classifier):
     hf = tmp_path / "hf"
     convert(classifier, hf, "huggingface", verify=False)

@@ -343,6 +343,12 @@ def plan_conversion(
     name = name or FORMATS[output.format][0]
     _check_free(place, name, files, output.output)
     check_folder(place, "output")
+    temperature = folder.task.get("temperature")
+    if temperature and output.format in _WITH_CONFIG and architecture != "BertModel":
+        text = (
+            "Others do not know of the calibration: divide logits by %s for the same probabilities."
+        )
+        logger.warning(text, temperature)
     return Conversion(folder, architecture, output, place, name, files)
 
 
