@@ -261,6 +261,12 @@ def test_options_complete_a_folder_of_the_original(original, log):
         bert.load(
             str(original), **{**told, "architecture": "BertForTokenClassification"}, is_pair=True
         )
+    # Of one output, the model is a regression.
+    tensors = checkpoint.Stored.open(str(original)).read()
+    head = {name: tensors[name][:1] for name in ("output_weights", "output_bias")}
+    saving.save_tensors(str(original / "model.ckpt-7"), {**tensors, **head})
+    with pytest.raises(ValueError, match="`labels` must not be given for a regression"):
+        bert.load(str(original), **{**told, "labels": "yes"})
 
 
 def test_all_missing_options_are_named_at_once(original):

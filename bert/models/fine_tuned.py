@@ -24,11 +24,7 @@ from bert.network.blank import blank_variables
 from bert.network.kernels import infer
 from bert.options import Message, MessageError, Option, OptionError, joined, whole_number
 from bert.pretraining.options import find_untrained
-from bert.tasks.task import (
-    Arrays,
-    Task,
-    stored_field,
-)
+from bert.tasks.task import Arrays, Task, stored_field
 from bert.training.options import check_length
 from bert.weights import huggingface_weights, model_files
 from bert.weights.folder import ModelFolder
@@ -293,6 +289,10 @@ def _find_classes(folder: ModelFolder, overrides: Overrides) -> "ClassificationT
     if task_type is None:
         task_type = "classification" if num_labels(folder) > 1 else "regression"
     is_regression = task_type == "regression"
+    if is_regression:
+        overrides.check_absent(
+            ("labels",), "for a regression, whose output is a number", folder.path
+        )
     labels = () if is_regression else overrides.label_names or labels_of(folder)
     task = examples.ClassificationTask(
         name="custom",
