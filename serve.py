@@ -10,6 +10,7 @@ Ctrl-C stops the server once it has answered the requests in progress.
 """
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from bert.commands import flags as common_flags
 from bert.commands.checks import start
@@ -57,14 +58,13 @@ def open_server(settings: Settings) -> "Server":
         limits, batching = take(Limits, settings), take(Batching, settings)
         server = Server(served, bound, limits, batching, settings.names, is_logged)
     url = server.address
+    address = f"{url}v1/models/{quote(served.name, safe='')}:predict"
     logger.info(
-        "Serving version %d of %s: %s is a page to type into, %sv1/models/%s:predict is for "
-        "programs.",
+        "Serving version %d of %s: %s is a page to type into, %s is for programs.",
         served.version,
         served.name,
         url,
-        url,
-        served.name,
+        address,
     )
     return server
 

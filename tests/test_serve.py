@@ -32,7 +32,7 @@ def named(monkeypatch):
     return "Mine.Example"
 
 
-def test_what_it_answers_is_what_predict_does(model_dir, tmp_path, named):
+def test_what_it_answers_is_what_predict_does(model_dir, tmp_path, named, log):
     (tmp_path / "texts").write_text("red round\nblue\n")
     predict.run(
         predict.Settings(
@@ -42,10 +42,12 @@ def test_what_it_answers_is_what_predict_does(model_dir, tmp_path, named):
         )
     )
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
-    settings = serve.Settings(model_dir=str(model_dir), port=0, host=named, engine="tensorflow")
+    given = {"model_dir": str(model_dir), "model_name": "a model? #1 of 50%"}
+    settings = serve.Settings(**given, port=0, host=named, engine="tensorflow")
     with serve.open_server(settings) as server:
         asked = {"instances": ["red round", "blue"]}
-        told = fetch(server, "/v1/models/model:predict", asked, headers={"Host": f"{named}:1"})
+        (path,) = re.findall(r"into, http://[^/]+(\S+) is for programs", log.text)
+        told = fetch(server, path, asked, headers={"Host": f"{named}:1"})
         assert fetch(server, "/readyz", headers={"Host": "other.example"}).status == 403
     for answer, line in zip(told.body["predictions"], lines, strict=True):
         written = json.loads(line)

@@ -9,7 +9,7 @@ from helpers.report_pages import CHROMIUM, Parsed, Shown, needs_chromium
 from helpers.served_models import fetch, load_pretrained, make_model, served
 
 from bert.serving.app import make_page
-from bert.serving.served import DEFAULT, Served, Signature
+from bert.serving.served import DEFAULT, Served, Signature, serve
 
 HOSTILE = "</script><script>document.title='run'</script><b onclick=x>&amp; \U0001f600 red"
 PARTS = {name: (ROOT / f"bert/serving/page.{name}").read_text() for name in ("html", "css", "js")}
@@ -89,7 +89,7 @@ def test_in_a_browser_the_answer_is_shown(name):
     for field, value in asked:
         row[field] = [*row.get(field, []), value] if field == "endings" else value
     (answer,) = model.predict([row])
-    with served(model) as server:
+    with served(serve(model, "a model? #1 of 50%", 1)) as server:
         shown, console = browse(server, *asked)
     assert console == []
     (article,) = shown.articles

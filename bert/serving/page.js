@@ -222,7 +222,8 @@ function tell(problem) {
 
 async function ask(row) {
   // Beside the page, whatever a proxy has put before its address.
-  const address = new URL(`v1/models/${page.name}:predict`, location.href.split(/[?#]/)[0]);
+  const path = `v1/models/${encodeURIComponent(page.name)}:predict`;
+  const address = new URL(path, location.href.split(/[?#]/)[0]);
   const body = JSON.stringify({ instances: [row] });
   const begun = performance.now();
   const response = await fetch(address, { method: "POST", body });
