@@ -163,6 +163,7 @@ def test_questions_are_learned_and_answered(make_settings, tmp_path, log):
     exact = 100 * np.mean([texts[name] == gold for name, gold in golds.items()])
     assert exact == pytest.approx(scores["exact_match"])
     # Steps are counted in questions, though there are more windows.
+    assert "Training to step 200: 25 epochs of 64 examples in batches of 8." in log.messages
     assert read_json(out / "eval_results.json") == {"global_step": 200, **scores}
     assert len(list(tf.data.TFRecordDataset(str(out / "train.tf_record")))) > 64
     assert any(f"f1 = {scores['f1']:.4f}" in message for message in log.messages)

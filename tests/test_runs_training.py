@@ -118,7 +118,7 @@ def train(settings, model, batches, evaluation):
     made_of = identity.of_training(shaping_options(settings), None, {})
     plan = plan_training(settings, steps, None, made_of, {})
     begun = training.begin(settings, make_trainer(settings, model, batches, plan.last_step), plan)
-    return begun.fine_tune(settings, batches, {}, evaluation)
+    return begun.fine_tune(settings, batches, {}, len(batches.records), evaluation)
 
 
 def make_trainer(settings, model, batches, num_train_steps):

@@ -150,8 +150,8 @@ class FineTuningPlan(Plan):
             begun = self.begin_training(model, objective, batches)
         begun.trackers = trackers
         options = identity.describe(self.recipe.options(), self.strategy)
-        schedule = self.recipe.schedule
-        step = begun.fine_tune(schedule, batches, options, evaluation, observers)
+        schedule, count = self.recipe.schedule, train.num_examples or train.num_rows
+        step = begun.fine_tune(schedule, batches, options, count, evaluation, observers)
         return step, begun.trainer.step > begun.first_step
 
     def begin_training(

@@ -164,6 +164,7 @@ class TrainingRun:
         schedule: Schedule,
         batches: Batches,
         environment: Mapping[str, Any],
+        num_examples: int,
         evaluation: EarlyStopping | None = None,
         observers: Sequence[Observer] = (),
     ) -> int:
@@ -175,6 +176,7 @@ class TrainingRun:
           schedule: How long the model is trained.
           batches: The batches to train on.
           environment: As for `train`.
+          num_examples: The number of examples of an epoch, which may have several records each.
           evaluation: Is called every `save_checkpoints_steps` and at the end, if there is one.
           observers: As for `train`.
         """
@@ -189,13 +191,9 @@ class TrainingRun:
         if evaluation and evaluation.is_over:
             logger.warning("Nothing to train: early stopping ended it at step %d.", self.first_step)
         else:
-            logger.info(
-                "Training to step %d: %g epochs of %d examples in batches of %d.",
-                num_train_steps,
-                schedule.num_train_epochs,
-                len(batches.records),
-                schedule.train_batch_size,
-            )
+            epochs, size = schedule.num_train_epochs, schedule.train_batch_size
+            text = "Training to step %d: %g epochs of %d examples in batches of %d."
+            logger.info(text, num_train_steps, epochs, num_examples, size)
             if writes and self.first_step < num_train_steps:
                 # A prediction must not use the weights of an earlier run.
                 saving.remove(os.path.join(output.output_dir, WEIGHTS))
