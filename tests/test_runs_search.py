@@ -12,6 +12,9 @@ import run_classifier
 from bert.commands.checks import WRONG
 from bert.models.open import load
 from bert.runs import search
+from bert.runs.plan import plan
+from bert.runs.recipes import Command
+from bert.runs.run import run
 from bert.training.evaluation import EarlyStopping
 
 GRID = {"learning_rate": (1e-5, 0.005)}
@@ -324,6 +327,14 @@ def test_a_search_replaces_no_weights_of_another_run(make_settings, searched, al
     assert "those of the best run stay in the folder of that run" in log.text
     overwriting = make_settings(output_dir=str(alone), overwrite_output_dir=True)
     assert search.may_keep_best(overwriting)
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_search_of_a_recipe_in_python_may_replace_its_own_best_model(make_settings):
+    settings = make_settings(num_train_epochs=0.125)
+    recipe = dataclasses.replace(run_classifier.make_recipe(settings), command=Command())
+    run(plan(recipe.expand(2)))
+    assert search.may_keep_best(recipe.output)
 
 
 def test_a_training_by_itself_does_not_replace_the_best_of_several(searched, tmp_path):

@@ -187,7 +187,8 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
         if is_chief:
             best = summary["best"]
             if keeps_best:
-                source, flags = os.path.join(folder, best["folder"]), search.shared.options()
+                source = os.path.join(folder, best["folder"])
+                flags = {**search.shared.options(), "num_runs": search.num_runs}
                 keep_model(source, folder)
                 provenance.copy(source, folder, identity.flags_of(flags))
                 logger.info("***** The best run, %s *****", best["folder"])
