@@ -436,6 +436,14 @@ def test_check_covers_the_whole_grid(make_settings):
     assert [line.name for line in few if line.mark == WRONG] == ["steps"]
 
 
+@pytest.mark.parametrize(("overwrites", "num_ended"), [(False, 2), (True, 0)])
+def test_check_counts_the_runs_that_are_left(searched, overwrites, num_ended):
+    _, make, _ = searched
+    lines = check(run_classifier, make(**GRID, overwrite_output_dir=overwrites))
+    [text] = [line.text for line in lines if line.name == "runs"]
+    assert f"2 in all, {num_ended} of them ended" in text
+
+
 def test_several_seeds_have_a_mean_and_a_deviation():
     scores = {7: 0.8, 8: 0.5, 9: 0.9}
     runs = [

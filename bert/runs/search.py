@@ -87,10 +87,11 @@ def plan(
     """Returns the plan of a search; as `bert.runs.plan.plan`."""
     shared, output = recipe.shared, recipe.shared.output
     parts = Parts(is_muted=limit is not None)
-    left = [trial for trial in recipe.trials if not has_ended(trial.recipe.output.output_dir)]
-    num_ended = len(recipe.trials) - len(left)
-    text = f"{len(recipe.trials)} in all, {num_ended} of them ended; then the best is used"
-    seeds = [trial.recipe.seed for trial in recipe.trials]
+    trials, keeps = recipe.trials, not output.overwrite_output_dir
+    left = [each for each in trials if not (keeps and has_ended(each.recipe.output.output_dir))]
+    num_ended = len(trials) - len(left)
+    text = f"{len(trials)} in all, {num_ended} of them ended; then the best is used"
+    seeds = [trial.recipe.seed for trial in trials]
     parts("runs", _check_runs, seeds, recipe.num_runs, output, shows=lambda _: text)
     if shared.steps.do_train:
         # The plan of each run checks its own folder alone.
