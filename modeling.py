@@ -165,7 +165,7 @@ class BertConfig:
                 f"even, half of it for each direction. Received {self.is_decoder} and "
                 f"{self.hidden_size}."
             )
-        if self.hidden_size % self.num_attention_heads:
+        if self.encoder_type == "transformer" and self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received "
                 f"{self.hidden_size} and {self.num_attention_heads}."

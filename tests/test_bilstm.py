@@ -157,6 +157,8 @@ def test_the_configuration_says_it_and_nothing_of_a_transformer(still_config, co
     assert "encoder_type" not in still_config.to_dict()
     assert json.loads(config.to_json_string())["encoder_type"] == "bilstm"
     assert modeling.BertConfig.from_dict(config.to_dict()) == config
+    # Its layers have no heads.
+    change(config, hidden_size=10, num_attention_heads=3).check()
     for wrong, message in (
         ({"encoder_type": "lstm"}, r"`encoder_type` must be one of .* Received 'lstm'"),
         ({"is_decoder": True}, "`is_decoder` must be false, and `hidden_size` even"),
