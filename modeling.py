@@ -642,9 +642,8 @@ class BertModel(ConfiguredLayer):
       use_one_hot_embeddings: Ignored; in the original it changes no number, either.
       scope: The layer's name.
       name: The layer's name where there is no `scope`.
-      gradient_checkpointing: See `Encoder`; also an attribute, to be set before training. The
-        training loop of this project gives the same bits with it; Keras' `fit` differs by rounding
-        and by the masks of dropout.
+      gradient_checkpointing: See `Encoder`; also an attribute, to be set before training. This
+        project's loop gives the same bits with it; Keras' `fit`, other rounding and dropout masks.
       **kwargs: Keras' arguments of every layer.
     """
 
@@ -671,7 +670,8 @@ class BertModel(ConfiguredLayer):
         else:
             inputs = (input_ids, input_mask, token_type_ids)
             call_at_once = names.load("bert.original.graph", "init_and_call")
-            outputs = call_at_once(self, config, inputs, is_training, scope, name=name, **kwargs)
+            kwargs = {"name": name, "gradient_checkpointing": gradient_checkpointing, **kwargs}
+            outputs = call_at_once(self, config, inputs, is_training, scope, **kwargs)
         # Keras would search a dictionary for weights.
         self._outputs = types.MappingProxyType(outputs)
 

@@ -107,6 +107,12 @@ def test_attributes_are_what_the_getters_give(config):
 
 
 @pytest.mark.usefixtures("graph")
+def test_layers_of_a_graph_are_not_computed_again(config):
+    with pytest.raises(ValueError, match="`gradient_checkpointing` must be false in a graph"):
+        modeling.BertModel(config, True, *placeholders(), gradient_checkpointing=True)
+
+
+@pytest.mark.usefixtures("graph")
 def test_models_of_one_scope_share_their_variables(tiny_config):
     tensors = placeholders()
     with v1.variable_scope("", reuse=v1.AUTO_REUSE):

@@ -471,6 +471,14 @@ def test_is_training_decides_about_dropout(tiny_config):
         assert np.array_equal(model(arrays), trained) is not is_training
 
 
+@pytest.mark.parametrize("of_keras", [False, True])
+def test_layers_are_computed_again_where_the_model_is_called_at_once(tiny_config, of_keras):
+    arrays = ids_and_masks(tiny_config)
+    tensors = symbolic(arrays) if of_keras else map(tf.constant, arrays)
+    bert = modeling.BertModel(tiny_config, True, *tensors, gradient_checkpointing=True)
+    assert bert.encoder.gradient_checkpointing
+
+
 @pytest.mark.parametrize("getter", GETTERS)
 def test_getters_without_inputs_say_what_is_missing(tiny_config, getter):
     with pytest.raises(ValueError, match="`BertModel` must be made with `input_ids`"):

@@ -92,6 +92,7 @@ def init_and_call(
     scope: str | None,
     *,
     name: str,
+    gradient_checkpointing: bool,
     **kwargs: Any,
 ) -> Mapping[str, Any]:
     """Initializes a `BertModel`, calls it at once as the original did, and returns its outputs.
@@ -105,10 +106,12 @@ def init_and_call(
       is_training: Whether the model drops out.
       scope: In a graph, the scope of the variables; elsewhere the layer's name.
       name: The layer's name where there is no `scope`.
+      gradient_checkpointing: As of the model; not in a graph.
       **kwargs: Keras' arguments of every layer.
 
     Raises:
-      ValueError: where `input_ids` or `is_training` is None.
+      ValueError: where `input_ids` or `is_training` is None, or layers of a graph are to be
+        computed again.
     """
     input_ids = tensors[0]
     if is_training is None or input_ids is None:
@@ -122,10 +125,16 @@ def init_and_call(
     if not is_training:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     if in_graph():
+        if gradient_checkpointing:
+            raise ValueError(
+                "`gradient_checkpointing` must be false in a graph of `tf.compat.v1`, where layers "
+                "that are computed again have no gradients."
+            )
         modeling.ConfiguredLayer.__init__(model, config, name=name, **kwargs)
         return _encode(config, inputs, scope)
     modeling.ConfiguredLayer.__init__(model, config, name=scope or name, **kwargs)
     model.add_layers()
+    model.gradient_checkpointing = gradient_checkpointing
     # Symbolic outputs follow the phase of the functional model that they become part of.
     return model(inputs, training=not isinstance(input_ids, keras.KerasTensor))
 
