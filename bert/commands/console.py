@@ -195,8 +195,8 @@ def _less_memory() -> str:
     advice = f"Lower {' or '.join([*_known(_SIZES), 'the number of processes'])}."
     if "gradient_accumulation_steps" in flags.FLAGS:
         advice += (
-            " `--gradient_accumulation_steps` and `--gradient_checkpointing` train the same in "
-            "less memory."
+            " `--gradient_accumulation_steps` and `--gradient_checkpointing` train on the same "
+            "batches in less memory."
         )
     return advice
 

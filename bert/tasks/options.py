@@ -34,7 +34,8 @@ class Lengths:
     pad_to_max_length: bool = option(
         False,
         Message(
-            "Pad every batch to %s instead of to its longest sequence: same results, but slower.",
+            "Pad every batch to %s instead of to its longest sequence: slower, with the same "
+            "results but for rounding and the masks of dropout.",
             Option("max_seq_length"),
         ),
         group="training",

@@ -30,8 +30,8 @@ class Compute:
 
     gradient_accumulation_steps: int = option(
         1,
-        "Number of parts to split each batch into, to save memory. Neither the result nor the "
-        "number of steps changes.",
+        "Number of parts to split each batch into, to save memory. Neither the number of steps "
+        "nor, but for rounding and the masks of dropout, the gradients of a batch change.",
         low=1,
     )
     gradient_checkpointing: bool = option(
