@@ -28,7 +28,7 @@ def plan(
 
     Raises:
       PlanError: naming all faults, as far as they can be found: without a limit, no data are read
-        where something else is wrong.
+        where something else is wrong. Before all, `OptionError` for a value out of its bounds.
     """
     shared = recipe.shared if isinstance(recipe, Search) else recipe
     if not isinstance(shared.seed, int):
