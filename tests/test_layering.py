@@ -41,7 +41,7 @@ SCRIPT_ON_SCRIPT = ("run_classifier_with_tfhub", "run_classifier")
 # may fall; a commit that raises one says why.
 BUDGETS = {
     "bert": 950,
-    "bert.commands": 2850,
+    "bert.commands": 2900,
     "bert.export": 1650,
     "bert.files": 5200,
     "bert.inspection": 550,
@@ -51,9 +51,9 @@ BUDGETS = {
     "bert.pretraining": 4800,
     "bert.reports": 1950,
     "bert.runs": 4450,
-    "bert.scale": 2850,
+    "bert.scale": 2900,
     "bert.serving": 2150,
-    "bert.tasks": 10850,
+    "bert.tasks": 10900,
     "bert.text": 1200,
     "bert.training": 4450,
     "bert.weights": 5550,
