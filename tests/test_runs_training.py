@@ -10,6 +10,7 @@ import tensorflow as tf
 from conftest import change, eagerly, exhaustive
 
 from bert.commands.training import FineTuningSettings
+from bert.files import owned
 from bert.files.outputs import make_folder
 from bert.network import heads
 from bert.network.heads import classification_objective, classifier_model
@@ -229,7 +230,8 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
     assert resumed.best == {"step": 2, "f1": 0.7}
 
 
-def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config):
+@pytest.mark.parametrize("with_list", [True, False])
+def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config, with_list):
     class InterruptionError(Exception):
         pass
 
@@ -239,13 +241,16 @@ def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config)
     run(make_settings(num_train_epochs=0.25), tiny_config)
     folder = make_settings().output_dir
     assert ModelFolder(folder).find_weights().prefix.endswith("bert_model.ckpt")
+    if not with_list:
+        (Path(folder) / owned.LIST_FILE).unlink()
     changes = {"num_train_epochs": 0.7, "resume_with_changes": True}
     more = make_settings(save_checkpoints_steps=2, **changes)
     scores = iter([{"f1": 0.5}])
     evaluation = EarlyStopping(lambda _: next(scores, None) or interrupt(), "f1")
     with pytest.raises(InterruptionError):
         run(more, tiny_config, evaluation)
-    assert ModelFolder(folder).find_weights().prefix.endswith("model.ckpt-3")
+    assert ModelFolder(folder).find_weights().prefix.endswith("/model.ckpt-3")
+    assert len([*Path(folder).glob("bert_model.ckpt*.kept-1")]) == (0 if with_list else 3)
 
 
 def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config, tmp_path, log):

@@ -15,7 +15,7 @@ import optimization
 from bert.files import owned
 from bert.files.display import clock as time_of
 from bert.files.process import Stop, deferred_stop
-from bert.files.stored_models import WEIGHTS
+from bert.files.stored_models import SUFFIXES, WEIGHTS
 from bert.log import logger
 from bert.network import crf
 from bert.options import Message, Option, OptionError
@@ -195,7 +195,8 @@ class TrainingRun:
             text = "Training to step %d: %g epochs of %d examples in batches of %d."
             logger.info(text, num_train_steps, epochs, num_examples, size)
             if writes and self.first_step < num_train_steps:
-                # A prediction must not use the weights of an earlier run.
+                # A prediction must not use the weights of an earlier run; unknown ones are renamed.
+                owned.claim_all(output.output_dir, [WEIGHTS + suffix for suffix in SUFFIXES])
                 saving.remove(os.path.join(output.output_dir, WEIGHTS))
             self.train(batches, environment, observers, evaluation=evaluation)
         with deferred_stop():
