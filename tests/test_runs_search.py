@@ -247,6 +247,23 @@ def test_a_search_that_replaces_another_resumes_its_own_runs(searched, monkeypat
     assert len(summary["points"]) == 2
 
 
+@pytest.mark.usefixtures("eager")
+def test_the_best_model_goes_where_a_search_resumes_with_changes(searched, monkeypatch, tmp_path):
+    """The search is killed in its first run, so that no run has ended that is of the new search."""
+    folder, make, _ = searched
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+
+    def die(*_):
+        raise KilledError
+
+    monkeypatch.setattr(EarlyStopping, "__call__", die)
+    changes = {"num_train_epochs": 4.125, "resume_with_changes": True}
+    with pytest.raises(KilledError):
+        run_classifier.run(make(**GRID, **changes, output_dir=str(out)))
+    assert not list(out.glob("bert_model*"))
+
+
 def test_the_folder_of_the_best_model_records_its_run(searched):
     folder, _, summary = searched
     out, best = folder / "out", folder / "out" / summary["best"]["folder"]

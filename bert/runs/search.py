@@ -171,7 +171,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                         planned.renewed(),
                         observers,
                         clear=functools.partial(
-                            _remove_replaced, search.shared.output, plan.folders, number, keeps_best
+                            _remove_replaced, search.shared.output, plan.plans, number, keeps_best
                         ),
                     )
                 scores, step = result.scores, result.step
@@ -211,22 +211,31 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
     return Result(summary, step, plans.list_files(folder))
 
 
-def _remove_replaced(output: Output, folders: Sequence[str], number: int, keeps_best: bool) -> None:
+def _remove_replaced(
+    output: Output, planned: Sequence[FineTuningPlan], number: int, keeps_best: bool
+) -> None:
     """Removes what the runs replace, before anything is trained.
 
     Args:
       output: The output of the search.
-      folders: The folders of the runs.
+      planned: The plans of the runs.
       number: The number of runs that have begun.
       keeps_best: Whether the best model is copied to the folder of the search.
     """
     if output.overwrite_output_dir:
         # The lists of their files stay, so that a resumed search finds no older run.
-        begun = [f"{os.path.basename(each)}/{owned.LIST_FILE}" for each in folders[:number]]
+        folders = [each.recipe.output.output_dir for each in planned[:number]]
+        begun = [f"{os.path.basename(each)}/{owned.LIST_FILE}" for each in folders]
         owned.clear(output.output_dir, but=[*MODEL_FILES, *begun])
-    elif keeps_best and not all(map(has_ended, folders)):
+    elif keeps_best and not all(map(_is_done, planned)):
         # A prediction must not take the best model of other runs for the best of these.
         saving.remove(os.path.join(output.output_dir, WEIGHTS))
+
+
+def _is_done(planned: FineTuningPlan) -> bool:
+    """Returns whether the training run that has ended in the folder is the one that is planned."""
+    folder, training = planned.recipe.output.output_dir, planned.training
+    return has_ended(folder) and not (training and provenance.differences(folder, training.made_of))
 
 
 def _point_text(point: Mapping[str, float]) -> str:
