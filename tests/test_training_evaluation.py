@@ -309,8 +309,9 @@ def test_a_resumed_run_reads_only_scores_of_earlier_steps(tmp_path, model):
     ]  # fmt: skip
     # A later best had its weights saved, but not its checkpoint: the one of before is still there.
     assert kept_bias(early) == 2
-    # Begun anew, it knows nothing.
-    assert stopping(tmp_path, model, [])[0].best is None
+    # Begun anew, it knows nothing, and neither does a run that resumes it.
+    for start in (0, 5):
+        assert stopping(tmp_path, model, [], start=start)[0].best is None
 
 
 def test_a_score_that_is_no_number_is_null_in_the_history(tmp_path, model):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert.files.display import Progress
 from bert.files.durable import write_text
-from bert.files.owned import claim, claim_folder
+from bert.files.owned import claim, claim_folder, remove
 from bert.files.paths import finite, parse_json, read_file
 from bert.files.stored_models import of_step
 from bert.log import logger
@@ -199,6 +199,10 @@ class EarlyStopping(Observer):
         self._history = [scores for scores in history if scores["step"] <= step]
         self._step = step
         if writes:
+            if not step:
+                # A later resumption must not read the scores of another run.
+                claim(folder, EVALUATIONS)
+                remove(folder, [EVALUATIONS])
             claim_folder(folder, BEST)
             self._writer = open_summaries(folder, "eval")
 
