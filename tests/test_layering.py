@@ -55,7 +55,7 @@ BUDGETS = {
     "bert.serving": 2150,
     "bert.tasks": 10900,
     "bert.text": 1200,
-    "bert.training": 4450,
+    "bert.training": 4500,
     "bert.weights": 5550,
     "convert_checkpoint": 100,
     "create_pretraining_data": 309,

@@ -1,6 +1,7 @@
 import contextlib
 import json
 import math
+import shutil
 import threading
 
 import keras
@@ -10,6 +11,7 @@ import tensorflow as tf
 from conftest import change, free_ports, make_examples, model_inputs, record_places
 
 from bert.files import display
+from bert.options import OptionError
 from bert.pretraining import heads as pretraining_heads
 from bert.tasks.task import collect
 from bert.training import evaluation
@@ -312,6 +314,22 @@ def test_a_resumed_run_reads_only_scores_of_earlier_steps(tmp_path, model):
     # Begun anew, it knows nothing, and neither does a run that resumes it.
     for start in (0, 5):
         assert stopping(tmp_path, model, [], start=start)[0].best is None
+
+
+def test_early_stopping_needs_its_best_weights_from_the_start(tmp_path, model):
+    _, evaluate_after = stopping(tmp_path, model, [0.3, 0.2], patience=2)
+    for step in (2, 4):
+        assert not evaluate_after(step)
+    shutil.rmtree(tmp_path / "best")
+    with pytest.raises(OptionError, match=r"best evaluation.*model\.ckpt-2.*evaluations\.jsonl"):
+        stopping(tmp_path, model, [], patience=2, start=4)
+    # Without early stopping, they are not used.
+    assert stopping(tmp_path, model, [], start=4)[0].best == {"step": 2, "f1": 0.3}
+    (tmp_path / "evaluations.jsonl").unlink()
+    early, _ = stopping(tmp_path, model, [0.2], patience=2, start=4)
+    early.at_steps(2, 8)
+    assert early.best == {"step": 4, "f1": 0.2}
+    assert kept_bias(early) == 4
 
 
 def test_a_score_that_is_no_number_is_null_in_the_history(tmp_path, model):

@@ -17,6 +17,7 @@ from bert.files.paths import finite, parse_json, read_file
 from bert.files.stored_models import of_step
 from bert.log import logger
 from bert.network.kernels import infer
+from bert.options import Message, Option, OptionError
 from bert.training.loop import Batch, Observer
 from bert.training.meeting import Meeting
 from bert.training.options import EVALUATIONS
@@ -192,12 +193,29 @@ class EarlyStopping(Observer):
         self._history: list[dict[str, Any]] = []
 
     def open(self, folder: str, model: keras.Model, step: int, *, writes: bool) -> None:
-        """Starts at `step` of the training run in `folder`, and reads its earlier scores."""
+        """Starts at `step` of the training run in `folder`, and reads its earlier scores.
+
+        Raises:
+          OptionError: where the weights that training may end with are gone.
+        """
         self._folder, self._model, self._writes = folder, model, writes
         path = os.path.join(folder, EVALUATIONS)
         history = _read_history(path, self.metric) if step else []
         self._history = [scores for scores in history if scores["step"] <= step]
         self._step = step
+        weights = self.best_weights if self.patience else None
+        if weights and not tf.io.gfile.exists(f"{weights}.index"):
+            raise OptionError(
+                "output_dir",
+                "hold the weights of its best evaluation",
+                weights,
+                Message(
+                    "Restore them; or delete %r, to continue as if nothing had been evaluated yet. "
+                    "A model that is finished is used without %s.",
+                    path,
+                    Option("do_train"),
+                ),
+            )
         if writes:
             if not step:
                 # A later resumption must not read the scores of another run.
