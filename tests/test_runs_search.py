@@ -159,6 +159,31 @@ def test_an_older_model_does_not_answer_with_files_of_the_next(searched, alone, 
 
 
 @pytest.mark.usefixtures("eager")
+def test_a_calibration_of_the_best_model_outlasts_its_search(searched, tmp_path):
+    folder, make, summary = searched
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    given = json.loads((out / "task.json").read_text())
+
+    def change(place, temperature):
+        (place / "task.json").write_text(json.dumps({**given, "temperature": temperature}))
+
+    change(out, 2.0)
+    before = (out / "task.json").read_bytes()
+    run_classifier.run(make(**GRID, do_predict=True, output_dir=str(out)))
+    assert (out / "task.json").read_bytes() == before
+    assert (out / "predictions.tsv").read_bytes() != (folder / "out/predictions.tsv").read_bytes()
+    # A run that was calibrated has a temperature of its own, and so has another model.
+    best = out / summary["best"]["folder"]
+    change(best, 3.0)
+    search.keep_model(str(best), str(out))
+    assert json.loads((out / "task.json").read_text())["temperature"] == 3.0
+    [other] = {*FOLDERS} - {best.name}
+    search.keep_model(str(out / other), str(out))
+    assert "temperature" not in json.loads((out / "task.json").read_text())
+
+
+@pytest.mark.usefixtures("eager")
 def test_exports_of_another_best_model_are_named(searched, tmp_path, log):
     folder, make, summary = searched
     out, best = tmp_path / "out", summary["best"]["folder"]

@@ -39,7 +39,7 @@ from bert.weights.model_files import MODEL_FILES, make_files
 from modeling import BertConfig
 
 # The only field of `task.json` that changes after training.
-_TEMPERATURE = "temperature"
+TEMPERATURE = "temperature"
 
 # The examples that are logged, and those that are with --verbosity=1.
 _NUM_SHOWN, _MOST_SHOWN = 2, 20
@@ -201,7 +201,7 @@ def run(
                 refusal = exports.find_refusal(exported)
                 if has_page and (more := exports.make_sections(exported)):
                     write_page([*first, *sections, *more])
-            is_other |= getattr(task, _TEMPERATURE, 1.0) != stored.get(_TEMPERATURE, 1.0)
+            is_other |= getattr(task, TEMPERATURE, 1.0) != stored.get(TEMPERATURE, 1.0)
             if is_other or has_changed:
                 _warn_of_older_exports(
                     folder, [each.export for each in exported if not each.is_refused]
@@ -255,7 +255,7 @@ def _calibrated(
         known = task.task, dev.examples, task.label_ids(dev)
         temperature = calibrate(*known, predictions(dev, step)[0], task.temperature)
         task = dataclasses.replace(task, temperature=temperature)
-    elif _TEMPERATURE in earlier:
+    elif TEMPERATURE in earlier:
         task = _with_temperature(task, earlier)
     else:
         return predictions
@@ -272,7 +272,7 @@ def _nothing_to_train(training: identity.Training, folder: str) -> bool:
 
 def _with_temperature(task: Any, stored: Mapping[str, Any]) -> Any:
     """Returns the task with the temperature that a `task.json` has, if there is one."""
-    given = {_TEMPERATURE: stored[_TEMPERATURE]} if _TEMPERATURE in stored else {}
+    given = {TEMPERATURE: stored[TEMPERATURE]} if TEMPERATURE in stored else {}
     return dataclasses.replace(task, **given)
 
 
@@ -282,7 +282,7 @@ def _save(
     """Writes the files of a model but its weights; of a trained one, changes the temperature."""
     stored = stored_task(task)
     if there := {} if is_training else ModelFolder(folder).task:
-        stored = {**there, _TEMPERATURE: stored.get(_TEMPERATURE, 1.0)}
+        stored = {**there, TEMPERATURE: stored.get(TEMPERATURE, 1.0)}
     ModelFolder(folder).save(*model_files, stored)
 
 

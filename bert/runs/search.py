@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert.files import owned
-from bert.files.durable import replace_files, write_text
+from bert.files.durable import write_text
 from bert.files.outputs import make_folder
 from bert.files.paths import finite, is_file, read_file
 from bert.files.process import same_random_state
@@ -30,6 +30,7 @@ from bert.parts import Parts
 from bert.reports.run import make_runs_tables, mean_text, write_runs_report
 from bert.runs import finetuning, finetuning_run, identity, plans
 from bert.runs.finetuning import FineTuningPlan
+from bert.runs.finetuning_run import TEMPERATURE
 from bert.runs.identity import FolderState, check_apart
 from bert.runs.plans import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
@@ -281,14 +282,14 @@ def keep_model(source: str, folder: str) -> None:
     weights = os.path.join(folder, WEIGHTS)
     stored = ModelFolder(source).stored
     index = f"{weights}.index"
+    names = list(MODEL_FILES)
     # The index has checksums of all tensors.
     if not tf.io.gfile.exists(index) or read_file(index) != read_file(f"{stored.prefix}.index"):
         saving.remove(weights)
-    for name in MODEL_FILES:
-        path, text = os.path.join(folder, name), read_file(os.path.join(source, name))
-        if not is_file(path) or read_file(path) != text:
-            with replace_files([owned.claim(folder, name)]) as (file,):
-                file.write(text)
+    elif TEMPERATURE in ModelFolder(folder).task and TEMPERATURE not in ModelFolder(source).task:
+        # The model was calibrated since.
+        names.remove(TASK_FILE)
+    ModelFolder(folder).write({name: read_file(os.path.join(source, name)) for name in names})
     if not tf.io.gfile.exists(index):
         owned.claim_all(folder, [WEIGHTS + suffix for suffix in SUFFIXES])
         saving.save_tensors(weights, stored.read())
