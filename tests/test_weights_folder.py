@@ -296,6 +296,21 @@ def test_the_marks_around_a_text_are_known_in_both_forms_of_transformers(words):
     assert words("a", tokenizer_config=marks) == ["a"]
 
 
+def test_two_vocabularies_of_one_folder_must_give_the_same_ids(words, folder):
+    def describe(*tokens):
+        return {"model": {"vocab": {token: number for number, token in enumerate(tokens)}}}
+
+    # A token that only one of them has is no contradiction.
+    assert words("a", tokenizer=describe(*WORDS[:5], "other")) == ["a"]
+    with pytest.raises(ValueError, match=r"vocab\.txt' and .*tokenizer\.json' give 'a' .* 3 and 4"):
+        words("a", tokenizer=describe(*WORDS[:3], "other", "a"))
+    for name, number in (("vocab.txt", 3), ("tokenizer.json", 4)):
+        given = complete(init_checkpoint=str(folder), vocab_file=str(folder / name))
+        assert given.load_tokenizer().tokenize_to_ids("a") == [number]
+    (folder / "vocab.txt").unlink()
+    assert complete(init_checkpoint=str(folder)).load_tokenizer().tokenize_to_ids("a") == [4]
+
+
 WORDPIECE = {"vocab": {"[UNK]": 0}}
 BERT_STEPS = {
     "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": False},

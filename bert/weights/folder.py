@@ -237,6 +237,8 @@ class ModelFolder:
         tokenizers.check_vocabulary(vocab, self.vocab_file, config.vocab_size, special_tokens)
         if self._given["vocab_file"]:
             self.check_given(vocab, Option("vocab_file"), self.vocab_file)
+        elif not is_tokenizer_json(self.vocab_file):
+            tokenizers.check_json_agrees(vocab, self.vocab_file)
         if not is_words:
             warn_of_casing(vocab, self.vocab_file, casing)
         tokenizer.model_max_length = config.max_position_embeddings
@@ -245,7 +247,7 @@ class ModelFolder:
     def check_given(self, vocab: Mapping[str, int], what: Any, path: str) -> None:
         """Checks that a vocabulary is the one beside the weights, if any; as `check_same`."""
         own_file = find_file(self.path, _NAMES["vocab_file"]) if self._stored else None
-        if own_file:
+        if own_file and os.path.dirname(path) != self.path:
             own = tokenizers.make(own_file, True, self.tokenizer_options).vocab
             check_same(vocab, what, path, own=own, own_file=own_file)
 

@@ -232,6 +232,27 @@ def check_vocabulary(
     check_size(size, vocab_size, Option("vocab_file"), vocab_file)
 
 
+def check_json_agrees(vocab: Mapping[str, int], vocab_file: str) -> None:
+    """Checks that a `tokenizer.json` beside a `vocab.txt` gives no token another id.
+
+    transformers takes the former, and leaves an older `vocab.txt` where it saves one.
+    """
+    path = os.path.join(os.path.dirname(vocab_file), TOKENIZER_FILE)
+    model = find_json_object(path).get("model")
+    ids = model.get("vocab") if isinstance(model, Mapping) else None
+    if not isinstance(ids, Mapping):
+        return
+    for token, number in vocab.items():
+        if ids.get(token, number) != number:
+            raise OptionError(
+                "vocab_file",
+                "be given, or one of two vocabularies be removed",
+                remedy=f"{vocab_file!r} and {path!r} give {token!r:.80} the ids {number} and "
+                f"{ids[token]!r:.80}. The model's is most likely the latter, which transformers "
+                "takes.",
+            )
+
+
 def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the options in which a tokenizer differs from the original's, {} for none.
 
