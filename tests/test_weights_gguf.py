@@ -19,7 +19,9 @@ NAMES = {
     "blk.1.attn_q.bias": "bert.encoder.layer.1.attention.self.query.bias",
     "output_norm.bias": "output_norm.bias",
 }
-_TEXT, _UINT32 = 8, 4
+# Types of metadata, by number.
+_KINDS = {int: (4, "<I"), float: (6, "<f"), bool: (7, "<?")}
+_TEXT = 8
 
 
 def text(value):
@@ -34,9 +36,9 @@ def write(path, tensors, alignment=32, version=3, **more):
     file, numbers = io.BytesIO(), b""
     file.write(b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(metadata)))
     for key, value in metadata.items():
-        kind = _TEXT if isinstance(value, str) else _UINT32
+        kind, form = _KINDS.get(type(value), (_TEXT, ""))
         file.write(text(key) + struct.pack("<I", kind))
-        file.write(text(value) if kind == _TEXT else struct.pack("<I", value))
+        file.write(struct.pack(form, value) if form else text(value))
     for name, values in tensors:
         file.write(text(name) + struct.pack("<I", values.ndim))
         file.write(struct.pack(f"<{values.ndim}Q", *values.shape[::-1]))
@@ -62,7 +64,14 @@ def test_what_is_no_bert_or_not_sound_is_refused(tmp_path):
     path = write(tmp_path / "x.gguf", tensors, **{"tokenizer.ggml.model": "gpt2"})
     with pytest.raises(formats.OtherModelError, match="RoBERTa"):
         gguf.read_gguf(path)
-    assert gguf.read_gguf(write(tmp_path / "x.gguf", tensors, **{"tokenizer.ggml.model": "bert"}))
+    for key, usual, other in (
+        ("tokenizer.ggml.model", "bert", "llama"),
+        ("bert.attention.layer_norm_epsilon", 1e-12, 0.5),
+        ("bert.attention.causal", False, True),
+    ):
+        assert gguf.read_gguf(write(tmp_path / "x.gguf", tensors, **{key: usual}))
+        with pytest.raises(formats.OtherModelError, match=f"{other}.* BERT"):
+            gguf.read_gguf(write(tmp_path / "x.gguf", tensors, **{key: other}))
     for given, message in (
         ({"tensors": tensors * 2}, "'token_embd.weight' twice"),
         ({"tensors": tensors, "version": 1}, "version 1 of GGUF"),

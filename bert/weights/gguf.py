@@ -194,6 +194,14 @@ def _check_architecture(metadata: dict[str, Any]) -> None:
             f"it is a {kind!r:.80}, with the tokenizer {tokenizer!r:.80}, and no BERT, whose "
             "weights are what is read here"
         )
+    for key, usual in (("layer_norm_epsilon", 1e-12), ("causal", False)):
+        value = metadata.get(f"bert.attention.{key}", usual)
+        # Numbers may be of 32 bits.
+        if not isinstance(value, int | float) or not math.isclose(value, usual, rel_tol=1e-6):
+            raise OtherModelError(
+                f"its `bert.attention.{key}` is {value!r:.80}, and that of a BERT that is read "
+                f"here is {usual}"
+            )
 
 
 def _rename(name: str) -> str:
