@@ -337,6 +337,16 @@ def test_a_tokenizer_that_takes_other_steps_is_refused(words, key, step):
         words("a", tokenizer=values)
 
 
+@pytest.mark.parametrize("step", [None, {**BERT_STEPS["normalizer"], "clean_text": False}])
+def test_a_normalizer_that_counts_must_be_that_of_bert(words, step):
+    values = {**BERT_STEPS, "normalizer": step, "model": WORDPIECE}
+    config = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    # The classes of BERT make their own.
+    assert words("A\u4e2d\0", tokenizer=values, tokenizer_config=config) == ["a", "\u4e2d"]
+    with pytest.raises(ValueError, match=r"tokenizer\.json' has `normalizer` .*splits texts other"):
+        words("a", tokenizer_config={**config, "tokenizer_class": "PreTrainedTokenizerFast"})
+
+
 def test_a_sequence_of_one_step_is_that_step(words, folder):
     names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}
     steps = {key: {"type": "Sequence", names[key]: [step]} for key, step in BERT_STEPS.items()}

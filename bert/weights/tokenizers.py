@@ -312,7 +312,8 @@ def find_other_tokenizer(
             if not _TOKENIZERS.fullmatch(str(kind)):
                 return "tokenizer_class", name, kind
             break
-    return _find_other_mark(config) or _find_other_step(files[TOKENIZER_FILE])
+    follows_json = config.get("tokenizer_class") in _OF_JSON
+    return _find_other_mark(config) or _find_other_step(files[TOKENIZER_FILE], follows_json)
 
 
 def _find_other_mark(config: Mapping[str, Any]) -> tuple[str, str, Any] | None:
@@ -325,12 +326,20 @@ def _find_other_mark(config: Mapping[str, Any]) -> tuple[str, str, Any] | None:
     return None
 
 
-def _find_other_step(values: Mapping[str, Any]) -> tuple[str, str, Any] | None:
-    """Returns the first step of a `tokenizer.json` that is not as BERT's."""
+def _find_other_step(values: Mapping[str, Any], follows_json: bool) -> tuple[str, str, Any] | None:
+    """Returns the first step of a `tokenizer.json` that is not as BERT's.
+
+    Args:
+      values: The content of the file.
+      follows_json: Whether its normalizer counts; the classes of BERT make their own.
+    """
     for key, usual in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
+        step = find_step(values, key)
+        is_lacking = values.get(key, {}) is None
+        if key == "normalizer":
+            is_lacking = follows_json and (is_lacking or step.get("clean_text") is False)
         # Without a step before the pieces, a whole text would be one word.
-        is_lacking = key == "pre_tokenizer" and values.get(key, {}) is None
-        if is_lacking or find_step(values, key).get("type", usual) != usual:
+        if is_lacking or step.get("type", usual) != usual:
             return key, TOKENIZER_FILE, values[key]
     return None
 
