@@ -69,6 +69,31 @@ def test_only_what_differs_from_the_original_is_an_option(config, normalizer, op
     assert read(tokenizer_config=config, tokenizer={"normalizer": step}) == options
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("BertTokenizer", {"strip_accents": False, "added_tokens": [{**A, "id": 4}]}),
+        (
+            "PreTrainedTokenizerFast",
+            # The number is that of the one file, and the rest that of the other.
+            {"tokenize_chinese_chars": False} | {"added_tokens": [{**A, "id": 3}, {**B, "id": 12}]},
+        ),
+    ],
+)
+def test_of_two_files_that_contradict_each_other_that_of_transformers_counts(kind, options):
+    """As `AutoTokenizer` of transformers 5.23 has it."""
+    config = {
+        "tokenizer_class": kind,
+        "strip_accents": False,
+        "tokenize_chinese_chars": True,
+        "added_tokens_decoder": {"4": A},
+    }
+    step = {"type": "BertNormalizer", "strip_accents": None, "handle_chinese_chars": False}
+    tokens = [{**B, "id": 12}, {**A, "id": 3, "special": False}]
+    files = {"normalizer": step, "added_tokens": tokens}
+    assert read(tokenizer_config=config, tokenizer=files) == options
+
+
 @pytest.mark.parametrize("is_uncased", [False, True])
 def test_accents_are_split_as_usual_where_they_are_stripped_by_casing(is_uncased):
     for strips in (False, True):

@@ -267,11 +267,20 @@ def read_tokenizer_options(files: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     """
     config = files[TOKENIZER_CONFIG_FILE]
     normalizer = find_step(files[TOKENIZER_FILE], "normalizer")
+    said = {
+        ours: normalizer[theirs]
+        for ours, theirs in (
+            ("strip_accents", "strip_accents"),
+            ("tokenize_chinese_chars", "handle_chinese_chars"),
+        )
+        if theirs in normalizer
+    }
+    said = {**config, **said} if config.get("tokenizer_class") in _OF_JSON else {**said, **config}
     options: dict[str, Any] = {}
-    strips = config.get("strip_accents", normalizer.get("strip_accents"))
+    strips = said.get("strip_accents")
     if strips is not None:
         options["strip_accents"] = strips
-    chinese = config.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars"))
+    chinese = said.get("tokenize_chinese_chars")
     if chinese is not None and chinese is not True:
         options["tokenize_chinese_chars"] = chinese
     if added := _added_tokens(files):
@@ -349,10 +358,14 @@ def _added_tokens(files: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]
     config = files[TOKENIZER_CONFIG_FILE]
     special = _special_tokens(config) or _special_tokens(files[SPECIAL_TOKENS_FILE])
     found: dict[str, dict[str, Any]] = {}
+    in_json = files[TOKENIZER_FILE].get("added_tokens") or []
     if listed := config.get("added_tokens_decoder"):
         numbered = [{**token, "id": int(number)} for number, token in listed.items()]
+        if config.get("tokenizer_class") in _OF_JSON:
+            ids = {token["content"]: {"id": token["id"]} for token in in_json}
+            numbered = [*in_json, *(token | ids.get(token["content"], {}) for token in numbered)]
     else:
-        # As in transformers: nothing else is looked at where the list is there.
+        # As in transformers: BERT's classes look at nothing else where the list is there.
         numbered = [
             {
                 "content": content,
@@ -362,7 +375,7 @@ def _added_tokens(files: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]
             }
             for content, number in files[ADDED_TOKENS_FILE].items()
         ]
-        numbered += files[TOKENIZER_FILE].get("added_tokens") or []
+        numbered += in_json
     for token in sorted(numbered, key=lambda token: token["id"]):
         found[token["content"]] = dict(token)
     for content, token in special.items():
