@@ -185,6 +185,22 @@ def test_of_two_casings_that_of_transformers_counts(folder, kind, follows_json, 
     assert ModelFolder.open(str(folder)).do_lower_case == casing ^ follows_json
 
 
+def test_a_given_tokenizer_says_how_texts_are_split_where_the_folder_does_not(folder, tmp_path):
+    (folder / "vocab.txt").unlink()
+    step = {"type": "BertNormalizer", "lowercase": False, "handle_chinese_chars": False}
+    given = write_tokenizer(tmp_path / "tokenizer.json", normalizer=step)
+
+    def read():
+        found = ModelFolder(str(folder), vocab_file=given)
+        return found.do_lower_case, found.tokenizer_options
+
+    assert read() == (False, {"tokenize_chinese_chars": False})
+    with pytest.raises(ValueError, match=r"`do_lower_case` must be False .*tokenizer\.json' says"):
+        complete(init_checkpoint=str(folder), vocab_file=given)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
+    assert read() == (True, {})
+
+
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "a", "##b", "\xc9", "e", "\u4e2d", "##\u4e2d"]
 E1 = {"content": "<e1>", "lstrip": True, "normalized": False, "special": True}
 

@@ -261,7 +261,20 @@ class ModelFolder:
             if self._stored or not self._given["vocab_file"]:
                 raise
             return {}
-        return tokenizers.read_options(self.path) if saved is None else saved
+        if saved is not None:
+            return saved
+        own = tokenizers.read_options(self.path)
+        return tokenizers.read_options_beside(given) if (given := self._telling_file) else own
+
+    @property
+    def _telling_file(self) -> str | None:
+        """A given `tokenizer.json`, where it says how texts are split because the folder does not.
+
+        The folder of a run says it in its `task.json`.
+        """
+        given = self._given["vocab_file"]
+        is_silent = not find_file(self.path, (TASK_FILE, *tokenizers.FILES))
+        return given if given and is_tokenizer_json(given) and is_silent else None
 
     @property
     def do_lower_case(self) -> bool | None:
@@ -283,7 +296,10 @@ class ModelFolder:
         """Whether the folder says that the model is uncased, and the file that says so."""
         try:
             found = tokenizers.read_casing(self.path)
-            return found or (saved_models.read_casing(self._stored) if self._stored else None)
+            found = found or (saved_models.read_casing(self._stored) if self._stored else None)
+            if not found and (given := self._telling_file):
+                return tokenizers.read_casing(os.path.dirname(given))
+            return found
         except ValueError:
             # A run may be about to replace a damaged file, as in `tokenizer_options`.
             if self._stored:
