@@ -261,6 +261,12 @@ def test_options_complete_a_folder_of_the_original(original, log):
         bert.load(
             str(original), **{**told, "architecture": "BertForTokenClassification"}, is_pair=True
         )
+    config = {"problem_type": "regression", "id2label": {"0": "a", "1": "b", "2": "c"}}
+    (original / "config.json").write_text(json.dumps(config))
+    for labels in ({}, {"labels": "no,maybe,yes"}):
+        with pytest.raises(ValueError, match=r"regression must have one output\. '.*left' has 3"):
+            bert.load(str(original), **files, do_lower_case=True, **labels)
+    (original / "config.json").unlink()
     # Of one output, the model is a regression.
     tensors = checkpoint.Stored.open(str(original)).read()
     head = {name: tensors[name][:1] for name in ("output_weights", "output_bias")}

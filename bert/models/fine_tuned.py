@@ -290,6 +290,11 @@ def _find_classes(folder: ModelFolder, overrides: Overrides) -> "ClassificationT
         task_type = "classification" if num_labels(folder) > 1 else "regression"
     is_regression = task_type == "regression"
     if is_regression:
+        if num_labels(folder) != 1:
+            raise ValueError(
+                f"A regression must have one output. {folder.path!r} has {num_labels(folder)}, and "
+                "the `problem_type` 'regression'."
+            )
         overrides.check_absent(
             ("labels",), "for a regression, whose output is a number", folder.path
         )
