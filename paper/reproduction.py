@@ -322,10 +322,9 @@ def _scored(prepared: Prepared) -> set[str]:
 
 
 def _results(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> texts.Results:
-    plan, entries, keys = prepared.plan, prepared.ledger.entries, order.find_keys()
+    plan, entries = prepared.plan, prepared.ledger.entries
     found = {name: entries[key] for name, key in plan.digests.items() if key in entries}
-    tables = [table for table in plan.tables if table.key in keys]
-    return texts.Results.of(plan, tables, found, failures, order.budget)
+    return texts.Results.of(plan, order.find_keys(), found, failures, order.budget)
 
 
 def _write_report(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> None:

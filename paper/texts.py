@@ -1,7 +1,7 @@
 """What the page and docs/paper.md both say of what has come of a plan."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from paper.estimates import format_minutes
 from paper.finetunings import FROZEN_EPOCHS
@@ -62,14 +62,18 @@ class Results:
     def of(
         cls,
         plan: Plan,
-        tables: Sequence[Table],
+        keys: Collection[str],
         entries: Mapping[str, Entry],
         failures: Sequence[Failure],
         budget: str,
     ) -> "Results":
-        """Returns the results of some tables, with what the entries have of them."""
+        """Returns the results of the tables that keys name, with what the entries have of them.
+
+        The noise is known from all tables, so that a verdict is the same beside whichever others.
+        """
         scores = {name: entry.scores for name, entry in entries.items() if entry.scores}
-        return cls(plan, look_up(tables, scores), entries, failures, budget)
+        outcomes = [each for each in look_up(plan.tables, scores) if each.table.key in keys]
+        return cls(plan, outcomes, entries, failures, budget)
 
 
 def heading(table: Table) -> str:
