@@ -1,6 +1,6 @@
 r"""Reruns the paper's tables at a small scale and reports the results next to the paper's.
 
-    python reproduce_paper.py --output_dir=paper --budget=2h --text_dir=books --glue_dir=glue \
+    python reproduce_paper.py --output_dir=my_paper --budget=2h --text_dir=books --glue_dir=glue \
       --conll_dir=conll2003 --squad_dir=squad
 
 Covers objectives, sizes, features and masks (tables 1 and 5 to 8, and figure 5), from raw text, and
