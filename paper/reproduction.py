@@ -96,7 +96,7 @@ class Order:
     )
     seed: int = option(
         12345,
-        "Seed of all pre-training runs, and of the first fine-tuning run.",
+        "Seed of the first pre-training and fine-tuning runs; repeated ones have the next.",
         low=0,
         high=_MOST_SEED,
         group="training",
