@@ -49,6 +49,11 @@ class Job:
         found = [name for flag in self.flags for name in _PLACE.findall(flag)]
         return tuple(dict.fromkeys(found))
 
+    @property
+    def resumes(self) -> bool:
+        """Whether it goes on where it was stopped; what does not train begins again."""
+        return self.script.startswith("run_")
+
     def command(self, places: Mapping[str, str], own: str) -> list[str]:
         """Returns the script and its flags, with the places of all that they mention."""
 

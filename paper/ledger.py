@@ -23,7 +23,7 @@ class Entry:
       command: As a reader types it.
       scores: By name; those of a test set begin with `test_`. Empty where it has none.
       seed: Of its draws.
-      seconds: That it took, on `machine`.
+      seconds: That it took, on `machine`, with those before it was stopped and resumed.
       guessed: Those that it was guessed to take.
       machine: The processor and its cores.
       versions: Of what computed it.
@@ -56,6 +56,8 @@ class Ledger:
         # The file that each is from.
         self.sources: dict[str, str] = {}
         self.entries: dict[str, Entry] = {}
+        # The seconds so far of what was stopped here and will be resumed, by digest.
+        self.stopped: dict[str, float] = {}
         for each in others:
             self._read(each)
         if os.path.exists(path):
@@ -74,6 +76,9 @@ class Ledger:
             self.recipes.update(values["recipes"])
             self.sources.update(dict.fromkeys(values["recipes"], path))
             entries = {digest: Entry(**entry) for digest, entry in values["runs"].items()}
+            if path == self._path:
+                stopped = values.get("stopped", {})
+                self.stopped = {digest: float(seconds) for digest, seconds in stopped.items()}
         except (KeyError, TypeError, AttributeError, ValueError):
             raise ValueError(
                 f"{path!r} must be a ledger of reproduce_paper.py, with `recipes` and `runs`. It "
@@ -84,6 +89,12 @@ class Ledger:
     def add(self, digest: str, entry: Entry) -> None:
         """Takes note of a job, on the disk, too."""
         self.entries[digest] = entry
+        self.stopped.pop(digest, None)
+        self.save()
+
+    def add_stopped(self, digest: str, seconds: float) -> None:
+        """Takes note of the time of a job that goes on where it was stopped, on the disk, too."""
+        self.stopped[digest] = seconds
         self.save()
 
     def save(self) -> None:
@@ -91,6 +102,7 @@ class Ledger:
         values = {
             "recipes": self.recipes,
             "runs": {key: dataclasses.asdict(entry) for key, entry in self.entries.items()},
+            "stopped": self.stopped,
         }
         claim(*os.path.split(self._path))
         write_text(self._path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")

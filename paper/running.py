@@ -92,13 +92,15 @@ class _Run:
       log_path: Where it says what it does.
       log_start: The bytes that were there before.
       seconds: It has had the machine for so long, of which several that run at once have a share
-        each.
+        each; and before, where it was stopped.
     """
 
-    def __init__(self, job: Job, process: Process, log_path: str, log_start: int) -> None:
+    def __init__(
+        self, job: Job, process: Process, log_path: str, log_start: int, seconds: float
+    ) -> None:
         self.job, self.process = job, process
         self.log_path, self.log_start = log_path, log_start
-        self.seconds = 0.0
+        self.seconds = seconds
 
 
 @contextlib.contextmanager
@@ -244,7 +246,8 @@ class Runner:
         with open(log_path, "ab") as log:
             log_start = log.tell()
             process = self._start(job.command(self._places, folder), log, self._num_threads)
-        running.append(_Run(job, process, log_path, log_start))
+        before = self.ledger.stopped.get(self.plan.digests[job.name], 0.0)
+        running.append(_Run(job, process, log_path, log_start, before))
         return True
 
     def _ended(self, running: list[_Run]) -> list[_Run]:
@@ -266,6 +269,8 @@ class Runner:
         job, folder = ended.job, self._folders[ended.job.name]
         scores = _read_scores(folder) if job.has_scores else {}
         if ended.process.poll():
+            if job.resumes:
+                self.ledger.add_stopped(self.plan.digests[job.name], round(ended.seconds, 2))
             if not stop_signal():
                 self._fail(job.name, _last_line(ended.log_path, ended.log_start))
         elif job.has_scores and not scores:

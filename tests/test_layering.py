@@ -69,7 +69,7 @@ BUDGETS = {
     "modeling": 850,
     "neighbours": 69,
     "optimization": 421,
-    "paper": 3650,
+    "paper": 3700,
     "predict": 80,
     "reproduce_paper": 61,
     "run_classifier": 100,

@@ -285,6 +285,24 @@ def test_the_times_of_jobs_at_once_add_up_to_the_time_that_passed(tmp_path):
     assert min(noted) > 0
 
 
+@pytest.mark.parametrize(("script", "is_kept"), [("run_squad", True), ("create_vocab", False)])
+def test_what_goes_on_where_it_stopped_has_the_seconds_of_all_its_parts(tmp_path, script, is_kept):
+    job = dataclasses.replace(scored("a"), script=script)
+    runner = runner_of(tmp_path, [job], lambda *_: Ended(1))
+    run(runner)
+    ledger = runner.ledger
+    assert [seconds > 0 for seconds in ledger.stopped.values()] == [True] * is_kept
+    ledger.stopped = dict.fromkeys(ledger.stopped, 1000.0)
+    ledger.save()
+    mine, other = (str(tmp_path / name) for name in ("ledger.json", "other.json"))
+    # What was stopped there does not go on here.
+    assert Ledger(other, [mine]).stopped == {}
+    run(runner_of(tmp_path, [job], leave_scores))
+    [noted] = Ledger(mine).entries.values()
+    assert (noted.seconds > 1000) == is_kept
+    assert Ledger(mine).stopped == {}
+
+
 @pytest.mark.parametrize(("num_workers", "expected"), [(1, "abcdefxy"), (2, "abcxdeyf")])
 def test_what_would_run_alone_in_the_end_begins_before_its_turn(tmp_path, num_workers, expected):
     short = [dataclasses.replace(scored(name), gflop=1e4) for name in "abcdef"]
