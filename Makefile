@@ -271,7 +271,8 @@ hour_32 = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", $(call hou
 hour_128 = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", (60 - $(call hour_part,1)) * minutes }')s
 
 hour_made_of = $(strip TEXT=$(TEXT) $(if $(HELD_OUT),HELD_OUT=$(HELD_OUT)) $(if $(filter muon,$(OPTIMIZER)),OPTIMIZER=muon) \
-  $(if $(filter masked_lm,$(OBJECTIVE)),OBJECTIVE=masked_lm))
+  $(if $(filter masked_lm,$(OBJECTIVE)),OBJECTIVE=masked_lm) $(if $(filter-out 60,$(MINUTES)),MINUTES=$(MINUTES)) \
+  $(if $(filter-out sample/hour_config.json,$(HOUR_CONFIG)),HOUR_CONFIG=$(HOUR_CONFIG)))
 
 # Of a part of the text, a length, how many of it are masked at most, how often each document is cut,
 # and the share that is masked.
@@ -315,7 +316,7 @@ pretrain-hour: $(installed)
 	@case '$(OPTIMIZER)' in adam|muon) ;; *) echo "OPTIMIZER must be adam or muon. Received '$(OPTIMIZER)'." >&2; exit 1;; esac
 	@case '$(OBJECTIVE)' in masked_lm_nsp|masked_lm) ;; *) echo "OBJECTIVE must be masked_lm_nsp or masked_lm. Received '$(OBJECTIVE)'." >&2; exit 1;; esac
 	@test ! -e '$(OUT)/made_of' || test "$$(cat '$(OUT)/made_of')" = '$(hour_made_of)' || \
-	  { echo "OUT=$(OUT) must be for one text. It holds what was made of '$$(cat '$(OUT)/made_of')', not of '$(hour_made_of)'. Give another OUT, or remove it." >&2; exit 1; }
+	  { echo "OUT=$(OUT) must be for one text and way to train. It holds what was made of '$$(cat '$(OUT)/made_of')', not of '$(hour_made_of)'. Give another OUT, or remove it." >&2; exit 1; }
 	mkdir -p '$(OUT)'
 	@echo '$(hour_made_of)' > '$(OUT)/made_of'
 	test -e '$(OUT)/sentences.txt' || python split_sentences.py \

@@ -157,6 +157,6 @@ def test_an_hour_of_one_text_is_not_taken_for_that_of_another(tmp_path):
     assert made.returncode
     assert "It holds what was made of 'TEXT=a.txt', not of 'TEXT=b.txt'." in made.stderr
     assert [*tmp_path.iterdir()] == [tmp_path / "made_of"]
-    others = ("OPTIMIZER=muon", "OBJECTIVE=masked_lm")
+    others = ("OPTIMIZER=muon", "OBJECTIVE=masked_lm", "MINUTES=5", "HOUR_CONFIG=my.json")
     made = pretrain_hour("TEXT=a.txt", *others, f"OUT={tmp_path}", run=True)
-    assert "not of 'TEXT=a.txt OPTIMIZER=muon OBJECTIVE=masked_lm'." in made.stderr
+    assert f"not of 'TEXT=a.txt {' '.join(others)}'." in made.stderr
