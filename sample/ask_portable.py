@@ -23,7 +23,8 @@ if not texts:
     sys.exit("Texts must follow the folder. Received none.")
 with open(os.path.join(folder, "task.json"), encoding="utf-8") as file:
     task = json.load(file)
-if task["task"]["task_type"] != "classification" or task["task"]["is_pair"]:
+kind = task.get("task", {})
+if kind.get("task_type") != "classification" or kind["is_pair"]:
     sys.exit("This sample asks classifiers of single texts, with one label each.")
 if "truncation" in task:
     sys.exit(f"This sample cuts texts at their ends. The model has {task['truncation']!r}.")

@@ -8,6 +8,9 @@ Needs only tensorflow, and of this project nothing but the exported folder.
 import os
 import sys
 
+folder, *texts = sys.argv[1:] or [""]
+if not texts:
+    sys.exit(f"The folder of a SavedModel must be given, and texts. Received {sys.argv[1:]}.")
 # TensorFlow writes remarks of its own to the standard error, while it is imported whatever is set
 # here. What goes wrong is raised all the same.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -18,7 +21,6 @@ try:
 finally:
     os.dup2(stderr, 2)
 
-folder, *texts = sys.argv[1:]
 answer = tf.saved_model.load(folder).signatures["serving_default"]
 results = answer(text_a=tf.constant(texts))
 for text, label, probabilities in zip(

@@ -147,12 +147,19 @@ def test_the_example_answers_as_the_page_says(exported, name):
 
 
 @pytest.mark.parametrize(
-    ("made", "texts", "said"),
-    [("none", ["a red b"], "must be the folder of an export"), ("task.json", [], "Texts must")],
+    ("example", "stored", "arguments", "said"),
+    [
+        ("portable", None, ["a red b"], "must be the folder of an export"),
+        ("portable", {}, [], "Texts must"),
+        ("portable", {"kind": "squad"}, ["a red b"], "asks classifiers of single texts"),
+        ("portable", {"task": {"tags": ["O"]}}, ["a red b"], "asks classifiers of single texts"),
+        ("saved_model", None, [], "and texts. Received"),
+    ],
 )
-def test_the_example_names_what_is_missing_in_a_line(tmp_path, made, texts, said):
-    (tmp_path / made).touch()
-    command = [sys.executable, ROOT / "sample/ask_portable.py", tmp_path, *texts]
+def test_the_examples_name_what_is_missing_in_a_line(tmp_path, example, stored, arguments, said):
+    if stored is not None:
+        (tmp_path / "task.json").write_text(json.dumps(stored))
+    command = [sys.executable, ROOT / f"sample/ask_{example}.py", tmp_path, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1 and said in result.stderr
