@@ -105,6 +105,19 @@ def test_wheel_brings_the_command(wheel):
     assert dict(entry_points["console_scripts"]) == {"bert": "bert.__main__:main"}
 
 
+def test_a_package_has_the_same_versions_in_all_requirements():
+    files = [*ROOT.glob("requirements*.txt"), ROOT / "benchmarks/requirements.txt"]
+    found = {}
+    for path in files:
+        pins = {}
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if "==" in line and line[0] not in "# ":
+                pins.setdefault(line.partition("==")[0], set()).add(line)
+        for name, lines in pins.items():
+            assert found.setdefault(name, lines) == lines, f"{path}: {name}"
+    assert "onnxruntime" in found
+
+
 @pytest.mark.slow
 def test_wheel_asks_for_what_the_project_runs_on(wheel):
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
