@@ -1,6 +1,7 @@
 """The data of the plan: found, and cut to what its recipe allows."""
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -155,9 +156,9 @@ def read_conll(folder: str | None, recipe: Recipe) -> Part:
     tokens, examples, found = {}, {}, {}
     limits = {"train": recipe.examples, "dev": recipe.held_out, "test": recipe.held_out}
     for split, most in limits.items():
-        text = Path(folder, f"{split}.txt").read_bytes().replace(b"\r\n", b"\n")
-        blocks = [block.strip(b"\n") for block in text.split(b"\n\n")]
-        sentences = [each for each in blocks if each and not each.startswith(b"-DOCSTART-")]
+        lines = Path(folder, f"{split}.txt").read_bytes().splitlines()
+        groups = itertools.groupby(lines, _is_word)
+        sentences = [b"\n".join(group) for is_word, group in groups if is_word]
         _require_some(
             os.path.join(folder, f"{split}.txt"), len(sentences), "conll_dir", "sentences"
         )
@@ -167,6 +168,10 @@ def read_conll(folder: str | None, recipe: Recipe) -> Part:
         tokens[split] = words * _TOKENS_PER_WORD
         examples[split], found[split] = len(chosen), len(sentences)
     return Part("data:CoNLL", contents, tokens, examples, found)
+
+
+def _is_word(line: bytes) -> bool:
+    return bool(line.strip()) and not line.startswith(b"-DOCSTART-")
 
 
 def read_squad(folder: str | None, recipe: Recipe) -> Part:

@@ -260,6 +260,17 @@ def test_data_is_cut_at_even_distances_and_keeps_its_form(folders, tmp_path):
     assert kept == ["00", "02", "11", "21", "30"]
 
 
+@pytest.mark.parametrize("gap", ["\n", "\r\n", " \n", "\t \n\n"])
+@pytest.mark.parametrize("behind", ["", "\n"])
+def test_sentences_are_divided_by_what_taggers_divide_them_by(folders, tmp_path, gap, behind):
+    document = f"-DOCSTART- -X- O O\n{behind}"
+    text = f"{document}A NN O O\nb NN O O\n{gap}C NN O O\n{gap}{document}D NN O O\n"
+    (tmp_path / "conll" / "train.txt").write_text(text, newline="")
+    conll = read_sources(RECIPE, **folders).conll
+    expected = "A NN O O\nb NN O O\n\nC NN O O\n\nD NN O O\n\n"
+    assert conll.contents["train.txt"].decode() == expected
+
+
 def test_a_file_in_the_middle_is_held_out_and_the_text_is_cut(folders):
     sources = read_sources(dataclasses.replace(RECIPE, text_bytes=10**9), **folders)
     assert list(sources.corpus.held_out.contents) == ["2.txt"]
