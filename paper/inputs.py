@@ -186,8 +186,9 @@ def read_squad(folder: str | None, recipe: Recipe) -> Part:
             found[split] = len(_questions(values))
             cut = _cut_questions(values, most)
         except (KeyError, TypeError) as error:
+            lost = error if isinstance(error, KeyError) else "list or object where one must be"
             raise ValueError(
-                f"{path!r} must hold questions in SQuAD's JSON. It has no {error}."
+                f"{path!r} must hold questions in SQuAD's JSON. It has no {lost}."
             ) from None
         _require_some(path, found[split], "squad_dir", "questions")
         contents[f"{split}.json"] = json.dumps(cut, ensure_ascii=False).encode()

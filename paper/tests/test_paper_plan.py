@@ -374,9 +374,17 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
             read_sources(RECIPE, **{**SAMPLE, name: str(tmp_path / "nowhere")})
 
 
-def test_a_file_of_questions_that_is_none_is_refused(folders, tmp_path):
-    (tmp_path / "squad" / "dev-v1.1.json").write_text('{"data": [{"paragraphs": [{}]}]}')
-    with pytest.raises(ValueError, match=r"dev-v1.1.json' must hold questions.*'qas'"):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"data": [{"paragraphs": [{}]}]}', "It has no 'qas'"),
+        ("[]", "It has no list or object where"),
+        ('{"data": 5}', "It has no list or object where"),
+    ],
+)
+def test_a_file_of_questions_that_is_none_is_refused(folders, tmp_path, text, said):
+    (tmp_path / "squad" / "dev-v1.1.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"dev-v1.1.json' must hold questions.*{said}"):
         read_sources(RECIPE, **folders)
 
 
