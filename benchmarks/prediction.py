@@ -239,8 +239,12 @@ def parse() -> argparse.Namespace:
 
         return read
 
-    def numbers(text: str) -> list[int]:
-        return [int(word) for word in text.split(",")]
+    def sizes(text: str) -> list[int]:
+        found = [int(word) for word in text.split(",")]
+        # Else the last batch of a round would be smaller than what speeds are computed with.
+        if wrong := [size for size in found if size < 1 or NUM_TEXTS % size]:
+            raise argparse.ArgumentTypeError(f"must divide {NUM_TEXTS}. Received {wrong}.")
+        return found
 
     add = parser.add_argument
     systems = list(dict.fromkeys(name for each in SYSTEMS for name in each.names))
@@ -249,7 +253,7 @@ def parse() -> argparse.Namespace:
     add("--systems", type=words(*systems), default=ours, help=f"Among {', '.join(systems)}.")
     add("--sizes", type=words(*SIZES), default=list(SIZES), help=f"Among {', '.join(SIZES)}.")
     add("--forms", type=words(*forms), default=list(FORMS), help=f"Among {', '.join(forms)}.")
-    add("--batches", type=numbers, default=list(BATCHES), help="Examples a call: 1,8,32.")
+    add("--batches", type=sizes, default=list(BATCHES), help="Examples a call: 1,8,32.")
     add("--rounds", type=int, default=3, help="Turns of each program.")
     add("--seconds", type=float, default=1.0, help="A turn lasts so long at least.")
     add("--saved_model", action="append", default=[], help="Folder, or name=folder; repeatable.")
