@@ -6,7 +6,7 @@ Each command runs on 1,000, 10,000, … rows of made-up words, with a model of r
 as a model can be (L=1 H=16), so that what is measured is everything but the model. Prints the CPU
 seconds, by what power of the rows they grow at the end (without those of the first size: 1 is
 linear), and the memory of the largest process. A size whose time would pass --limit, by the size
-before, is computed instead and marked with ~.
+before, is computed instead and marked with ~; the first two are always measured.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import math
 import random
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from turns import ROOT, run_quietly
@@ -88,6 +88,13 @@ def prepare(folder: Path) -> dict[str, str]:
     return files
 
 
+def compute(used: Sequence[float], limit: float) -> float | None:
+    """Returns the seconds of the next size, where it would pass the limit; None to measure it."""
+    if len(used) < 2 or TEN * used[-1] <= limit:
+        return None
+    return used[0] + TEN * (used[-1] - used[0])
+
+
 def main() -> None:
     """Prints a line for each command and size."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -115,8 +122,8 @@ def main() -> None:
             used: list[float] = []
             memory: list[float] = []
             for size in sizes:
-                if used and TEN * used[-1] > given.limit:
-                    used.append(used[0] + TEN * (used[-1] - used[0]))
+                if computed := compute(used, given.limit):
+                    used.append(computed)
                     print(f" | ~{used[-1]:.0f}", end="", flush=True)
                     continue
                 out = folder / f"out_{command.replace(' ', '')}_{size}"

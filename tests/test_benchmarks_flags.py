@@ -4,6 +4,10 @@ import sys
 import pytest
 from conftest import ROOT
 
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import growth
+
 
 @pytest.mark.parametrize(
     ("script", "flags", "said"),
@@ -16,3 +20,10 @@ def test_what_cannot_be_measured_is_refused_by_its_flag(script, flags, said):
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert said in result.stderr.splitlines()[-1]
+
+
+def test_growth_is_computed_from_two_sizes_at_least():
+    assert growth.compute([], 1.0) is None
+    assert growth.compute([5.0], 1.0) is None
+    assert growth.compute([5.0, 7.0], 70.0) is None
+    assert growth.compute([5.0, 7.0], 69.0) == 25.0
