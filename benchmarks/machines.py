@@ -183,6 +183,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--loopback", action="store_true")
     asked = parser.parse_args()
+    if asked.machines < 2:
+        parser.error(f"--machines must be at least 2, as one is killed. Received {asked.machines}.")
     make = loopback if asked.loopback else namespaces
     with tempfile.TemporaryDirectory() as name, make(asked.machines) as machines:
         sys.exit(compare(machines, asked, Path(name)))

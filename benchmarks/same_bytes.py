@@ -392,4 +392,7 @@ if __name__ == "__main__":
     parser.add_argument("--after", default=str(ROOT), help="Checkout to compare; this one.")
     parser.add_argument("--only", help=f"Some of {', '.join(COMMANDS)}, comma-separated.")
     parser.add_argument("--keep", help="New folder for all files, which stay there.")
-    main(parser.parse_args())
+    given = parser.parse_args()
+    if unknown := {*given.only.split(",")} - {*COMMANDS} if given.only else ():
+        parser.error(f"--only must be among {', '.join(COMMANDS)}. Received {sorted(unknown)}.")
+    main(given)

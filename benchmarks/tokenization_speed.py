@@ -93,6 +93,9 @@ def main() -> None:
     parser.add_argument("--vocab", default=SAMPLE_VOCABULARY, help="Of lower-cased text.")
     parser.add_argument("--megabytes", type=float, default=40, help="Read at least; 2 a round.")
     arguments = parser.parse_args()
+    size = sum(os.path.getsize(path) for path in glob.glob(arguments.text)) / 1e6
+    if not size:
+        parser.error(f"--text must match files with text. Received {arguments.text!r}.")
     tokenizers = make_tokenizers(arguments.vocab)
     speeds = measure(tokenizers, read_pieces(arguments.text, int(arguments.megabytes * 1e6)))
     ours = next(iter(speeds.values()))
@@ -100,7 +103,6 @@ def main() -> None:
         (name, f"{statistics.median(each):.2f}", f"{median_ratio(ours, each):.2f}")
         for name, each in speeds.items()
     ]
-    size = sum(os.path.getsize(path) for path in glob.glob(arguments.text)) / 1e6
     times = max(1, round(len(ours) * PIECE / 1e6 / size))
     print(describe(len(ours)))
     print(f"{size:.2f} MB of text, read {times} times: what it says again is remembered.\n")

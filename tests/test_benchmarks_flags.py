@@ -13,6 +13,9 @@ import growth
     ("script", "flags", "said"),
     [
         ("prediction", ["--batches=8,24"], "must divide 64. Received [24]"),
+        ("same_bytes", ["--before=x", "--only=squad,foo"], "Received ['foo']"),
+        ("machines", ["--text=x", "--machines=1"], "--machines must be at least 2"),
+        ("tokenization_speed", ["--text=nothing*"], "--text must match files with text"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_by_its_flag(script, flags, said):
