@@ -353,7 +353,7 @@ class _Maker:
             "Five sizes, each trained for as many steps on the same text: the perplexity of masked "
             f"tokens in text left out, and two tasks.{self._seeds}",
             (
-                Column("perplexity", "perplexity", is_better_high=False, is_ratio=True),
+                Column("perplexity", "perplexity", is_perplexity=True),
                 *map(_column, tasks),
             ),
             tuple(rows),

@@ -40,18 +40,16 @@ class Column:
     Attributes:
       title: Of ours.
       paper: Title of what the paper has in its place.
-      is_better_high: Whether more is better; perplexities are better low.
-      is_ratio: Whether what counts is how many times as high a score is, as of perplexities.
+      is_perplexity: Whether less is better, and what counts is how many times as high a score is.
     """
 
     title: str
     paper: str
-    is_better_high: bool = True
-    is_ratio: bool = False
+    is_perplexity: bool = False
 
     def comparable(self, score: "Score | None") -> "Score | None":
         """Returns a score, or its logarithm, whose deviation is about the relative one."""
-        if score is None or not self.is_ratio:
+        if score is None or not self.is_perplexity:
             return score
         relative = None if score.deviation is None else score.deviation / score.mean
         return Score(math.log(score.mean), relative, score.count)
@@ -264,7 +262,7 @@ def compare(
             counts["contrary"] += 1
             # The paper has the first above the second; which is better is the column's to say.
             pair = (titles[second], titles[first])
-            pair = pair if column.is_better_high else pair[::-1]
+            pair = pair[::-1] if column.is_perplexity else pair
             worst = max(worst or (0.0, pair), (abs(difference), pair))
     return Agreement(**counts, in_paper=bool(ordered), worst=worst and worst[1], seeds=tuple(seeds))
 

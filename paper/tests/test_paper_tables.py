@@ -30,7 +30,7 @@ from paper.tables import (
 from paper.texts import overall
 
 ACCURACY = Column("accuracy", "accuracy")
-PERPLEXITY = Column("perplexity", "perplexity", is_better_high=False)
+PERPLEXITY = Column("perplexity", "perplexity", is_perplexity=True)
 NUMBERS = st.integers(0, 1000).map(lambda number: number / 10)
 
 
@@ -225,14 +225,14 @@ def test_perplexities_are_apart_by_their_ratio():
     rows = [("a", ("a/1", "a/2"), 5.8), ("b", ("b/1", "b/2"), 4.0), ("c", ("c/1", "c/2"), 3.2)]
     values = {"a/1": 300.0, "a/2": 390.0, "b/1": 80.0, "b/2": 81.0, "c/1": 62.0, "c/2": 63.0}
     scores = {job: {"accuracy": value} for job, value in values.items()}
-    verdicts = []
-    for is_ratio in (True, False):
-        column = dataclasses.replace(PERPLEXITY, is_ratio=is_ratio)
-        [outcome] = look_up([dataclasses.replace(table("table6", rows), columns=(column,))], scores)
-        verdicts.append(outcome.agreements[0])
-        assert str(outcome.scores[0][0]) == "345.0 ± 63.6"
+    [outcome] = look_up([dataclasses.replace(table("table6", rows), columns=(PERPLEXITY,))], scores)
+    found = [score for [score] in outcome.scores]
+    assert str(found[0]) == "345.0 ± 63.6"
+    plain = compare(PERPLEXITY, "abc", found, (5.8, 4.0, 3.2), pooled_deviation(found))
     # Seeds that differ by 90 at 345 tell 80 from 62 by their ratio, but not by their difference.
-    assert [(each.same, each.noise) for each in verdicts] == [(3, 0), (2, 1)]
+    counts = [(each.same + each.contrary, each.noise) for each in (*outcome.agreements, plain)]
+    assert counts == [(3, 0), (2, 1)]
+    assert outcome.agreements[0].same == 3
 
 
 @pytest.mark.parametrize("values", [(74.8, 77.6), (52.3, 52.4), (0.0, 100.0)])
