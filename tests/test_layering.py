@@ -56,7 +56,7 @@ BUDGETS = {
     "bert.tasks": 10900,
     "bert.text": 1200,
     "bert.training": 4500,
-    "bert.weights": 5650,
+    "bert.weights": 5550,
     "convert_checkpoint": 100,
     "create_pretraining_data": 309,
     "create_vocab": 61,

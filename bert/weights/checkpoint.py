@@ -31,9 +31,8 @@ from bert.files.stored_models import (
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import hub, provenance, readers, saved_models
-from bert.weights.formats import OBJECT_GRAPH, FormatError, OtherModelError
+from bert.weights.formats import DAMAGES, FormatError, OtherModelError
 from bert.weights.loading import POOLER, find_loadable, log_loaded
-from bert.weights.readers import Reader, open_named, open_objects
 from bert.weights.saving import (
     GLOBAL_STEP,
     UnsoundError,
@@ -91,11 +90,10 @@ class Stored:
     def _reader(self) -> Any:
         try:
             if self._format:
-                return Reader(self._format.read(self.prefix))
+                return readers.Reader(self._format.read(self.prefix))
             # tf.train.load_checkpoint would take some prefixes on other file systems for folders.
-            reader = tf.compat.v1.train.NewCheckpointReader(self._readable_prefix())
-            return (open_objects if reader.has_tensor(OBJECT_GRAPH) else open_named)(reader)
-        except (tf.errors.OpError, RuntimeError, ValueError, IndexError, OSError) as error:
+            return readers.wrap(tf.compat.v1.train.NewCheckpointReader(self._readable_prefix()))
+        except (tf.errors.OpError, *DAMAGES) as error:
             raise self._broken(error) from error
 
     @property
@@ -133,6 +131,8 @@ class Stored:
         if isinstance(error, OtherModelError):
             saved_models.check_encodes(saved_models.find_folder(self.prefix) or "", self.option)
             return self._error("name a BERT", "%r is another model: %s.", self.prefix, error)
+        if isinstance(error, LookupError | TypeError | EOFError | MemoryError):
+            error = f"{type(error).__name__}: {error}"
         return UnsoundError(
             "%s must name a whole checkpoint. %r cannot be read: %s",
             Option(self.option),
@@ -154,7 +154,7 @@ class Stored:
         names = self.shapes if names is None else names
         try:
             tensors = {name: self._reader.get_tensor(name) for name in names}
-        except (tf.errors.OpError, RuntimeError, IndexError, FormatError) as error:
+        except (tf.errors.OpError, *DAMAGES) as error:
             raise self._broken(error) from error
         if problem := find_not_finite(tensors):
             raise UnsoundError(
@@ -188,7 +188,7 @@ class Stored:
 
     def check_whole(self) -> None:
         """Checks that the bytes of all tensors are there, without reading them."""
-        if self.index == self.prefix or isinstance(self._reader, Reader):
+        if self.index == self.prefix or isinstance(self._reader, readers.Reader):
             # To open a single file is to find its end.
             if self.shapes:
                 return

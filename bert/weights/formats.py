@@ -1,14 +1,16 @@
 """Readers of files of weights: each lists the tensors of a file, which are read when needed.
 
-A reader takes a path and returns the tensors by their names in the file (`huggingface_weights`
-finds their names in a TF1 checkpoint). Nothing that a file contains is executed, no other file is
-opened on its behalf, and what it claims is held to the limits here. NumPy has its type "bfloat16"
-from TensorFlow.
+A reader takes a path and returns the tensors by their names in the file (`tensor_names` finds their
+names in a TF1 checkpoint); a damaged file raises one of `DAMAGES`. Nothing that a file contains is
+executed, no other file is opened on its behalf, and what it claims is held to the limits here.
+NumPy has its type "bfloat16" from TensorFlow.
 """
 
 import dataclasses
 import functools
 import re
+import struct
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -64,6 +66,14 @@ class OtherModelError(FormatError):
     """A file is sound, but its model is not a BERT."""
 
 
+# What libraries raise for damaged files, where a reader opens them and where it reads tensors.
+DAMAGES = (
+    *(ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError),
+    *(TypeError, ValueError),
+    *(DecodeError, safetensors.SafetensorError, struct.error, zipfile.BadZipFile),
+)
+
+
 def read_range(path: str, start: int, size: int) -> bytes:
     """Returns `size` bytes of a file from `start` on."""
     with open_file(path) as file:
@@ -84,34 +94,16 @@ def check_limits(tensors: Tensors) -> None:
 
 
 def read_safetensors(path: str) -> Tensors:
-    """Returns the tensors of a file of safetensors, with the step in its metadata, if any.
-
-    Raises:
-      FormatError: where it is damaged.
-    """
-    try:
-        file = safetensors.safe_open(path, framework="numpy")
-        tensors = {}
-        for name in file.keys():  # noqa: SIM118 (it is no dictionary)
-            shape = tuple(file.get_slice(name).get_shape())
-            tensors[name] = Tensor(shape, functools.partial(_read_slice, file, name))
-        metadata = file.metadata() or {}
-    except (safetensors.SafetensorError, OSError) as error:
-        raise FormatError(str(error)) from error
+    """Returns the tensors of a file of safetensors, with the step in its metadata, if any."""
+    file = safetensors.safe_open(path, framework="numpy")
+    tensors = {}
+    for name in file.keys():  # noqa: SIM118 (it is no dictionary)
+        shape = tuple(file.get_slice(name).get_shape())
+        tensors[name] = Tensor(shape, functools.partial(file.get_tensor, name))
+    metadata = file.metadata() or {}
     if (step := metadata.get(GLOBAL_STEP, "")).isdigit():
         tensors[GLOBAL_STEP] = Tensor((), lambda: np.asarray(int(step), np.int64))
     return tensors
-
-
-def _read_slice(file: safetensors.safe_open, name: str) -> np.ndarray:
-    try:
-        return file.get_tensor(name)
-    except (safetensors.SafetensorError, OSError, TypeError) as error:
-        raise FormatError(str(error)) from error
-
-
-# What h5py raises for a damaged file.
-_DAMAGES = (OSError, RuntimeError, ValueError, KeyError, TypeError)
 
 
 def read_hdf5(path: str | BinaryIO) -> Tensors:
@@ -121,20 +113,15 @@ def read_hdf5(path: str | BinaryIO) -> Tensors:
       path: The path, or a file that is open, at any place in another.
 
     Raises:
-      FormatError: where it is damaged, or has links or data in other files.
+      FormatError: where it has links or data in other files.
     """
-    try:
-        file = h5py.File(path, "r")
-        return {
-            _name(key, dataset): Tensor(dataset.shape, functools.partial(_read_dataset, dataset))
-            for key, dataset in _datasets(file)
-            if dataset.dtype.kind in _NUMBERS
-            and not key.startswith(("optimizer/", "optimizer_weights/"))
-        }
-    except FormatError:
-        raise
-    except _DAMAGES as error:
-        raise FormatError(str(error)) from error
+    file = h5py.File(path, "r")
+    return {
+        _name(key, dataset): Tensor(dataset.shape, functools.partial(dataset.__getitem__, ()))
+        for key, dataset in _datasets(file)
+        if dataset.dtype.kind in _NUMBERS
+        and not key.startswith(("optimizer/", "optimizer_weights/"))
+    }
 
 
 def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
@@ -168,26 +155,13 @@ def _name(key: str, dataset: h5py.Dataset) -> str:
     return key.replace("/output_layer/", "/span/") if is_span else key
 
 
-def _read_dataset(dataset: h5py.Dataset) -> np.ndarray:
-    try:
-        return np.asarray(dataset[()])
-    except _DAMAGES as error:
-        raise FormatError(f"{dataset.name!r}: {error}") from error
-
-
 def read_objects(reader: Any) -> Tensors:
     """Returns the tensors that TensorFlow 2 has stored by objects, by the variables' own names.
 
     Args:
       reader: A reader of TensorFlow for a checkpoint that has `OBJECT_GRAPH`.
-
-    Raises:
-      FormatError: where the graph of objects is damaged.
     """
-    try:
-        graph = TrackableObjectGraph.FromString(reader.get_tensor(OBJECT_GRAPH))
-    except (DecodeError, TypeError) as error:
-        raise FormatError(f"its graph of objects is damaged: {error}") from error
+    graph = TrackableObjectGraph.FromString(reader.get_tensor(OBJECT_GRAPH))
     shapes = reader.get_variable_to_shape_map()
     tensors: dict[str, Tensor] = {}
     for attribute in (attribute for node in graph.nodes for attribute in node.attributes):

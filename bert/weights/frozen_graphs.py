@@ -10,7 +10,6 @@ from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tensorflow.core.framework import node_def_pb2
 
 from bert.files.paths import file_size, open_file
@@ -33,7 +32,7 @@ def read_frozen_graph(path: str) -> Tensors:
     with open_file(path) as file:
         for start, size in _find_nodes(file, file_size(path)):
             file.seek(start)
-            node = _parse(file.read(size))
+            node = node_def_pb2.NodeDef.FromString(file.read(size))
             if node.op != "Const" or node.attr["value"].tensor.dtype not in _FLOATS:
                 continue
             shape = tuple(axis.size for axis in node.attr["value"].tensor.tensor_shape.dim)
@@ -79,16 +78,9 @@ def _take_number(file: BinaryIO) -> int:
     raise FormatError("it is no graph, or is cut")
 
 
-def _parse(content: bytes) -> node_def_pb2.NodeDef:
-    try:
-        return node_def_pb2.NodeDef.FromString(content)
-    except DecodeError as error:
-        raise FormatError(f"it is no graph: {error}") from error
-
-
 def _read(path: str, start: int, size: int, shape: tuple[int, ...]) -> np.ndarray:
     """Returns the numbers of a constant."""
-    tensor = _parse(read_range(path, start, size)).attr["value"].tensor
+    tensor = node_def_pb2.NodeDef.FromString(read_range(path, start, size)).attr["value"].tensor
     if tensor.tensor_content:
         values = np.frombuffer(tensor.tensor_content, tf.as_dtype(tensor.dtype).as_numpy_dtype)
         if values.size == np.prod(shape, dtype=np.int64):

@@ -13,6 +13,7 @@ import numpy as np
 
 from bert.files.paths import file_size, open_file
 from bert.weights.formats import (
+    DAMAGES,
     MAX_DIMENSIONS,
     MAX_NAME,
     MAX_TENSORS,
@@ -87,7 +88,7 @@ def read_shape(path: str) -> dict[str, Any] | None:
     """
     try:
         metadata, places = _parse(path)
-    except FormatError:
+    except DAMAGES:
         return None
     shape = {ours: metadata.get(f"bert.{theirs}") for ours, theirs in _SIZES.items()}
     for key, name in (("vocab_size", "token_embd"), ("type_vocab_size", "token_types")):
@@ -99,13 +100,10 @@ def read_shape(path: str) -> dict[str, Any] | None:
 def _parse(path: str) -> tuple[dict[str, Any], dict[str, _Place]]:
     """Returns metadata and tensors."""
     with open_file(path) as file:
-        try:
-            parser = _Parser(file)
-            metadata = parser.parse_metadata()
-            _check_architecture(metadata)
-            places = parser.parse_tensors(metadata.get("general.alignment", 32), file_size(path))
-        except (struct.error, UnicodeDecodeError, OverflowError) as error:
-            raise FormatError(str(error)) from error
+        parser = _Parser(file)
+        metadata = parser.parse_metadata()
+        _check_architecture(metadata)
+        places = parser.parse_tensors(metadata.get("general.alignment", 32), file_size(path))
     return metadata, places
 
 

@@ -14,32 +14,23 @@ from typing import Any, BinaryIO
 
 from bert.files.paths import file_size, is_file, open_file, parse_json
 from bert.files.stored_models import from_keras, is_keras_config
-from bert.weights.formats import FormatError, OtherModelError, Tensors, read_hdf5
+from bert.weights.formats import DAMAGES, FormatError, OtherModelError, Tensors, read_hdf5
 
 WEIGHTS_FILE, CONFIG_FILE = "model.weights.h5", "config.json"
 # Of a preset, the head of its model.
 _TASK_FILE = "task.weights.h5"
 _MAX_CONFIG = 50_000_000
-_DAMAGES = (
-    *(EOFError, KeyError, OSError, RuntimeError, ValueError, NotImplementedError, struct.error),
-    zipfile.BadZipFile,
-)
 
 
 def read_archive(path: str) -> Tensors:
     """Returns the tensors of a `.keras` archive by the paths of its layers.
 
     Raises:
-      FormatError: where it is damaged, or compressed, which Keras does not do.
+      FormatError: where it is compressed, which Keras does not do.
     """
-    try:
-        # Numbers are read from within the archive, which stays as it is.
-        tensors = read_hdf5(io.BufferedReader(_open(path, WEIGHTS_FILE)))
-        _check_architecture(_read_config(path))
-    except FormatError:
-        raise
-    except _DAMAGES as error:
-        raise FormatError(f"{type(error).__name__}: {error}") from error
+    # Numbers are read from within the archive, which stays as it is.
+    tensors = read_hdf5(io.BufferedReader(_open(path, WEIGHTS_FILE)))
+    _check_architecture(_read_config(path))
     return tensors
 
 
@@ -47,18 +38,14 @@ def read_shape(path: str) -> dict[str, Any] | None:
     """Returns the `config` of the BERT in an archive, as `from_keras` takes it; None for none."""
     try:
         described = _read_config(path)
-    except _DAMAGES:
+    except DAMAGES:
         return None
     found = (values for values in _walk(described) if is_keras_config(values))
     return next(found, None)
 
 
 def read_preset(path: str) -> Tensors:
-    """Returns the tensors of the encoder in a folder of keras-hub, and of the head beside it.
-
-    Raises:
-      FormatError: where a file is damaged.
-    """
+    """Returns the tensors of the encoder in a folder of keras-hub, and of the head beside it."""
     tensors = dict(read_hdf5(path))
     for head in find_head(path):
         tensors |= {f"task/{name}": tensor for name, tensor in read_hdf5(head).items()}

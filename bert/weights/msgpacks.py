@@ -52,10 +52,7 @@ def read_msgpack(path: str) -> Tensors:
       FormatError: where it is damaged, or is no dictionary of arrays.
     """
     with open_file(path) as file:
-        try:
-            value = _Parser(file, file_size(path)).parse()
-        except (UnicodeDecodeError, struct.error) as error:
-            raise FormatError(str(error)) from error
+        value = _Parser(file, file_size(path)).parse()
     tensors = {
         name: Tensor(array.shape, functools.partial(_read, path, array))
         for name, array in _arrays(value).items()

@@ -191,11 +191,6 @@ _STEPS: dict[str, Callable[[_Machine, Any], Any]] = {
 }
 
 
-# What a damaged file raises.
-_DAMAGES = (
-    *(AttributeError, EOFError, IndexError, KeyError, MemoryError, NotImplementedError, OSError),
-    *(OverflowError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile),
-)
 # The tensors of a file, a function that reads a storage, and the order of bytes.
 _Opened = tuple[dict[str, _View], Callable[[_Storage], bytes], Any]
 
@@ -204,19 +199,15 @@ def read_pickle(path: str) -> Tensors:
     """Returns the tensors that `torch.save` has written in a dictionary.
 
     Raises:
-      FormatError: where the file is damaged, or holds anything but tensors, numbers and texts.
+      FormatError: where the file holds anything but tensors, numbers and texts.
     """
-    try:
-        opened = _open_archive(path) if zipfile.is_zipfile(path) else _open_legacy(path)
-    except FormatError:
-        raise
-    except _DAMAGES as error:
-        raise FormatError(f"{type(error).__name__}: {error}") from error
-    if not opened[0]:
+    open_tensors = _open_archive if zipfile.is_zipfile(path) else _open_legacy
+    views, read, order = open_tensors(path)
+    if not views:
         raise FormatError("it has no dictionary of tensors by name")
     return {
-        name: Tensor(view.size, functools.partial(_read, view, *opened[1:]))
-        for name, view in opened[0].items()
+        name: Tensor(view.size, functools.partial(_read, view, read, order))
+        for name, view in views.items()
     }
 
 
@@ -275,10 +266,7 @@ def _find_views(value: Any) -> dict[str, _View]:
 def _read(view: _View, read: Callable[[_Storage], bytes], order: Any) -> np.ndarray:
     """Returns the numbers of a tensor."""
     dtype = view.storage.dtype.newbyteorder(order)
-    try:
-        values = np.frombuffer(read(view.storage), dtype, view.storage.numel)
-    except _DAMAGES as error:
-        raise FormatError(str(error)) from error
+    values = np.frombuffer(read(view.storage), dtype, view.storage.numel)
     steps = [step * values.itemsize for step in view.strides]
     # Within the storage, as `_rebuild` has checked.
     taken = np.lib.stride_tricks.as_strided(values[view.offset :], view.size, steps)

@@ -25,6 +25,8 @@ from bert.files.stored_models import (
 from bert.options import OptionError
 from bert.weights import frozen_graphs, gguf, keras_archives, libraries
 from bert.weights.formats import (
+    DAMAGES,
+    OBJECT_GRAPH,
     FormatError,
     OtherModelError,
     Tensor,
@@ -154,7 +156,7 @@ class Reader:
         return value.astype(np.float32) if is_float else value
 
 
-def open_objects(reader: Any) -> Reader:
+def _open_objects(reader: Any) -> Reader:
     """Returns the tensors of a model that TensorFlow 2 has stored by objects, as `read_objects`."""
     found = Reader(read_objects(reader))
     if WORD_TABLE not in found.get_variable_to_shape_map():
@@ -167,8 +169,10 @@ def open_objects(reader: Any) -> Reader:
     return found
 
 
-def open_named(reader: Any) -> Any:
-    """Returns a reader of TensorFlow, or of what a library has stored by other names."""
+def wrap(reader: Any) -> Any:
+    """Returns a reader of TensorFlow, or of what it has by objects or a library by other names."""
+    if reader.has_tensor(OBJECT_GRAPH):
+        return _open_objects(reader)
     shapes = reader.get_variable_to_shape_map()
     if not libraries.find_library(libraries.order(shapes).values()).mark:
         return reader
@@ -203,7 +207,7 @@ def _read_shards(path: str) -> Tensors:
             raise FormatError(f"{file!r} holds no weights")
         try:
             found = form.read(file)
-        except FormatError as error:
+        except DAMAGES as error:
             raise FormatError(f"{file!r}: {error}") from error
         tensors |= found
     return tensors
