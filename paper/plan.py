@@ -58,6 +58,10 @@ def _with_bilstm(model: Model) -> Model:
     return dataclasses.replace(model, name=f"{model.name}/bilstm", flags=("--add_bilstm",))
 
 
+def _frozen(model: Model) -> Model:
+    return features(model, "concat_last_four")
+
+
 @dataclasses.dataclass(frozen=True)
 class Sources:
     """The data of a plan.
@@ -183,11 +187,7 @@ class _Maker:
             Pretraining(ELMO, size, objective=ELMO),
         ]
         if recipe.seeds > 1:
-            models += [
-                model.repeated()
-                for model in models
-                if model.masks == MASKS and model.objective != ELMO
-            ]
+            models += [model.repeated() for model in models if model.objective != ELMO]
         self.models = {model.name: model for model in models}
         self.setup: dict[str, Job] = {job.name: job for job in prepare(sources.corpus, recipe)}
         self.groups: dict[str, dict[str, Job]] = {
@@ -415,12 +415,10 @@ class _Maker:
         rows = []
         for masks, values in published.MASKS.items():
             name = BASE if masks == MASKS else f"masks-{masks.replace(',', '-')}"
-            model = self._model(name)
-            frozen = features(model, "concat_last_four")
             cells = (
-                self._cell(first, model),
-                self._cell(names, model),
-                self._cell(names, frozen, group=name),
+                self._whole_cell(first, name),
+                self._whole_cell(names, name),
+                self._whole_cell(names, name, _frozen),
             )
             rows.append(
                 Row(
@@ -434,7 +432,7 @@ class _Maker:
             "table8",
             "What stands in the place of a masked token",
             "Of the tokens to predict, the percentages that become [MASK], stay as they are, or "
-            "become a random token.",
+            f"become a random token.{self._seeds}",
             (
                 Column(_title(first), "MNLI accuracy"),
                 Column("CoNLL dev F1", "CoNLL dev F1"),

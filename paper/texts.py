@@ -30,9 +30,9 @@ INTRODUCTION = (
     "`reproduce_paper.py` with models a hundredth of the paper's size, on a ten-thousandth of its "
     "computing time or less. What can be compared is not the numbers but their order: whether "
     "what is better there is better here, of rows that are half a point apart there at least. A "
-    "difference counts where it is more than two standard errors of the seeds: in tables 5 and 6 "
-    "of pre-training and fine-tuning together, elsewhere of fine-tuning alone. Where each score is "
-    "of one seed, it is not known whether it counts. Whether another seed of pre-training would "
+    "difference counts where it is more than two standard errors of the seeds: in tables 5, 6 and "
+    "8 of pre-training and fine-tuning together, elsewhere of fine-tuning alone. Where each score "
+    "is of one seed, it is not known whether it counts. Whether another seed of pre-training would "
     "change the other tables, or other examples to evaluate on any of them, is not measured: all "
     "models are evaluated on the same examples."
 )

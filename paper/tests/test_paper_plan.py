@@ -90,7 +90,7 @@ def test_what_is_compared_has_the_same_steps_tokens_and_seeds():
     plan = plan_of(recipe=LADDER[7])
     phases = [job for job in plan.jobs.values() if job.kind == "pretraining"]
     repeated = [job for job in phases if "/again" in job.name]
-    assert (len(phases), len(repeated)) == (2 * 20, 2 * 7)
+    assert (len(phases), len(repeated)) == (2 * 25, 2 * 12)
     assert {job.seed for job in repeated} == {2}
     phases = [job for job in phases if job not in repeated]
     names = ("train_batch_size", "num_train_steps", "learning_rate", "num_warmup_steps", "seed")
@@ -120,6 +120,13 @@ def test_a_repeated_pretraining_differs_by_its_seed_and_is_fine_tuned_with_that(
         ("left_to_right/SQuAD/1", "left_to_right/again/SQuAD/2"),
         ("left_to_right/bilstm/SQuAD/1", "left_to_right/again/bilstm/SQuAD/2"),
     ]
+    [table] = [table for table in plan.tables if table.key == "table8"]
+    frozen = "features-concat_last_four/CoNLL"
+    assert [row.cells[-1].jobs for row in table.rows[:2]] == [
+        (f"base/{frozen}/1", f"base/again/{frozen}/2"),
+        (f"masks-100-0-0/{frozen}/1", f"masks-100-0-0/again/{frozen}/2"),
+    ]
+    assert all(cell.is_whole for row in table.rows for cell in row.cells)
     flags = flags_of(plan, "left_to_right/again/bilstm/SQuAD/2")
     assert (flags["init_checkpoint"], flags["seed"]) == ("<left_to_right/again>", "2")
     # Where a score is of one seed, nothing is pre-trained twice.
