@@ -529,3 +529,11 @@ def test_none_leaves_before_all_are_done(workers):
 
     assert meet(workers, work) == [None] * 3
     assert order == ["chief is done", *["left"] * 3]
+
+
+def test_a_worker_alone_waits_for_no_other_before_its_error_is_raised(monkeypatch):
+    [port] = free_ports(1)
+    with contextlib.closing(Meeting(Cluster((f"localhost:{port}",), 0), 20.0)) as met:
+        monkeypatch.setattr(met, "_find_lost", lambda: pytest.fail("It has nobody to lose."))
+        with pytest.raises(OSError, match="its own"), met.together(OSError):
+            raise OSError("its own")

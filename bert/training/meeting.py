@@ -322,7 +322,8 @@ class Meeting:
         except LostWorkerError:
             raise
         except Exception as error:
-            if isinstance(error, symptom):
+            # Who is alone loses nobody.
+            if isinstance(error, symptom) and self._links:
                 self._find_lost()
             reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
             reason = reason.rstrip(".")
