@@ -78,6 +78,17 @@ def test_a_long_first_line_without_a_closing_quote_is_an_error_of_the_row(tmp_pa
         read(tmp_path / "t.csv", '"' + "b" * 200_000 + ",a\nc,d\n")
 
 
+def test_a_nul_in_the_first_line_is_read_or_an_error_of_the_row(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"text,label\0x\na,b\n")
+    # Python 3.10 reads no NUL, later ones do.
+    if sys.version_info >= (3, 11):
+        assert load_rows(str(path))[0].cells == ["text", "label\0x"]
+    else:
+        with pytest.raises(ValueError, match=r"t\.csv:1: .*line contains NUL"):
+            load_rows(str(path))
+
+
 def test_quotes_are_text_in_tsv(tmp_path):
     assert read(tmp_path / "t.tsv", 'a "b\t"c\n')[0].cells == ['a "b', '"c']
 

@@ -256,7 +256,9 @@ def suggest_separator(
     for other, name in _SEPARATORS.items():
         # `csv` would end the row at a carriage return or a line break.
         row = line.replace("\r", " ").replace("\n", " ")
-        with _any_size():
+        cells: list[str] = []
+        # Python 3.10 reads no NUL.
+        with _any_size(), contextlib.suppress(csv.Error):
             cells = next(csv.reader([row], delimiter=other), [])
         if other != separator and len(cells) > 1 and fits([cell.strip() for cell in cells]):
             text = " It looks as if %r separates the columns: give %s."
