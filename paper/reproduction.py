@@ -222,7 +222,7 @@ def prepare(order: Order, start: Start = start_process) -> Prepared:
     """
     keys = order.find_keys()
     ledger = Ledger(os.path.join(order.output_dir, LEDGER_FILE), order.ledgers)
-    plan, machine = _make_plan(order, ledger, measure_machine(order.precision))
+    plan, machine = _make_plan(order, ledger)
     clock = Clock(machine, ledger.times(machine.name))
     folder = os.path.abspath(order.output_dir)
     runner = Runner(
@@ -234,8 +234,8 @@ def prepare(order: Order, start: Start = start_process) -> Prepared:
     return prepared
 
 
-def _make_plan(order: Order, ledger: Ledger, machine: Machine) -> tuple[Plan, Machine]:
-    """Returns the plan, and the machine with the plan's precision.
+def _make_plan(order: Order, ledger: Ledger) -> tuple[Plan, Machine]:
+    """Returns the plan, and the machine, which is measured, with the plan's precision.
 
     Of the same budget and data, recipe and precision are what was chosen before, so that runs fit
     together, on whatever machine each of them runs.
@@ -249,7 +249,9 @@ def _make_plan(order: Order, ledger: Ledger, machine: Machine) -> tuple[Plan, Ma
     def plan_of(recipe: Recipe) -> Plan:
         return make_plan(recipe, sources_of(recipe), machine.precision, order.seed)
 
+    # Before the machine is measured, which takes seconds.
     key = f"{duration_text(budget)}, data {sources_of(LADDER[0]).digest[:8]}"
+    machine = measure_machine(order.precision)
     if key not in ledger.recipes:
         clock = Clock(machine, ledger.times(machine.name))
         recipe, _ = choose(budget, lambda each: plan_of(each).jobs.values(), clock)
