@@ -9,17 +9,20 @@ module that it names, wherever it is. Where what is loaded through a string is o
 time, all modules that the loading one names in strings count. Layers are the longest chain of
 import statements between packages, each with all below it, and modules at the root.
 
-With --loaded, the modules of the project that a fresh process has loaded after each of some imports
-are counted, too, packages apart; that runs the checkout.
+With --loaded, the modules of the project that a fresh process has loaded are counted, too, packages
+apart: after each of some imports, and when a script has done its work with a tiny model. That runs
+the checkout.
 """
 
 import argparse
 import ast
 import dataclasses
 import importlib.util
+import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -34,6 +37,29 @@ ENTRIES = ("plan", "run", "describe")
 FLAG = re.compile(r"(?:^|[\s`'\"(])--[a-z][a-z_0-9]*(?:[=\s`.,;)]|$)")
 LONGEST_FILE = {"modeling": 850}
 LOADED = ("bert", "modeling", "bert.training.loop", "bert.runs.plan", "bert.runs.run")
+# The scripts whose modules are counted, each with what it is given; {root} is the checkout, and
+# {folder} one for outputs. predict.py has a classifier that the script before it has trained.
+TRAIN = (
+    "--do_train --num_train_epochs=1 --train_batch_size=16 --max_train_samples=32 "
+    "--vocab_file={root}/sample/vocab.txt --bert_config_file={folder}/bert_config.json "
+)
+SCRIPTS = {
+    "run_classifier": TRAIN
+    + "--train_file={root}/sample/remarks/train.tsv --output_dir={folder}/remarks",
+    "predict": "--model_dir={folder}/remarks nice",
+    "run_squad": TRAIN
+    + "--do_predict --train_file={root}/sample/questions/train.json "
+    + "--predict_file={root}/sample/questions/dev.json --output_dir={folder}/questions",
+}
+CONFIG = {
+    "vocab_size": 1000,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
 
 Arrows = Mapping[str, set[str]]
 
@@ -317,17 +343,40 @@ def measure_options(modules: Mapping[str, Module]) -> list[tuple[str, object]]:
     ]
 
 
-def count_loaded(root: Path, name: str) -> int:
-    """Returns how many modules of the checkout a process has loaded after importing one."""
-    code = (
-        "import importlib, os, sys; importlib.import_module(sys.argv[1])\n"
-        "files = [getattr(each, '__file__', None) or '' for each in [*sys.modules.values()]]\n"
-        "own = [path for path in files if path.startswith(os.getcwd()) and '.venv' not in path]\n"
-        "print(sum(os.path.basename(path) != '__init__.py' for path in own))"
-    )
-    command = [sys.executable, "-c", code, name]
+def count_loaded(root: Path, start: str, *arguments: str) -> int:
+    """Returns how many modules of the checkout a process has loaded at its end.
+
+    Args:
+      root: The checkout.
+      start: A statement that the process executes.
+      *arguments: The arguments of the process.
+    """
+    code = f"""
+import atexit, os, runpy, sys
+def count():
+    files = {{getattr(each, "__file__", None) or "" for each in [*sys.modules.values()]}}
+    own = [path for path in files if path.startswith({str(root)!r}) and ".venv" not in path]
+    print("\\n", sum(os.path.basename(path) != "__init__.py" for path in own))
+atexit.register(count)
+{start}
+"""
+    command = [sys.executable, "-c", code, *arguments]
     result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    return int(result.stdout)
+    return int(result.stdout.split()[-1])
+
+
+def count_all_loaded(root: Path, names: Collection[str]) -> list[tuple[str, int]]:
+    """Returns how many modules each of `LOADED` and `SCRIPTS` loads that is among some names."""
+    root = root.resolve()
+    counts = [(name, count_loaded(root, f"import {name}")) for name in LOADED if name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "bert_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+        for name, arguments in SCRIPTS.items():
+            if name in names:
+                start = f"runpy.run_path('{name}.py', run_name='__main__')"
+                given = arguments.format(root=root, folder=folder).split()
+                counts.append((f"{name}.py", count_loaded(root, start, *given)))
+    return counts
 
 
 def measure_package(package: str, modules: Iterable[Module]) -> tuple[object, ...]:
@@ -383,8 +432,7 @@ def main() -> None:
     rows = [(name, len(set(modules[name].imports(modules)))) for name in runners]
     print_table([("runner", "modules imported"), *rows])
     if arguments.loaded:
-        loaded = [(name, count_loaded(root, name)) for name in LOADED if name in modules]
-        print_table([("import", "modules loaded"), *loaded])
+        print_table([("start", "modules loaded"), *count_all_loaded(root, modules)])
 
 
 if __name__ == "__main__":
