@@ -23,8 +23,8 @@ from bert.weights import pickles, tf_hub
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.formats import FormatError, Tensor
+from bert.weights.libraries import name_tensors
 from bert.weights.msgpacks import read_msgpack
-from bert.weights.tensor_names import name_tensors
 
 # Outputs by their names in transformers, with the names here.
 OUTPUTS = {

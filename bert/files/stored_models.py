@@ -23,6 +23,8 @@ SAVED_MODEL_FILE = "saved_model.pb"
 # Of Keras' own form.
 KERAS_ENDING = ".weights.h5"
 KERAS_FILE = f"bert_model{KERAS_ENDING}"
+# Of an archive of Keras, and of a preset of keras-hub.
+KERAS_WEIGHTS_FILE = f"model{KERAS_ENDING}"
 # Of files with weights that other programs write.
 WEIGHTS_ENDINGS = (
     *(".safetensors", ".h5", ".keras", ".msgpack", ".gguf", ".pb"),

@@ -1,6 +1,6 @@
 """Readers of files of weights: each lists the tensors of a file, which are read when needed.
 
-A reader takes a path and returns the tensors by their names in the file (`tensor_names` finds their
+A reader takes a path and returns the tensors by their names in the file (`libraries` finds their
 names in a TF1 checkpoint); a damaged file raises one of `DAMAGES`. Nothing that a file contains is
 executed, no other file is opened on its behalf, and what it claims is held to the limits here.
 NumPy has its type "bfloat16" from TensorFlow.

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from bert.files.paths import file_size, is_file, open_file, parse_json
-from bert.files.stored_models import from_keras, is_keras_config
+from bert.files.stored_models import KERAS_WEIGHTS_FILE, from_keras, is_keras_config
 from bert.weights.formats import DAMAGES, FormatError, OtherModelError, Tensors, read_hdf5
 
-WEIGHTS_FILE, CONFIG_FILE = "model.weights.h5", "config.json"
+CONFIG_FILE = "config.json"
 # Of a preset, the head of its model.
 _TASK_FILE = "task.weights.h5"
 _MAX_CONFIG = 50_000_000
@@ -29,7 +29,7 @@ def read_archive(path: str) -> Tensors:
       FormatError: where it is compressed, which Keras does not do.
     """
     # Numbers are read from within the archive, which stays as it is.
-    tensors = read_hdf5(io.BufferedReader(_open(path, WEIGHTS_FILE)))
+    tensors = read_hdf5(io.BufferedReader(_open(path, KERAS_WEIGHTS_FILE)))
     _check_architecture(_read_config(path))
     return tensors
 

@@ -16,14 +16,15 @@ import numpy as np
 
 from bert.files.paths import open_file, paths_from, read_json_object
 from bert.files.stored_models import (
+    KERAS_WEIGHTS_FILE,
     SAFETENSORS_FILE,
     SAFETENSORS_INDEX_FILE,
     WEIGHTS_ENDINGS,
     is_index,
     is_safetensors,
 )
+from bert.names import load
 from bert.options import OptionError
-from bert.weights import frozen_graphs, gguf, keras_archives, libraries
 from bert.weights.formats import (
     DAMAGES,
     OBJECT_GRAPH,
@@ -35,10 +36,7 @@ from bert.weights.formats import (
     read_objects,
     read_safetensors,
 )
-from bert.weights.msgpacks import read_msgpack
-from bert.weights.pickles import read_pickle
 from bert.weights.saving import PICKLES, find_single_files, is_single_file
-from bert.weights.tensor_names import name_tensors
 from bert.weights.variables import WORD_TABLE
 
 # Files of weights as they are usually called; a folder may have the same weights in several. They
@@ -49,7 +47,7 @@ FILES = (
     *("tf_model.h5", "tf_model.h5.index.json"),
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
     *("flax_model.msgpack", "flax_model.msgpack.index.json"),
-    *("model_weights.h5", keras_archives.WEIGHTS_FILE),
+    *("model_weights.h5", KERAS_WEIGHTS_FILE),
 )
 # What is beside weights, and has other content, under the endings of weights.
 _BESIDE = re.compile(
@@ -76,6 +74,16 @@ class Format:
     find_parts: Callable[[str], list[str]] = lambda path: []
 
 
+def _named(function: str) -> Callable[[str], Any]:
+    """Returns a function of a module of this package, which is loaded when it is first called."""
+    module, _, name = function.partition(".")
+
+    def call(path: str) -> Any:
+        return load(f"bert.weights.{module}", name)(path)
+
+    return call
+
+
 def find_format(path: str) -> Format | None:
     """Returns the format of a file, by its name or its first bytes; None for other files."""
     named = (form for ending, form in _BY_NAME.items() if f"/{path}".endswith(ending))
@@ -87,7 +95,7 @@ def find_format(path: str) -> Format | None:
         start = file.read(len(_HDF5))
     if start == _HDF5:
         return Format(read_hdf5)
-    return Format(read_pickle) if start.startswith(PICKLES) else None
+    return Format(_named("pickles.read_pickle")) if start.startswith(PICKLES) else None
 
 
 def find(path: str, option: str) -> str | None:
@@ -142,7 +150,8 @@ class Reader:
     def __init__(self, stored: Tensors) -> None:
         marks = ("layer_._", "encoder.layer", "encoder/layer/")
         self.is_huggingface = any(mark in name for name in stored for mark in marks)
-        self._tensors = name_tensors(stored)
+        libraries = load("bert.weights.libraries")
+        self._tensors = libraries.name_tensors(stored)
         self.gelu = libraries.find_library(libraries.order(stored).values()).gelu
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
@@ -174,6 +183,9 @@ def wrap(reader: Any) -> Any:
     if reader.has_tensor(OBJECT_GRAPH):
         return _open_objects(reader)
     shapes = reader.get_variable_to_shape_map()
+    if WORD_TABLE in shapes:
+        return reader
+    libraries = load("bert.weights.libraries")
     if not libraries.find_library(libraries.order(shapes).values()).mark:
         return reader
     return Reader(
@@ -217,12 +229,12 @@ def _read_shards(path: str) -> Tensors:
 _BY_NAME = {
     _SHARDS_ENDING: Format(_read_shards, find_parts=find_shards),
     ".safetensors": Format(read_safetensors),
-    ".msgpack": Format(read_msgpack),
-    ".gguf": Format(gguf.read_gguf, gguf.read_shape),
-    ".pb": Format(frozen_graphs.read_frozen_graph),
-    ".keras": Format(keras_archives.read_archive, keras_archives.read_shape),
-    f"/{keras_archives.WEIGHTS_FILE}": Format(
-        keras_archives.read_preset, find_parts=keras_archives.find_head
+    ".msgpack": Format(_named("msgpacks.read_msgpack")),
+    ".gguf": Format(_named("gguf.read_gguf"), _named("gguf.read_shape")),
+    ".pb": Format(_named("frozen_graphs.read_frozen_graph")),
+    ".keras": Format(_named("keras_archives.read_archive"), _named("keras_archives.read_shape")),
+    f"/{KERAS_WEIGHTS_FILE}": Format(
+        _named("keras_archives.read_preset"), find_parts=_named("keras_archives.find_head")
     ),
 }
 
