@@ -2,6 +2,7 @@ import codecs
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -22,6 +23,13 @@ ODD = {"text": "a", "n": float("nan"), "more": [float("inf"), {"x": float("nan")
 
 def make_input(cells, line=1):
     return Input(line, 0.0, cells, cells)
+
+
+def made(form, *lines):
+    """Returns the complete file of lines."""
+    file = io.BytesIO()
+    form.make(io.BytesIO(b"".join(lines)), file)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
@@ -79,12 +87,14 @@ def test_a_table_has_the_probability_of_the_likeliest_label():
     assert names.added == ["label", "probability", "probabilities", "error"]
     given, answer = make_input({"text": "a"}), {"label": "yes", "probabilities": CHANCES}
     expected = ["yes", "0.5", json.dumps(CHANCES)]
-    line = Table(names, ",", has_errors=False).answer(given, answer)
-    assert next(csv.reader([line.decode()])) == ["a", *expected, ""]
-    found = json.loads(ParquetLines(names, "in.jsonl").answer(given, answer))
+    line = ParquetLines(names, "in.jsonl").answer(given, answer)
+    found = json.loads(line)
     # What has columns of its own is a text.
     assert [*map(str, found.values())] == ["a", *expected]
     assert found["probability"] == 0.5
+    table = Table(names, ",", has_errors=False)
+    assert table.answer(given, answer) == line
+    assert [*csv.reader(io.StringIO(made(table, line).decode()))][1] == ["a", *expected]
     assert probability_of({"probabilities": [*CHANCES.values()]}) == 0.5
     assert probability_of({"probability": 0.1}) == 0.1
 
@@ -116,45 +126,54 @@ def test_a_saved_row_is_the_answer_to_its_input_only(separator):
 @pytest.mark.parametrize("has_errors", [False, True])
 def test_a_table_keeps_its_byte_order_mark(has_errors):
     form = Table(Names.of(["text"], [*ANSWER]), ",", has_errors=has_errors, has_mark=True)
-    content = form.header + form.answer(make_input({"text": "a"}), ANSWER)
-    whole = io.BytesIO(b"" if form.make else content)
-    if form.make:
-        form.make(io.BytesIO(content), whole)
-    rows = list(csv.reader(io.StringIO(whole.getvalue().decode("utf-8-sig"))))
-    assert whole.getvalue().startswith(codecs.BOM_UTF8)
+    whole = made(form, form.answer(make_input({"text": "a"}), ANSWER))
+    rows = list(csv.reader(io.StringIO(whole.decode("utf-8-sig"))))
+    assert whole.startswith(codecs.BOM_UTF8)
     assert [row[:2] for row in rows] == [["text", "label"], ["a", "yes"]]
     assert {len(row) for row in rows} == {2 + has_errors}
 
 
 ROWS = [{"text": 'a "b";', "n": "1"}, {"text": "two\nlines;", "n": ""}, {"text": "", "n": ""}]
+# With the cells of errors, each after the bar.
+TABLES = {
+    ";": b"""text;n;label|;error
+"a ""b"";";1;yes|;
+"two\nlines;";;yes|;
+;;yes|;
+"a ""b"";";1;|;why
+""",
+    "\t": b"""text\tn\tlabel|\terror
+a "b";\t1\tyes|\t
+two lines;\t\tyes|\t
+\t\tyes|\t
+a "b";\t1\t|\twhy
+""",
+}
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_unfinished_rows_are_the_same_with_and_without_a_column_of_errors(separator):
     names = Names.of([*ROWS[0]], [*ANSWER])
     with_errors, without = (Table(names, separator, has_errors=each) for each in (True, False))
-    kept = [with_errors.header, *(with_errors.answer(make_input(row), ANSWER) for row in ROWS)]
-    assert kept == [without.header, *(without.answer(make_input(row), ANSWER) for row in ROWS)]
-    for line, row in zip(kept[1:], ROWS, strict=True):
+    kept = [with_errors.answer(make_input(row), ANSWER) for row in ROWS]
+    assert kept == [without.answer(make_input(row), ANSWER) for row in ROWS]
+    for line, row in zip(kept, ROWS, strict=True):
         assert with_errors.belongs(line, make_input(row)) and without.belongs(line, make_input(row))
-    assert with_errors.make is None
-    whole = io.BytesIO()
-    without.make(io.BytesIO(b"".join(kept)), whole)
-    columns = Table(Names(names.inputs, {}, "label"), separator, has_errors=True)
-    beginnings = [columns.header, *(columns.refusal(make_input(row), "yes") for row in ROWS)]
-    assert whole.getvalue() == b"".join(beginnings)
+    kept.append(with_errors.refusal(make_input(ROWS[0]), "why"))
+    whole = re.sub(rb"\|.*", b"", TABLES[separator])
+    assert made(with_errors, *kept) == TABLES[separator].replace(b"|", b"")
+    assert made(without, *kept) == whole
     # A part behind the first has no header.
-    part = io.BytesIO()
-    without.make(io.BytesIO(b"".join(kept[1:])), part)
-    assert part.getvalue() == b"".join(beginnings[1:])
+    part = Table(names, separator, has_errors=False, has_header=False)
+    assert made(part, *kept) == whole.partition(b"\n")[2]
+    assert made(part) == b""
 
 
 def test_python_reads_every_row_of_csv_with_any_line_break():
     names = Names.of(["text"], [*ANSWER])
     texts = ["one\rtwo", "\r", "one\r\ntwo", "one\ntwo", "one\u2028two", "", 'a "b",', "plain"]
-    form = Table(names, ",", has_errors=True)
-    lines = [form.answer(make_input({"text": text}), ANSWER) for text in texts]
-    assert lines[-1] == b"plain,yes,\n"
-    file = io.StringIO(b"".join(lines).decode(), newline="")
+    form = Table(names, ",", has_errors=True, has_header=False)
+    whole = made(form, *(form.answer(make_input({"text": text}), ANSWER) for text in texts))
+    assert whole.endswith(b"\nplain,yes,\n")
+    file = io.StringIO(whole.decode(), newline="")
     assert list(csv.reader(file)) == [[text, "yes", ""] for text in texts]
-    assert [*form.records(io.BytesIO(b"".join(lines)))] == lines

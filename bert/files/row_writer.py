@@ -125,7 +125,6 @@ class JsonLines:
       names: The names of the values.
     """
 
-    header = b""
     # Writes the complete file from the lines, where they are not the file itself.
     make: Callable[[Any, BinaryIO], None] | None = None
 
@@ -164,36 +163,59 @@ class JsonLines:
         # Compared as text, since NaN does not equal itself.
         return json.dumps(given) == json.dumps(query.cells)
 
-    def records(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yields the lines of a file."""
-        return iter(file)
+
+class _Columns(JsonLines):
+    """A format with the same columns in every row, whose rows are JSON lines until it is complete.
+
+    The lines have errors even where the complete file has no column of them: a run that skips
+    inputs without an answer can resume a run that stopped at one.
+
+    Args:
+      names: The names of the columns.
+      has_errors: Whether the complete file has the column of errors.
+    """
+
+    def __init__(self, names: Names, *, has_errors: bool) -> None:
+        super().__init__(names)
+        self.columns = [*names.inputs, *names.answers.values(), *[names.error] * has_errors]
+
+    def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
+        flat = _flatten(answer, self.names).items()
+        plain = {n: _cell(value) if isinstance(value, list | dict) else value for n, value in flat}
+        return super().answer(query, plain)
+
+    def refusal(self, query: Input, problem: str) -> bytes:
+        cells = (query.cells or {}).items()
+        given = {name: value for name, value in cells if name not in self.names.added}
+        return _json_line({**given, self.names.error: problem})
 
 
-class Table:
+class Table(_Columns):
     """The format of answers as a table: a header, and a row for each input.
-
-    Until the file is complete, the last column is for errors, even where the complete file does not
-    have it: a run that skips inputs without an answer can resume a run that stopped at one.
 
     Args:
       names: The names of the columns.
       separator: With a tab, tabs and line breaks in cells become spaces. With any other separator,
         cells that need quotes have them.
       has_errors: Whether the complete file has the column of errors.
+      has_header: Whether the file has the header; a part that follows another one has none.
       has_mark: Whether the file begins with a byte order mark, by which Excel knows UTF-8.
     """
 
     def __init__(
-        self, names: Names, separator: str, *, has_errors: bool, has_mark: bool = False
+        self,
+        names: Names,
+        separator: str,
+        *,
+        has_errors: bool,
+        has_header: bool = True,
+        has_mark: bool = False,
     ) -> None:
-        self.names = names
-        self.make = None if has_errors else self._drop_errors
+        super().__init__(names, has_errors=has_errors)
         self._separator = separator
-        self._end = f"{separator}\n".encode()
-        columns = [*names.inputs, *names.answers.values()]
-        mark = codecs.BOM_UTF8 if has_mark else b""
-        self.header = mark + self._line([*columns, names.error])
-        self._whole_header = mark + self._line(columns)
+        self._header = b""
+        if has_header:
+            self._header = codecs.BOM_UTF8 * has_mark + self._line(self.columns)
 
     def _line(self, cells: Sequence[str]) -> bytes:
         if self._separator == "\t":
@@ -203,10 +225,6 @@ class Table:
         csv.writer(text, delimiter=self._separator, lineterminator="\r\n").writerow(cells)
         line = text.getvalue().removesuffix("\r\n") + "\n"
         return line.encode("utf-8", "backslashreplace")
-
-    def _given(self, query: Input) -> list[str]:
-        cells = query.cells or {}
-        return [_cell(cells.get(name)) for name in self.names.inputs]
 
     def find_problem(self, query: Input) -> str:
         """Returns why an input has no row, or ""."""
@@ -218,44 +236,14 @@ class Table:
             f"{unknown}. Write JSON lines, in which every input may have its own keys."
         )
 
-    def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
-        """Returns the row of an answer."""
-        cells = map(_cell, _flatten(answer, self.names).values())
-        return self._line([*self._given(query), *cells, ""])
-
-    def refusal(self, query: Input, problem: str) -> bytes:
-        """Returns the row of an input that has no answer."""
-        blank = [""] * len(self.names.answers)
-        return self._line([*self._given(query), *blank, problem])
-
-    def belongs(self, line: bytes, query: Input) -> bool:
-        """Returns whether a row of an earlier run is an answer to an input."""
-        # The last cell is blank where nothing is wrong.
-        if not line.endswith(self._end):
-            return False
-        # The blank cell adds the separator.
-        beginning = self._line([*self._given(query), ""]).removesuffix(b"\n")
-        return query.cells is not None and line.startswith(beginning)
-
-    def records(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yields the rows of a file, which may have line breaks within quotes."""
-        record = b""
-        for line in file:
-            record += line
-            if self._separator == "\t" or record.count(b'"') % 2 == 0:
-                yield record
-                record = b""
-        if record:
-            yield record
-
-    def _drop_errors(self, rows: Any, output: BinaryIO) -> None:
-        for row in self.records(rows):
-            is_header = row == self.header
-            output.write(self._whole_header if is_header else row.removesuffix(self._end) + b"\n")
+    def make(self, lines: Any, output: BinaryIO) -> None:
+        output.write(self._header)
+        for row in map(parse_json, lines):
+            output.write(self._line([_cell(row.get(name)) for name in self.columns]))
 
 
-class ParquetLines(JsonLines):
-    """The format of answers as Parquet, which are JSON lines until the file is complete.
+class ParquetLines(_Columns):
+    """The format of answers as Parquet.
 
     Args:
       names: The names of the columns.
@@ -273,27 +261,14 @@ class ParquetLines(JsonLines):
         *,
         has_errors: bool = False,
     ) -> None:
-        super().__init__(names)
+        super().__init__(names, has_errors=has_errors)
         self._input_file = input_file
         self._start = start
-        self._has_errors = has_errors
-
-    def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
-        flat = _flatten(answer, self.names).items()
-        plain = {n: _cell(value) if isinstance(value, list | dict) else value for n, value in flat}
-        return super().answer(query, plain)
-
-    def refusal(self, query: Input, problem: str) -> bytes:
-        cells = (query.cells or {}).items()
-        given = {name: value for name, value in cells if name not in self.names.added}
-        return _json_line({**given, self.names.error: problem})
 
     def make(self, lines: Any, output: BinaryIO) -> None:
-        given = self.names
-        names = [*given.inputs, *given.answers.values(), *[given.error] * self._has_errors]
-        rows = map(parse_json, lines)
+        rows, texts = map(parse_json, lines), {self.names.error}
         parquet.write_parquet(
-            output, rows, names, self._input_file, self._start, texts={given.error}
+            output, rows, self.columns, self._input_file, self._start, texts=texts
         )
 
 
@@ -372,8 +347,6 @@ class ResumableFile:
         self,
         inputs: Iterator[_Item],
         answers: Callable[[bytes, _Item], bool],
-        header: bytes = b"",
-        records: Callable[[BinaryIO], Iterator[bytes]] = iter,
         chunk: int = 1,
     ) -> Iterator[_Item]:
         """Returns the inputs without a line, and the inputs before them in their chunk.
@@ -383,14 +356,11 @@ class ResumableFile:
         Args:
           inputs: All inputs, one for each line.
           answers: Returns whether a line is the answer to an input.
-          header: The beginning of the file; lines after another header do not stay.
-          records: Yields the lines of a file, which may have line breaks within.
           chunk: How many inputs are answered together.
         """
         begun: list[_Item] = []
-        end = len(header)
-        has_header = self._file.read(end) == header
-        for line in records(self._file) if has_header else ():
+        end = 0
+        for line in self._file:
             record = next(inputs, None)
             if record is None:
                 break
@@ -402,9 +372,6 @@ class ResumableFile:
             begun.append(record)
             if len(begun) == chunk:
                 begun.clear()
-        if not has_header:
-            self._file.seek(0)
-            self._file.write(header)
         self._file.seek(end)
         self._file.truncate()
         self._is_passed = True

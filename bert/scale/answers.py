@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from bert.files.paths import read_lines
-from bert.files.row_writer import JsonLines, Table, probability_of
+from bert.files.row_writer import JsonLines, probability_of
 from bert.files.texts import Columns, Input, InputRows, read_inputs
 from bert.models.open import find_answering, open_answering
 from bert.options import OptionError
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from bert.models.exported import ExportedModel
 
     Model = AnsweringModel | ExportedModel
-
-Form = JsonLines | Table
-
 
 # The answer of a row whose probability is too small, and what belongs to it.
 _EMPTY = {"label": None, "ending": None, "answer": "", "start": None, "end": None}
@@ -68,7 +65,7 @@ class Answerer:
 
     model: Any
     path: str
-    form: Form
+    form: JsonLines
     min_probability: float = 0.0
 
     def __call__(self, inputs: Sequence[Input]) -> Iterator[Answer]:
@@ -148,7 +145,7 @@ class AnswerWork(Work):
       input_file: The file of the inputs as it was given, for messages.
     """
 
-    form: Form
+    form: JsonLines
     size: int
     input_file: str
 

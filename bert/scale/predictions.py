@@ -30,7 +30,6 @@ from bert.scale.answers import (
     Answer,
     Answerer,
     AnswerWork,
-    Form,
     check_probability,
     read,
     read_back,
@@ -241,14 +240,11 @@ class AnswerFile:
     ) -> "_Tally":
         tally = _Tally()
         num_rewritten = 0
-        form, size = answers.form, self._chunk_size
-        header = form.header if self.part is None or self.part.number == 1 else b""
+        size = self._chunk_size
         if isinstance(output, ResumableFile):
             belongs = functools.partial(self._is_answered, answers, tally.problems)
-            rows = output.skip_answered(rows, belongs, header, form.records, size)
+            rows = output.skip_answered(rows, belongs, size)
             tally.num_answers, num_rewritten = output.count, output.num_rewritten
-        else:
-            output.write(header)
         # What an earlier run has answered took none of this run's time.
         kept = tally.num_answers - num_rewritten
         total = 1 if span is None else len(span)
@@ -306,13 +302,12 @@ class AnswerFile:
             open_output(self.output.output_file) as file,
             _open_lines(file, form) as lines,
         ):
-            lines.write(form.header)
             for answer in read_back(paths):
                 self._put(lines, answer, tally)
         return tally
 
     @contextlib.contextmanager
-    def _open(self, form: Form) -> Iterator[Any]:
+    def _open(self, form: JsonLines) -> Iterator[Any]:
         path = self.output.output_file
         if path == "-" or is_remote(path):
             with open_output(path) as file, _open_lines(file, form) as lines:
@@ -323,13 +318,16 @@ class AnswerFile:
             with open_resumable(path, self._key(form), form.make, check) as saved:
                 yield saved
 
-    def _key(self, form: Form, *inputs: Any) -> str:
+    def _key(self, form: JsonLines, *inputs: Any) -> str:
         """Returns the key of these answers, for the names of unfinished files."""
         model = fingerprints.of_files([*filter(is_file, self.model_files)])
-        # The header depends on the columns of the input.
-        return key_of(self.options, model, form.names.added, form.header, *inputs)
+        # Rows with other columns are those of another table.
+        columns = form.names.inputs if isinstance(form, Table) else b""
+        return key_of(self.options, model, form.names.added, columns, *inputs)
 
-    def _open_form(self, inputs: InputRows, span: range | None) -> tuple[Iterator[Input], Form]:
+    def _open_form(
+        self, inputs: InputRows, span: range | None
+    ) -> tuple[Iterator[Input], JsonLines]:
         """Returns the inputs, and how answers are written, by the extension of the output."""
         path, source = self.output.output_file, self.given.input_file
         ending = _ending(path)
@@ -348,7 +346,13 @@ class AnswerFile:
         if not ending:
             return rows, JsonLines(names)
         separator = "\t" if ending == ".tsv" else inputs.separator.replace("\t", ",")
-        return rows, Table(names, separator, has_errors=has_errors, has_mark=inputs.has_mark)
+        return rows, Table(
+            names,
+            separator,
+            has_errors=has_errors,
+            has_header=self.part is None or self.part.number == 1,
+            has_mark=inputs.has_mark,
+        )
 
     def _find_names(self, inputs: InputRows) -> tuple[list[str], Iterator[Input]]:
         """Returns the names of all values of the inputs, and the inputs."""
@@ -387,7 +391,7 @@ class AnswerFile:
 
 
 @contextlib.contextmanager
-def _open_lines(file: BinaryIO, form: Form) -> Iterator[IO[bytes]]:
+def _open_lines(file: BinaryIO, form: JsonLines) -> Iterator[IO[bytes]]:
     """Opens a file of lines; a temporary one where the output is converted from them."""
     if not form.make:
         yield file
