@@ -79,6 +79,17 @@ def test_an_input_may_have_no_key_that_answers_or_errors_have():
         assert form.find_problem(make_input(cells)) == ""
 
 
+def test_an_input_has_no_key_without_a_column():
+    names = Names.of(["text"], [*ANSWER])
+    for form in (Table(names, ",", has_errors=True), ParquetLines(names, "-")):
+        for name in ("other", "label"):
+            problem = form.find_problem(make_input({"text": "a", name: 1}))
+            assert problem.startswith("must have the keys of the first input, ['text']")
+            assert repr(name) in problem
+        for cells in ({"text": "a"}, {}, None):
+            assert form.find_problem(make_input(cells)) == ""
+
+
 CHANCES = {"no": 0.2, "yes": 0.5, "perhaps": 0.3}
 
 

@@ -179,6 +179,16 @@ class _Columns(JsonLines):
         super().__init__(names)
         self.columns = [*names.inputs, *names.answers.values(), *[names.error] * has_errors]
 
+    def find_problem(self, query: Input) -> str:
+        """Returns why an input has no row, or ""."""
+        unknown = [name for name in query.cells or () if name not in self.names.inputs]
+        if not unknown:
+            return ""
+        return (
+            f"must have the keys of the first input, {[*self.names.inputs]}, for a table. Received "
+            f"{unknown}. Write JSON lines, in which every input may have its own keys."
+        )
+
     def answer(self, query: Input, answer: Mapping[str, Any]) -> bytes:
         flat = _flatten(answer, self.names).items()
         plain = {n: _cell(value) if isinstance(value, list | dict) else value for n, value in flat}
@@ -225,16 +235,6 @@ class Table(_Columns):
         csv.writer(text, delimiter=self._separator, lineterminator="\r\n").writerow(cells)
         line = text.getvalue().removesuffix("\r\n") + "\n"
         return line.encode("utf-8", "backslashreplace")
-
-    def find_problem(self, query: Input) -> str:
-        """Returns why an input has no row, or ""."""
-        unknown = [name for name in query.cells or () if name not in self.names.inputs]
-        if not unknown:
-            return ""
-        return (
-            f"must have the keys of the first input, {[*self.names.inputs]}, for a table. Received "
-            f"{unknown}. Write JSON lines, in which every input may have its own keys."
-        )
 
     def make(self, lines: Any, output: BinaryIO) -> None:
         output.write(self._header)
