@@ -83,18 +83,18 @@ def test_loss_of_numbers_is_the_squared_difference():
 
 def test_labels_have_the_share_of_the_loss_that_the_teacher_leaves():
     teacher = classifier.ClassificationTeacher(
-        answer=lambda _: logits_of(1, 3, 2), unlabeled=[InputExample("u", "a")]
+        answer=lambda _: logits_of(1, 3, 2), unlabeled=[InputExample("u", "a")], weight=0.25
     )
     arrays = teacher.arrays([InputExample(str(number), "a") for number in range(3)])
     np.testing.assert_array_equal(arrays["is_labeled"], [[1], [1], [0]])
     told, logits = np.array([10.0, 20.0, 30.0], np.float32), logits_of(0, 3, 2)
-    found = distillation.blend("classification", 0.25, 2.0)(told, logits, arrays)
+    found = teacher.blend()(told, logits, arrays)
     shown = np.asarray(
         distillation.soft_losses("classification", logits, arrays["teacher_logits"], 2.0)
     )
     np.testing.assert_allclose(found[:2], 0.75 * told[:2] + 0.25 * shown[:2], rtol=1e-6)
     np.testing.assert_allclose(found[2], shown[2], rtol=1e-6)
-    found = distillation.blend("classification", 0.0, 2.0)(told, logits, arrays)
+    found = dataclasses.replace(teacher, weight=0.0).blend()(told, logits, arrays)
     np.testing.assert_array_equal(found[:2], told[:2])
 
 

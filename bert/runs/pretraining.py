@@ -28,7 +28,7 @@ from bert.runs.identity import FolderState, Training, find_weights, plan_trainin
 from bert.runs.plans import Plan
 from bert.runs.recipes import PreTraining, PreTrainingSteps
 from bert.runs.training import TrainingRun, count_tried_examples
-from bert.tasks.distillation import Teacher
+from bert.tasks.distillation import Teacher, teacher_name
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
@@ -77,7 +77,8 @@ class PreTrainingPlan(Plan):
 
     def objective(self) -> Objective:
         """Returns what training minimizes."""
-        blend = self.teacher.blend_step("masked_lm_logits") if self.teacher else None
+        name = teacher_name("masked_lm_logits")
+        blend = self.teacher.blend(name=name) if self.teacher else None
         loss = OBJECTIVES[self.recipe.schedule.objective].make_loss(blend)
         in_step = self.teacher.in_step if self.teacher else None
         return Objective(*in_step.objective(loss.weights, loss.losses)) if in_step else loss

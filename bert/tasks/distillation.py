@@ -247,23 +247,24 @@ class Teacher:
             unlabeled=unlabeled, weight=weight, temperature=temperature, in_step=in_step, **others
         )
 
-    def blend_step(self, name: str) -> Blend:
-        """Returns a function that blends losses with the distance from logits of the step.
+    def blend(self, task_type: str = "classification", name: str = TEACHER_LOGITS) -> Blend:
+        """Returns a function that blends the losses of labels with the distance from the teacher.
 
-        Rows are labelled, except where the batch has `IS_LABELED` and says otherwise.
+        The function takes losses [R], logits [R, C], or [R, S] of positions, and a batch. All rows
+        are labelled, except where the batch has `IS_LABELED` and says otherwise.
 
         Args:
-          name: The name of the logits, [R, C] or of more axes, among the outputs of `in_step`.
+          task_type: The type of the task, as for `heads.classification_objective`.
+          name: The name in the batch of as many logits of the teacher: those that are stored, or
+            the `teacher_name` of those of the step.
         """
-        blend_rows = blend("classification", self.weight, self.temperature)
 
-        def blended(losses: Tensor, logits: Tensor, batch: Batch) -> Tensor:
-            theirs = ops.reshape(batch[teacher_name(name)], ops.shape(logits))
-            is_labeled = batch.get(IS_LABELED)
-            if is_labeled is None:
-                is_labeled = ops.ones_like(losses)[:, None]
-            rows = {TEACHER_LOGITS: theirs, IS_LABELED: is_labeled}
-            return blend_rows(losses, logits, rows)
+        def blended(label_losses: Tensor, logits: Tensor, batch: Batch) -> Tensor:
+            theirs = ops.reshape(batch[name], ops.shape(logits))
+            teacher_losses = soft_losses(task_type, logits, theirs, self.temperature)
+            is_labeled = ops.reshape(batch.get(IS_LABELED, ops.ones_like(label_losses)), (-1,))
+            share = (1.0 - self.weight) * ops.cast(is_labeled, "float32")
+            return share * label_losses + (1.0 - share) * teacher_losses
 
         return blended
 
@@ -277,26 +278,6 @@ class AnsweringTeacher(Teacher):
     """
 
     answer: Callable[[Sequence[Any]], np.ndarray]
-
-
-def blend(task_type: str, weight: float, temperature: float) -> Blend:
-    """Returns a function that blends the losses of labels with the distance from a teacher.
-
-    The function takes losses [R], logits [R, C], and a batch with `TEACHER_LOGITS`, float32 [R, C],
-    and `IS_LABELED`, [R, 1].
-
-    Args:
-      task_type: The type of the task, as for `heads.classification_objective`.
-      weight: The share of the teacher in the loss of labelled rows.
-      temperature: The divisor of the logits, as for `soft_losses`.
-    """
-
-    def blended(label_losses: Tensor, logits: Tensor, batch: Batch) -> Tensor:
-        teacher_losses = soft_losses(task_type, logits, batch[TEACHER_LOGITS], temperature)
-        share = (1.0 - weight) * ops.cast(batch[IS_LABELED][:, 0], "float32")
-        return share * label_losses + (1.0 - share) * teacher_losses
-
-    return blended
 
 
 def soft_losses(

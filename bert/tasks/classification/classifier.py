@@ -50,7 +50,6 @@ from bert.tasks.distillation import (
     AnsweringTeacher,
     StepTeacher,
     TeacherModel,
-    blend,
     order_of_labels,
 )
 from bert.tasks.options import Encoder, Lengths, Teacher
@@ -322,7 +321,7 @@ class Classification(EncoderTask):
             label_ids = self.label_ids(inputs)
             weights = classification_results.balanced_weights(self.task, label_ids)
         teacher, task_type, smoothing = self.teacher, self.task.task_type, self.label_smoothing
-        blended = blend(task_type, teacher.weight, teacher.temperature) if teacher else None
+        blended = teacher.blend(task_type) if teacher else None
         return self.teach(*classification_objective(task_type, weights, blended, smoothing))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:

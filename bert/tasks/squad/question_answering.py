@@ -20,7 +20,7 @@ from bert.log import logger
 from bert.network.heads import span_model, span_objective, without_padding
 from bert.options import Message, MessageError, Option, OptionError, take
 from bert.tasks.base import EncoderTask
-from bert.tasks.distillation import IS_LABELED, StepTeacher, Teacher, TeacherModel
+from bert.tasks.distillation import IS_LABELED, StepTeacher, Teacher, TeacherModel, teacher_name
 from bert.tasks.options import Encoder, Lengths
 from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.squad import answers as squad_answers
@@ -355,8 +355,9 @@ class QuestionAnswering(EncoderTask):
         return self.build_model(span_model, dtype=precision)
 
     def objective(self, inputs: Inputs) -> Objective:
-        teacher = self.teacher
-        blends = {name: teacher.blend_step(name) for name in _LOGITS} if teacher else {}
+        blends = {}
+        if self.teacher:
+            blends = {name: self.teacher.blend(name=teacher_name(name)) for name in _LOGITS}
         return self.teach(*span_objective(blends))
 
     def decode(self, inputs: Inputs, outputs: Outputs) -> list[squad_answers.Prediction]:

@@ -14,7 +14,7 @@ from scipy.special import softmax
 from bert.files.owned import claim
 from bert.log import logger
 from bert.network.crf import ANY, decode_sentences, sentence_losses
-from bert.network.heads import Batch, Blend, crf_objective, tagging_model, tagging_objective
+from bert.network.heads import Blend, crf_objective, tagging_model, tagging_objective
 from bert.network.lengths import group_by_length
 from bert.options import Message, Option, OptionError
 from bert.tasks.base import EncoderTask
@@ -24,8 +24,6 @@ from bert.tasks.distillation import (
     AnsweringTeacher,
     StepTeacher,
     TeacherModel,
-    Tensor,
-    blend,
     order_of_labels,
 )
 from bert.tasks.options import Teacher as TeacherOptions
@@ -114,19 +112,12 @@ class TaggingTeacher(AnsweringTeacher):
             IS_LABELED: (is_word & (word_ids < num_labeled)).astype(np.int32),
         }
 
-    def blend(self) -> Blend:
+    def blend(self, task_type: str = "classification", name: str = TEACHER_LOGITS) -> Blend:
         """Returns the `blend` of `heads.tagging_objective`."""
-        blend_rows = blend("classification", self.weight, self.temperature)
-
-        def blended(losses: Tensor, logits: Tensor, batch: Batch) -> Tensor:
-            teacher_logits = ops.transpose(batch[TEACHER_LOGITS], (0, 2, 1))  # [B, S, C]
-            rows = {
-                TEACHER_LOGITS: ops.reshape(teacher_logits, (-1, teacher_logits.shape[-1])),
-                IS_LABELED: ops.reshape(batch[IS_LABELED], (-1, 1)),
-            }
-            return blend_rows(losses, logits, rows)
-
-        return blended
+        blended = super().blend(task_type, name)
+        return lambda losses, logits, batch: blended(
+            losses, logits, {**batch, name: ops.transpose(batch[name], (0, 2, 1))}
+        )
 
 
 @dataclasses.dataclass(frozen=True)
