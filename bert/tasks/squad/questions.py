@@ -6,7 +6,6 @@ The fields that are read, and the questions that training skips, are those of th
 
 import array
 import collections
-import contextlib
 import dataclasses
 import functools
 import re
@@ -88,10 +87,7 @@ def read_squad_examples(
       ValueError: for a malformed file, naming the file, the place in it and the question's id.
     """
     reader = _Reader(is_training, version_2_with_negative)
-    examples: list[SquadExample] = []
-    for index, article in enumerate(_read_articles(input_file)):
-        with _at(f"{input_file!r}, data[{index}]"):
-            examples += reader.read_article(article)
+    examples = reader.read(input_file)
     reader.log(input_file, examples)
     if not examples:
         raise ValueError(
@@ -101,10 +97,10 @@ def read_squad_examples(
     return examples
 
 
-def _read_articles(input_file: str) -> list[Any]:
-    """Returns the list `data` of the object in a file."""
+def _parse(input_file: str) -> Any:
+    """Returns the value of JSON in a file."""
     try:
-        content = parse_json(read_file(input_file).decode("utf-8-sig"))
+        return parse_json(read_file(input_file).decode("utf-8-sig"))
     except OSError as error:
         reason = error.strerror or error
         raise ValueError(f"{input_file!r} must be a readable file ({reason}).") from error
@@ -112,33 +108,24 @@ def _read_articles(input_file: str) -> list[Any]:
         raise ValueError(f"{input_file!r} must be UTF-8 text. {error}.") from error
     except ValueError as error:
         raise ValueError(f"{input_file!r} must be JSON. {error}.") from error
-    with _at(repr(input_file)):
-        return _field(content, "data", list)
 
 
-class _MalformedError(ValueError):
-    """An error in the contents of a file, whose message begins with its place."""
-
-
-@contextlib.contextmanager
-def _at(place: str) -> Iterator[None]:
-    """Puts a place before the message of a `_MalformedError`."""
-    try:
-        yield
-    except _MalformedError as error:
-        raise _MalformedError(f"{place}{error}") from error
-
-
-def _field(holder: Any, name: str, kind: type) -> Any:
+def _field(place: str, holder: Any, name: str, kind: type) -> Any:
     """Returns a required field of an object, which must be of a type of `_NOUNS`."""
     if not isinstance(holder, dict):
-        raise _MalformedError(f" must be an object with `{name}`. Received {holder!r:.80}.")
+        raise ValueError(f"{place} must be an object with `{name}`. Received {holder!r:.80}.")
     if name not in holder:
-        raise _MalformedError(f" must have `{name}`. It has {sorted(holder)}.")
+        raise ValueError(f"{place} must have `{name}`. It has {sorted(holder)}.")
     value = holder[name]
     if type(value) is not kind:
-        raise _MalformedError(f": `{name}` must be {_NOUNS[kind]}. Received {value!r:.80}.")
+        raise ValueError(f"{place}: `{name}` must be {_NOUNS[kind]}. Received {value!r:.80}.")
     return value
+
+
+def _items(place: str, holder: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yields the items of a required list of an object, each after its place."""
+    for index, item in enumerate(_field(place, holder, name, list)):
+        yield f"{place}.{name}[{index}]", item
 
 
 class _Reader:
@@ -163,43 +150,43 @@ class _Reader:
             if self.counts[name]:
                 logger.warning("%s: %d %s.", input_file, self.counts[name], meaning)
 
-    def read_article(self, article: Any) -> list[SquadExample]:
-        self.counts["articles"] += 1
-        examples: list[SquadExample] = []
-        for index, paragraph in enumerate(_field(article, "paragraphs", list)):
-            with _at(f".paragraphs[{index}]"):
-                examples += self._read_paragraph(paragraph)
+    def read(self, input_file: str) -> list[SquadExample]:
+        """Returns the questions of a file that can be used."""
+        examples = []
+        for place, article in _items(repr(input_file), _parse(input_file), "data"):
+            self.counts["articles"] += 1
+            for where, paragraph in _items(place, article, "paragraphs"):
+                examples += self._read_paragraph(where, paragraph)
         return examples
 
-    def _read_paragraph(self, paragraph: Any) -> list[SquadExample]:
-        context = _field(paragraph, "context", str)
-        questions = _field(paragraph, "qas", list)
+    def _read_paragraph(self, place: str, paragraph: Any) -> list[SquadExample]:
+        context = _field(place, paragraph, "context", str)
         words = split_words(context, self._words)
         self.counts["paragraphs"] += 1
         self.counts["blank"] += not words
         examples = []
-        for index, question in enumerate(questions):
+        for where, question in _items(place, paragraph, "qas"):
             has_id = isinstance(question, dict) and "id" in question
-            with _at(f".qas[{index}]" + (f" (id {question['id']!r:.80})" if has_id else "")):
-                example = self._read_question(question, context, words)
-            if example is not None:
-                examples.append(example)
-        return examples
+            name = f" (id {question['id']!r:.80})" if has_id else ""
+            examples.append(self._read_question(where + name, question, context, words))
+        return [example for example in examples if example is not None]
 
-    def _read_question(self, question: Any, context: str, words: list[str]) -> SquadExample | None:
+    def _read_question(
+        self, place: str, question: Any, context: str, words: list[str]
+    ) -> SquadExample | None:
         """Returns the example; None for a question that training skips."""
         self.counts["questions"] += 1
         example = SquadExample(
-            qas_id=self._read_id(question),
-            question_text=_field(question, "question", str),
+            qas_id=self._read_id(place, question),
+            question_text=_field(place, question, "question", str),
             doc_tokens=words,
             context=context,
-            answers=self._read_answers(question, context),
+            answers=self._read_answers(place, question, context),
         )
         if not self._is_training:
             self.counts["impossible"] += example.answers == ()
             return example
-        if self._version_2_with_negative and _is_impossible(question, example.answers):
+        if self._version_2_with_negative and _is_impossible(place, question, example.answers):
             self.counts["impossible"] += 1
             example.is_impossible = True
             example.orig_answer_text = ""
@@ -208,9 +195,9 @@ class _Reader:
         if not example.answers:
             if question.get("is_impossible") is True:
                 # The model would learn to answer every question.
-                raise _MalformedError(
-                    " has no answer (`is_impossible`). Train with `version_2_with_negative`, as "
-                    "for SQuAD 2.0, or leave such questions out."
+                raise ValueError(
+                    f"{place} has no answer (`is_impossible`). Train with "
+                    "`version_2_with_negative`, as for SQuAD 2.0, or leave such questions out."
                 )
             self.counts["unanswered"] += 1
             return None
@@ -224,49 +211,52 @@ class _Reader:
         example.start_position, example.end_position = span
         return example
 
-    def _read_id(self, question: Any) -> str:
+    def _read_id(self, place: str, question: Any) -> str:
         is_number = isinstance(question, dict) and type(question.get("id")) is int
-        qas_id = str(question["id"]) if is_number else _field(question, "id", str)
+        qas_id = str(question["id"]) if is_number else _field(place, question, "id", str)
         # Faithful: predictions are stored by id, so that the last one remains.
         self.counts["repeated"] += qas_id in self._ids
         self._ids.add(qas_id)
         return qas_id
 
-    def _read_answers(self, question: dict[str, Any], context: str) -> tuple[Answer, ...] | None:
+    def _read_answers(
+        self, place: str, question: dict[str, Any], context: str
+    ) -> tuple[Answer, ...] | None:
         # Faithful: answers that are not needed are not read, so that they may be malformed.
         is_impossible = question.get("is_impossible")
         if self._is_training and self._version_2_with_negative and is_impossible is True:
             return () if "answers" in question else None
         if "answers" not in question or (not self._is_training and question["answers"] is None):
             if self._is_training and not is_impossible:
-                raise _MalformedError(f" must have `answers`. It has {sorted(question)}.")
+                raise ValueError(f"{place} must have `answers`. It has {sorted(question)}.")
             return () if is_impossible is True else None
-        answers = []
-        for index, item in enumerate(_field(question, "answers", list)):
-            with _at(f".answers[{index}]"):
-                answers.append(self._read_answer(item, context))
-        return tuple(answers)
+        return tuple(
+            self._read_answer(where, item, context)
+            for where, item in _items(place, question, "answers")
+        )
 
-    def _read_answer(self, item: Any, context: str) -> Answer:
-        text = _field(item, "text", str)
+    def _read_answer(self, place: str, item: Any, context: str) -> Answer:
+        text = _field(place, item, "text", str)
         # Only training requires the offset.
         if not self._is_training and type(item.get("answer_start")) is not int:
             return Answer(text, None)
-        start = _field(item, "answer_start", int)
+        start = _field(place, item, "answer_start", int)
         if self._is_training and not 0 <= start < max(len(context), 1):
-            raise _MalformedError(
-                f": `answer_start` must be from 0 to {max(len(context) - 1, 0)}, within `context`. "
-                f"Received {start}."
+            raise ValueError(
+                f"{place}: `answer_start` must be from 0 to {max(len(context) - 1, 0)}, within "
+                f"`context`. Received {start}."
             )
         self.counts["misplaced"] += start < 0 or not context.startswith(text, start)
         return Answer(text, start)
 
 
-def _is_impossible(question: dict[str, Any], answers: tuple[Answer, ...] | None) -> bool:
+def _is_impossible(
+    place: str, question: dict[str, Any], answers: tuple[Answer, ...] | None
+) -> bool:
     # Departs: the original requires the key, and so crashes on a file with SQuAD 1.1 mixed in.
     if "is_impossible" not in question:
         return not answers
-    return bool(_field(question, "is_impossible", bool))
+    return bool(_field(place, question, "is_impossible", bool))
 
 
 def split_words(text: str, known: dict[str, str] | None = None) -> list[str]:
