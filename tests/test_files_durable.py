@@ -32,6 +32,7 @@ from bert.files.outputs import try_outputs
 from bert.files.paths import file_size, match_files, read_lines
 from bert.files.process import Stop, watched_signals
 from bert.files.records import write_records
+from bert.options import OptionError
 
 RAM = "ram://test_files_durable"
 
@@ -300,10 +301,15 @@ def test_only_leftovers_of_killed_runs_are_removed(tmp_path):
     )
     run_python("-c", code, out, str(tmp_path / "other"), check=False)
     left = sorted(os.listdir(tmp_path))
-    assert [name.split(".")[0] for name in left] == ["other", "out"]
+    assert [name.split(".")[1] for name in left] == ["other", "out"]
+    # A pattern reads none of them, as it reads no index.
+    with pytest.raises(OptionError, match="matches none"):
+        match_files(f"{out}*", "in")
     mine = {f"out.{'0' * 31}g.tmp", f"out.{'0' * 32}.tmp.bak", "out.tmp", f"outer.{'0' * 32}.tmp"}
     for name in mine:
         (tmp_path / name).write_text("mine")
+    # Earlier versions did not hide them.
+    (tmp_path / f"out.{'0' * 32}.tmp").touch()
     with replace_files([out]) as [file]:
         # That of a run that is at work.
         at_work = set(os.listdir(tmp_path)) - mine - {left[0]}

@@ -13,15 +13,23 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, BinaryIO
 
-from bert.files.paths import file_system, is_remote, open_file, os_errors, real_path
+from bert.files.paths import (
+    file_system,
+    hidden_path,
+    is_remote,
+    open_file,
+    os_errors,
+    real_path,
+)
 from bert.files.process import deferred_stop
 from bert.log import logger
 
 # The suffix of a folder that is being replaced, unlikely for a user's own copy.
 OLD = ".old.tmp"
 
-# The name of a file that is being written, with a suffix that is different each time.
-_TEMPORARY = re.compile(r"(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
+# The name of a file that is being written, with an ending that is different each time. A dot in
+# front hides it from patterns such as `train.tfrecord*`; earlier versions put none there.
+_TEMPORARY = re.compile(r"(\.?)(.+)\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 
 # After how long a wait for the lock of a folder is logged, and the time between attempts.
@@ -80,21 +88,21 @@ def write_text(path: str, text: str) -> None:
 
 def open_beside(path: str) -> tuple[str, BinaryIO]:
     """Opens a new file in the folder of `path`; returns its name, too."""
-    tail = f".{uuid.uuid4().hex}.tmp"
+    # The file that a link leads to is replaced, not the link.
+    path = real_path(path)
+    folder, name = os.path.split(path)
+    temporary = hidden_path(path, f"{uuid.uuid4().hex}.tmp")
     if is_remote(path):
         with os_errors(path):
-            file = open_file(path + tail, "wb")
+            file = open_file(temporary, "wb")
             file.write(b"")
-            return path + tail, file
-    # The file that a link leads to is replaced, not the link.
-    path = os.path.realpath(path)
+            return temporary, file
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f"{path!r} is not a regular file")
-    folder, name = os.path.split(path)
     remove_leftovers(folder, [name])
     # The lock ends with the process. Another run may hold it for a moment, to see whether this is a
     # leftover.
-    return path + tail, open_locked(path + tail, waits=True)
+    return temporary, open_locked(temporary, waits=True)
 
 
 def discard(opened: Sequence[tuple[str, BinaryIO]]) -> None:
@@ -162,7 +170,7 @@ def remove_leftovers(folder: str, names: Collection[str]) -> None:
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             match = _TEMPORARY.fullmatch(name)
-            if not match or match[1] not in names:
+            if not match or {match[2], match[1] + match[2]}.isdisjoint(names):
                 continue
             path = os.path.join(folder, name)
             with contextlib.suppress(OSError), open_file(path, "r+b") as file:
