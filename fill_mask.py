@@ -58,7 +58,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     query = find_query(settings, model)
     count, total = 0, None
     with open_output(settings.output_file) as output:
-        read = (model.read(text, place) for place, text in read_texts(path, texts))
+        read = (model.read_text(text, place) for place, text in read_texts(path, texts))
         limit = 1 if waits(path, texts) else 64 * settings.batch_size
         for chunk in split_by_size(read, lambda text: len(text.tokens), limit):
             answers = query.answer(chunk)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import extend_vocab
 import modeling
 import tokenization
-from bert.models import pretrained as pretrained_models
+from bert.models.pretrained import PretrainedModel
 from bert.pretraining import extension
 from bert.pretraining import heads as pretraining_heads
 from bert.weights import checkpoint, saving
@@ -140,7 +140,7 @@ def test_vocabulary_shorter_than_the_table_grows_into_it(tmp_path):
 
 def test_the_folder_is_a_model_that_knows_the_words(tmp_path):
     _, folder = extend(tmp_path, use_unused=False)
-    model = pretrained_models.load(ModelFolder.open(str(folder)))
+    model = PretrainedModel(ModelFolder.open(str(folder)))
     assert model.tokenizer.tokenize("the bookkeeper") == ["the", "bookkeeper"]
 
 
@@ -155,9 +155,9 @@ def test_a_next_sentence_head_that_has_learned_nothing_does_not_come_along(tmp_p
         folder / "bert_model.ckpt"
     )
     assert lost == {f"cls/seq_relationship/output_{name}" for name in ("weights", "bias")}
-    model = pretrained_models.load(ModelFolder.open(str(folder)))
+    model = PretrainedModel(ModelFolder.open(str(folder)))
     with pytest.raises(ValueError, match="has none that was trained"):
-        model.next_sentence([model.read("the ||| end")])
+        model.next_sentence([("the", "end")])
 
 
 def test_words_come_from_a_file_and_are_lower_cased(tmp_path):

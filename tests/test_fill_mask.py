@@ -16,7 +16,7 @@ import bert
 import fill_mask
 import modeling
 from bert.commands.checks import WRONG, Checks
-from bert.models import pretrained as pretrained_models
+from bert.models.pretrained import PretrainedModel
 from bert.weights import checkpoint, provenance, saving
 from bert.weights.folder import ModelFolder
 
@@ -49,8 +49,8 @@ def run_jsonl(settings, texts=()):
 
 def test_guesses_equal_those_of_the_model(settings):
     [answer] = run_jsonl(settings(top_k=3), [TEXT])
-    model = pretrained_models.load(ModelFolder.open(str(GOLDEN)))
-    [masks] = model.fill([model.read(TEXT)], top_k=3)
+    model = PretrainedModel(ModelFolder.open(str(GOLDEN)))
+    [masks] = model.fill_mask([model.read_text(TEXT)], top_k=3)
     assert answer["text"] == TEXT
     assert answer["masks"] == [
         [{"token": guess.token, "probability": guess.probability} for guess in guesses]
@@ -218,7 +218,7 @@ def test_all_lines_are_looked_at_before_the_first_is_answered(
     # More than are answered together.
     path.write_text(f"{right}\n" * 30 + f"{wrong}\n")
     # A model that answered would find no room.
-    monkeypatch.setattr(pretrained_models.MaskedModel, "_batches", None)
+    monkeypatch.setattr(PretrainedModel, "_batches", None)
     with pytest.raises(ValueError, match=message):
         fill_mask.run(settings(input_file=str(path), batch_size=1, **changes))
 

@@ -30,7 +30,7 @@ def open_folder(folder, **options):
 def pretrained():
     """The original's small model, with weights that are large enough to say something."""
     model = load_pretrained()
-    for variable in model.masked.model.weights:
+    for variable in model.masked.weights:
         variable.assign(variable * 3)
     return model
 
@@ -42,7 +42,7 @@ def inspection(pretrained):
 
 def test_the_text_is_read_as_the_model_reads_it(pretrained, inspection):
     reading = inspection.reading
-    expected = pretrained.masked.read(TEXTS)
+    expected = pretrained.read_text(TEXTS)
     assert reading.tokens == expected.tokens
     assert (reading.input_ids, reading.segment_ids) == (expected.input_ids, expected.segment_ids)
     pieces = [piece for word in reading.words for piece in word.pieces]
@@ -81,7 +81,7 @@ def head_probabilities(model, hidden):
 def test_each_layer_is_read_by_the_head(pretrained, inspection):
     reading, masked = inspection.reading, pretrained.masked
     ids, segments = np.array([reading.input_ids]), np.array([reading.segment_ids])
-    encoded = masked.model.get_layer("bert")({"input_ids": ids, "segment_ids": segments})
+    encoded = masked.get_layer("bert")({"input_ids": ids, "segment_ids": segments})
     layers = [encoded["embedding_output"], *encoded["encoder_layers"]]
     assert list(inspection.masks) == [
         place for place, t in enumerate(reading.tokens) if t == "[MASK]"
@@ -89,10 +89,8 @@ def test_each_layer_is_read_by_the_head(pretrained, inspection):
     for position, found in inspection.masks.items():
         assert len(found) == len(layers)
         for guesses, layer in zip(found, layers, strict=True):
-            expected = head_probabilities(
-                masked.model, np.asarray(layer)[0, position].astype(float)
-            )
-            said = [masked.tokenizer.vocab[guess.token] for guess in guesses]
+            expected = head_probabilities(masked, np.asarray(layer)[0, position].astype(float))
+            said = [pretrained.tokenizer.vocab[guess.token] for guess in guesses]
             given = [guess.probability for guess in guesses]
             np.testing.assert_allclose(given, np.sort(expected)[::-1][:4], rtol=1e-3)
             np.testing.assert_allclose(given, expected[said], rtol=1e-3)

@@ -19,7 +19,7 @@ import run_classifier
 import tokenization
 from bert.models.fine_tuned import LoadedModel
 from bert.models.pretrained import PretrainedModel
-from bert.models.vectors import TextEncoder, group_words
+from bert.models.vectors import group_words
 from bert.options import OptionError
 from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import ClassificationTask
@@ -296,7 +296,7 @@ def test_a_fine_tuned_folder_answers(tmp_path):
     assert model.tokenizer.tokenize("Red") == ["red"]
     assert bert.load(str(tmp_path / "out/bert_model.ckpt")).predict(["red"]) == [answer]
     # Its encoder is that of the folder, whatever is on top.
-    encoder = TextEncoder.load(ModelFolder.open(str(tmp_path / "out")))
+    encoder = PretrainedModel(ModelFolder.open(str(tmp_path / "out")), with_heads=False)
     vectors = model.encode(["red", "blue red", ("red", "red")])
     np.testing.assert_array_equal(vectors, encoder.encode(["red", "blue red", ("red", "red")]))
     assert np.abs(vectors[0] - vectors[1]).max() > 1e-3

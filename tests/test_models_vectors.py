@@ -5,7 +5,7 @@ from conftest import change, spread
 import modeling
 import tokenization
 from bert.models import vectors as text_vectors
-from bert.models.vectors import Index, TextEncoder, group_words, unit_length
+from bert.models.vectors import Encoding, Index, group_words, unit_length
 
 
 @pytest.mark.parametrize("block_values", [1, 40, 1 << 22])
@@ -64,9 +64,15 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat"]
 TOKENIZER = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(WORDS)})
 
 
+def make_encoder(bert):
+    encoder = Encoding()
+    encoder.encoder, encoder.tokenizer, encoder.batch_size = bert, TOKENIZER, 32
+    return encoder
+
+
 @pytest.mark.usefixtures("eager")
 def test_the_length_that_is_given_goes_before_that_of_the_model(still_config):
-    encoder = TextEncoder(modeling.BertModel(still_config), TOKENIZER)
+    encoder = make_encoder(modeling.BertModel(still_config))
     texts = [" ".join(["cat"] * count) for count in (1, 3, 14)]
     encoder.encode(texts)
     spread(encoder.encoder)
@@ -81,7 +87,7 @@ def test_the_length_that_is_given_goes_before_that_of_the_model(still_config):
 
 @pytest.mark.usefixtures("eager")
 def test_a_model_of_one_segment_encodes_no_pairs(still_config):
-    encoder = TextEncoder(modeling.BertModel(change(still_config, type_vocab_size=1)), TOKENIZER)
+    encoder = make_encoder(modeling.BertModel(change(still_config, type_vocab_size=1)))
     assert encoder.encode(["cat", ("cat", "")]).shape == (2, still_config.hidden_size)
     for method in (encoder.encode, encoder.inputs):
         with pytest.raises(ValueError, match="`type_vocab_size` of the model must be at least 2"):
@@ -90,7 +96,7 @@ def test_a_model_of_one_segment_encodes_no_pairs(still_config):
 
 def test_vectors_that_overflow_are_refused(still_config):
     bert = modeling.BertModel(still_config)
-    encoder = TextEncoder(bert, TOKENIZER)
+    encoder = make_encoder(bert)
     assert np.isfinite(encoder.encode("cat")).all()
     bert.weights[0].assign(np.asarray(bert.weights[0]) + np.inf)
     with pytest.raises(ValueError, match="must be finite"):

@@ -14,7 +14,6 @@ import neighbours
 import tokenization
 from bert.commands.checks import WRONG, Checks
 from bert.models import neighbours as neighbours_module
-from bert.models.vectors import TextEncoder
 from bert.weights.checkpoint import Stored
 from bert.weights.saving import save_tensors
 
@@ -23,10 +22,10 @@ TEXTS = ["the old house", "he told it", "who heard?", "the house was old", "cat 
 
 @pytest.fixture(autouse=True, scope="module")
 def _opened_once():
-    def key_of(folder, batch_size=32):
-        return folder.stored.prefix, batch_size
+    def key_of(folder, batch_size=32, *, with_heads):
+        return folder.stored.prefix, batch_size, with_heads
 
-    with remembered(TextEncoder, "load", key_of):
+    with remembered(neighbours_module, "PretrainedModel", key_of):
         yield
 
 

@@ -19,7 +19,7 @@ from bert.options import REQUIRED, Message, MessageError, Option, OptionError, o
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
 
 if TYPE_CHECKING:
-    from bert.models.pretrained import Guess, MaskedModel, Score, Text
+    from bert.models.pretrained import Guess, PretrainedModel, Score, Text
     from bert.weights.folder import ModelFolder
 
 
@@ -96,15 +96,15 @@ def prepare(
 
 def load_model(
     settings: Settings, texts: Sequence[str], path: str, folder: "ModelFolder", step: Step = call
-) -> "MaskedModel":
+) -> "PretrainedModel":
     """Returns the model; checks all texts but standard input's before the first is answered.
 
     Path and folder are those of `prepare`.
     """
-    from bert.models import pretrained
+    from bert.models.pretrained import PretrainedModel
 
-    size = settings.batch_size
-    model: MaskedModel = step("model", pretrained.load, folder, size, shows=lambda _: "fills masks")
+    load, size = functools.partial(PretrainedModel, with_heads=True), settings.batch_size
+    model: PretrainedModel = step("model", load, folder, size, shows=lambda _: "fills masks")
     if texts or path != "-":
         step("texts", _check_texts, settings, path, texts, model, shows=lambda _: "can be answered")
     return model
@@ -133,7 +133,7 @@ def read_texts(path: str, texts: Sequence[str], *, warns: bool = True) -> Iterat
         yield f"Argument {number}", text
 
 
-def find_query(settings: Settings, model: "MaskedModel") -> Query:
+def find_query(settings: Settings, model: "PretrainedModel") -> Query:
     """Returns what the flags request of each text."""
     is_text = settings.format == "text"
     if settings.score:
@@ -142,7 +142,8 @@ def find_query(settings: Settings, model: "MaskedModel") -> Query:
         show_chance = functools.partial(_show_chance, is_text)
         return Query(model.check_pair, model.next_sentence, show_chance)
     show_guesses = functools.partial(_show_guesses, is_text)
-    return Query(model.check_masked, lambda texts: model.fill(texts, settings.top_k), show_guesses)
+    fill = functools.partial(model.fill_mask, top_k=settings.top_k)
+    return Query(model.check_masked, fill, show_guesses)
 
 
 def _find_input(settings: Settings, texts: Sequence[str]) -> str:
@@ -176,10 +177,12 @@ def _check_output(settings: Settings, path: str, folder: "ModelFolder") -> None:
         check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
 
 
-def _check_texts(settings: Settings, path: str, texts: Sequence[str], model: "MaskedModel") -> None:
+def _check_texts(
+    settings: Settings, path: str, texts: Sequence[str], model: "PretrainedModel"
+) -> None:
     query = find_query(settings, model)
     for place, text in read_texts(path, texts, warns=False):
-        query.check(model.read(text, place))
+        query.check(model.read_text(text, place))
 
 
 def _read_lines(path: str, *, warns: bool) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ import tokenization
 from bert.models.fine_tuned import LoadedModel
 from bert.models.open import find_export, open_model
 from bert.models.options import QueriedModel
-from bert.models.pretrained import MASK, Guess, MaskedModel, PretrainedModel
+from bert.models.pretrained import MASK, Guess, PretrainedModel
 from bert.models.vectors import find_encoder
 from bert.options import Message, OptionError
 from bert.weights.variables import require_segments
@@ -175,7 +175,7 @@ def read(
       ValueError: where the texts are empty, too long, or more than the model takes.
     """
     config, tokenizer = _encoder(model).config, model.tokenizer
-    special = MASK if _masked(model) else ""
+    special = MASK if _fills_masks(model) else ""
     first, second = (read_words(text, tokenizer, special) for text in texts)
     check_second(model, texts[1])
     if not _pieces(first) or (texts[1] and not _pieces(second)):
@@ -212,8 +212,8 @@ def _encoder(model: LoadedModel | PretrainedModel) -> modeling.BertModel:
     return bert
 
 
-def _masked(model: LoadedModel | PretrainedModel) -> MaskedModel | None:
-    return model.masked if isinstance(model, PretrainedModel) else None
+def _fills_masks(model: LoadedModel | PretrainedModel) -> bool:
+    return isinstance(model, PretrainedModel) and model.masked is not None
 
 
 def _pieces(words: Sequence[Word]) -> list[str]:
@@ -258,7 +258,7 @@ def look(model: LoadedModel | PretrainedModel, reading: Reading, top_k: int = 5)
       reading: The text, as `read` returns it.
       top_k: Number of tokens for each [MASK].
     """
-    bert, masked, notes = _encoder(model), _masked(model), list[str]()
+    bert, notes = _encoder(model), list[str]()
     attention = attend(bert, reading)
     if not attention.size:
         notes.append("The model has no attention: its layers are LSTMs.")
@@ -266,16 +266,16 @@ def look(model: LoadedModel | PretrainedModel, reading: Reading, top_k: int = 5)
     is_next = answer = None
     if isinstance(model, LoadedModel):
         answer = _answer(model, reading.texts, notes)
-    elif masked is None:
+    elif model.masked is None:
         notes.append(_why_no_masks(bert.config))
     else:
-        text = masked.read(reading.texts)
+        text = model.read_text(reading.texts)
         if text.masks():
-            masks = dict(zip(text.masks(), masked.fill_by_layer(text, top_k), strict=True))
+            masks = dict(zip(text.masks(), model.fill_by_layer(text, top_k), strict=True))
         else:
             notes.append(f"Write {MASK} into the text to see what each layer predicts there.")
-        if text.is_pair() and masked.predicts_next:
-            [is_next] = masked.next_sentence([text])
+        if text.is_pair() and model.predicts_next:
+            [is_next] = model.next_sentence([text])
         elif text.is_pair():
             notes.append("The model has not learned to predict which texts follow others.")
     facts = _describe(model, bert.config)

@@ -19,7 +19,8 @@ from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.log import logger
 from bert.models.options import Search, is_archive
-from bert.models.vectors import Index, Text, TextEncoder, extract, group_words
+from bert.models.pretrained import PretrainedModel
+from bert.models.vectors import Encoding, Index, Text, extract, group_words
 from bert.options import Message, Option, OptionError
 from bert.tasks.features import Line
 from bert.weights.checkpoint import Stored
@@ -105,7 +106,7 @@ def open_space(search: Search, files: Sequence[str], folder: ModelFolder | None)
         return vectors_space(read_vectors(search), center=center)
     if not files:
         return table_space(folder.stored, folder.load_tokenizer(), center=center)
-    encoder = TextEncoder.load(folder, search.batch_size)
+    encoder = PretrainedModel(folder, search.batch_size, with_heads=False)
     sizes: dict[str, Any] = {"max_seq_length": search.max_seq_length, "center": center}
     if is_archive(files):
         return stored_space(files[0], encoder, **sizes)
@@ -192,7 +193,7 @@ def _text_of(pair: tuple[str, str]) -> Text:
 
 
 def sentence_space(
-    encoder: TextEncoder,
+    encoder: Encoding,
     texts: Texts,
     layer: int | str,
     pooling: str,
@@ -205,9 +206,9 @@ def sentence_space(
     Args:
       encoder: Computes the vectors.
       texts: The texts.
-      layer: As `TextEncoder.encode`.
-      pooling: As `TextEncoder.encode`.
-      max_seq_length: As `TextEncoder.encode`.
+      layer: As `Encoding.encode`.
+      pooling: As `Encoding.encode`.
+      max_seq_length: As `Encoding.encode`.
       center: As `Index`.
     """
 
@@ -230,13 +231,13 @@ def sentence_space(
     return Space(names, ids, index, lambda text: (encode([split_pair(text)]), ()))
 
 
-def stored_space(path: str, encoder: TextEncoder, *, max_seq_length: int, center: bool) -> Space:
+def stored_space(path: str, encoder: Encoding, *, max_seq_length: int, center: bool) -> Space:
     """Returns the space of an archive of vectors that extract_features.py has written with pooling.
 
     Args:
       path: A .npz file.
       encoder: The encoder of the same model, for queries.
-      max_seq_length: As `TextEncoder.encode`.
+      max_seq_length: As `Encoding.encode`.
       center: As `Index`.
 
     Raises:
@@ -350,7 +351,7 @@ def _is_word(token: str) -> bool:
 
 
 def context_space(
-    encoder: TextEncoder,
+    encoder: Encoding,
     texts: Texts,
     word: str,
     layer: int | str,
@@ -366,8 +367,8 @@ def context_space(
       encoder: Computes the vectors of words, the means of the vectors of their pieces.
       texts: The texts.
       word: The word, whose first occurrence in a query counts.
-      layer: As `TextEncoder.encode_words`.
-      max_seq_length: As `TextEncoder.encode_words`.
+      layer: As `Encoding.encode_words`.
+      max_seq_length: As `Encoding.encode_words`.
       center: As `Index`.
     """
     shown = _Stored()
@@ -425,7 +426,7 @@ def make_table(folder: ModelFolder, pooling: str, vector_size: int) -> WordVecto
       pooling: "mean", "max" or "cls".
       vector_size: The number of principal components.
     """
-    encoder = TextEncoder.load(folder)
+    encoder = PretrainedModel(folder, with_heads=False)
     pieces = {
         piece: number
         for piece, number in encoder.tokenizer.vocab.items()
@@ -437,7 +438,7 @@ def make_table(folder: ModelFolder, pooling: str, vector_size: int) -> WordVecto
     return WordVectors([*pieces], np.asarray(values, np.float32))
 
 
-def _encode_pieces(encoder: TextEncoder, pieces: dict[str, int], pooling: str) -> np.ndarray:
+def _encode_pieces(encoder: Encoding, pieces: dict[str, int], pooling: str) -> np.ndarray:
     """Returns the vector of each piece, alone between [CLS] and [SEP], float32 [N, H]."""
     vocab = encoder.tokenizer.vocab
     first, last = vocab["[CLS]"], vocab["[SEP]"]

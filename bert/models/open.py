@@ -268,7 +268,9 @@ def _open_pretrained(
         names = ("pooling", "normalize", "max_seq_length")
         vectors.log({} if vectors.unknown else vectors.fill(dict.fromkeys(names)))
         vectors.warn()
-    return PretrainedModel(folder, batch_size, precision, overrides.max_seq_length)
+    model = PretrainedModel(folder, batch_size, precision, overrides.max_seq_length)
+    model.text_vectors = folder.text_vectors
+    return model
 
 
 def _check_fixed(export: Export, overrides: Overrides, precision: str, engine: str) -> None:

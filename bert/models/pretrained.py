@@ -6,6 +6,7 @@ Model Scoring, section 2).
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -78,53 +79,129 @@ def total_score(scores: Sequence[Score]) -> Score:
     )
 
 
-class MaskedModel:
-    """A model with the heads of pre-training, and its tokenizer.
+def check_sides(config: modeling.BertConfig) -> None:
+    """Checks that a model reads both sides of a token: no decoder, no LSTMs."""
+    if config.is_bilstm:
+        raise ValueError(
+            "The model must read both sides of a [MASK] together. This one reads each by itself: "
+            "`encoder_type` is 'bilstm' in its configuration, from the objective bilstm_lm."
+        )
+    if config.is_decoder:
+        raise ValueError(
+            "The model must read the text on both sides of a [MASK]. This one reads what is before "
+            "it alone: `is_decoder` in its configuration, from the objective left_to_right."
+        )
+
+
+def check_head(stored: Stored, model: keras.Model) -> None:
+    """Checks that a checkpoint has the whole masked-LM head of a model.
+
+    Raises:
+      OptionError: naming what it lacks.
+    """
+    needed = [v.path for v in model.weights if v.path.startswith(HEAD)]
+    if missing := [name for name in needed if name not in stored.shapes]:
+        raise OptionError(
+            stored.option,
+            f"have the masked-LM head of pre-training, {HEAD}*",
+            stored.prefix,
+            f"It lacks {missing}; was it fine-tuned, or stripped of its heads?",
+        )
+
+
+class PretrainedModel(Encoding):
+    """A pre-trained model that fills masks, scores texts and encodes them.
 
     Args:
-      config: The shape of the model.
-      tokenizer: The tokenizer of the model.
+      folder: The folder of the model.
       batch_size: Sequences to compute at a time.
       precision: Name of a dtype policy.
+      max_seq_length: Maximum tokens of a text for `encode`; None for as many as the model takes.
+      with_heads: Whether to load the heads of pre-training, which then must be there; False for
+        the encoder of any model; None for the heads of a model that has them.
+
+    Attributes:
+      config: The shape of the model.
+      tokenizer: The tokenizer of the model.
+      masked: A Keras model with the heads of pre-training; None without the masked-LM head.
       predicts_next: Whether the model has learned which texts follow others.
+
+    Raises:
+      ValueError: where files are missing, or do not fit each other.
     """
+
+    kind = "pre-trained"
+    predicts_next = False
 
     def __init__(
         self,
-        config: modeling.BertConfig,
-        tokenizer: tokenization.FullTokenizer,
+        folder: ModelFolder,
         batch_size: int = 32,
         precision: str = "float32",
+        max_seq_length: int | None = None,
         *,
-        predicts_next: bool = True,
+        with_heads: bool | None = None,
     ) -> None:
-        self.config = config
-        self.predicts_next = predicts_next
-        self.tokenizer = tokenizer
-        self.batch_size = batch_size
-        self.model = pretraining_heads.pretraining_model(config, dtype=precision)
-        matrix = tf.TensorSpec((None, None), tf.int32)
-        signature = dict.fromkeys(self.model.input, matrix)
-        number = tf.TensorSpec((), tf.int32)
+        self.config, stored = folder.config, folder.stored
+        self.batch_size, self.max_seq_length = batch_size, max_seq_length
+        if max_seq_length is not None:
+            check_length(max_seq_length, self.config)
+        self.labels = []
+        self.methods = ("encode", "inputs")
+        self.masked: keras.Model | None = None
+        stored.check_fit(self.config)
+        if with_heads is None:
+            has_head = any(name.startswith(HEAD) for name in stored.shapes)
+            with_heads = has_head and not (self.config.is_decoder or self.config.is_bilstm)
+        with blank_variables() as blank:
+            if with_heads:
+                check_sides(self.config)
+                self.tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
+                model = pretraining_heads.pretraining_model(self.config, dtype=precision)
+                check_head(stored, model)
+                self._open_heads(model, folder)
+            else:
+                self.tokenizer = folder.load_tokenizer()
+                self.encoder = modeling.BertModel(self.config, dtype=precision)
+                model = self.model
+        blank.fill(but=stored.assign(model.weights))
+
+    def _open_heads(self, model: keras.Model, folder: ModelFolder) -> None:
+        self.masked, self.encoder = model, model.get_layer("bert")
+        # A checkpoint may have a head that was not trained.
+        learned = folder.stored.shapes.keys() - find_untrained(folder.path, folder.stored.shapes)
+        self.predicts_next = any(name.startswith(PAIR_HEAD) for name in learned)
+        pairs = ("next_sentence",) if self.predicts_next else ()
+        self.methods = ("fill_mask", "score", *pairs, *self.methods)
+        matrix, number = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((), tf.int32)
+        signature = dict.fromkeys(model.input, matrix)
         self._find_best = tf.function(self._best, [signature, number], autograph=False)
         self._rate = tf.function(self._log_likelihood, [signature, matrix], autograph=False)
         self._compare = tf.function(self._follows, [signature], autograph=False)
 
+    @functools.cached_property
+    def model(self) -> keras.Model:  # type: ignore[override]
+        """A Keras model with `sequence_output` [B, S, H] and `pooled_output` [B, H]."""
+        inputs = modeling.encoder_inputs()
+        encoded = self.encoder(inputs)
+        names = ("sequence_output", "pooled_output")
+        return keras.Model(inputs, {name: encoded[name] for name in names})
+
     def _best(self, batch: dict[str, Any], top_k: Any) -> tuple[Any, Any]:
         """Returns probabilities and ids of the best tokens at each position, [B, P, top_k]."""
-        logits = infer(self.model, batch)["masked_lm_logits"]
+        logits = infer(self.masked, batch)["masked_lm_logits"]
         return tuple(tf.math.top_k(tf.nn.softmax(logits), top_k))
 
     def _log_likelihood(self, batch: dict[str, Any], labels: Any) -> Any:
         """Returns the logarithm of the probability of the label at each position, [B, P]."""
-        logits = infer(self.model, batch)["masked_lm_logits"]
+        logits = infer(self.masked, batch)["masked_lm_logits"]
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
     def _follows(self, batch: dict[str, Any]) -> Any:
         """Returns the probability that the second text follows the first, [B]."""
-        return tf.nn.softmax(infer(self.model, batch)["next_sentence_logits"])[:, 0]
+        return tf.nn.softmax(infer(self.masked, batch)["next_sentence_logits"])[:, 0]
 
-    def read(self, text: str | tuple[str, str], place: str = "The text") -> Text:
+    def read_text(self, text: str | tuple[str, str], place: str = "The text") -> Text:
         """Returns a text as the inputs of the model.
 
         Args:
@@ -159,24 +236,22 @@ class MaskedModel:
         first, *others = map(self.tokenizer.tokenize, text.split(MASK))
         return first + [token for part in others for token in (MASK, *part)]
 
-    def fill(
-        self, texts: Sequence[Text], top_k: int = 5, *, between: Between = lambda: None
+    def fill_mask(
+        self, texts: Sequence[GivenText | Text], top_k: int = 5, *, between: Between = lambda: None
     ) -> list[list[list[Guess]]]:
-        """Returns for each text, for each [MASK] in it, the best tokens, as `Model.fill_mask`.
-
-        Each [MASK] is predicted while the others stay masked.
-        """
+        # Each [MASK] is predicted while the others stay masked.
+        read = self._read_all(texts)
         top_k = whole_number("top_k", top_k, 1)
-        for text in texts:
+        for text in read:
             self.check_masked(text)
-        guesses: list[list[list[Guess]]] = [[] for _ in texts]
-        for numbers, batch in self._batches([(text, text.masks()) for text in texts], between):
+        guesses: list[list[list[Guess]]] = [[] for _ in read]
+        for numbers, batch in self._batches([(text, text.masks()) for text in read], between):
             found = self._find_best(batch, min(top_k, self.config.vocab_size))
             probabilities, ids = (check_finite(values.numpy()).tolist() for values in found)
             for row, number in enumerate(numbers):
                 guesses[number] = [
                     self._guesses(probabilities[row][mask], ids[row][mask])
-                    for mask in range(len(texts[number].masks()))
+                    for mask in range(len(read[number].masks()))
                 ]
         return guesses
 
@@ -188,11 +263,12 @@ class MaskedModel:
         """
         named = {"input_ids": text.input_ids, "segment_ids": text.segment_ids}
         inputs = {name: np.array([values], np.int32) for name, values in named.items()}
-        encoded = self.model.get_layer("bert")(inputs)
+        encoded = self.encoder(inputs)
         outputs = [encoded["embedding_output"], *encoded["encoder_layers"]]
         gathered = [tf.gather(output[0], text.masks()) for output in outputs]
         masked = tf.stack(gathered)  # [L + 1, P, H]
-        head = self.model.get_layer("cls").predictions
+        assert self.masked is not None, "`text` was read for its heads."
+        head = self.masked.get_layer("cls").predictions
         logits = head(masked, encoded["embedding_table"])  # [L + 1, P, V]
         best = tf.math.top_k(tf.nn.softmax(logits), min(top_k, self.config.vocab_size))
         layers = zip(best.values.numpy().tolist(), best.indices.numpy().tolist(), strict=True)
@@ -207,14 +283,16 @@ class MaskedModel:
             for index, probability in zip(ids, probabilities, strict=True)
         ]
 
-    def score(self, texts: Sequence[Text], *, between: Between = lambda: None) -> list[Score]:
-        """Returns how likely each text is, as `Model.score`."""
-        for text in texts:
+    def score(
+        self, texts: Sequence[GivenText | Text], *, between: Between = lambda: None
+    ) -> list[Score]:
+        read = self._read_all(texts)
+        for text in read:
             self.check_whole(text)
         # Each token of each text once.
-        queries = [(text, [position]) for text in texts for position in text.words()]
-        owners = [number for number, text in enumerate(texts) for _ in text.words()]
-        sums = np.zeros(len(texts))
+        queries = [(text, [position]) for text in read for position in text.words()]
+        owners = [number for number, text in enumerate(read) for _ in text.words()]
+        sums = np.zeros(len(read))
         for numbers, batch in self._batches(queries, between):
             positions = batch["masked_lm_positions"]
             labels = np.take_along_axis(batch["input_ids"], positions, axis=1)
@@ -223,15 +301,15 @@ class MaskedModel:
             rated = check_finite(self._rate({**batch, "input_ids": masked}, labels).numpy())
             np.add.at(sums, [owners[number] for number in numbers], rated[:, 0])
         return [
-            Score(float(total), len(text.words())) for total, text in zip(sums, texts, strict=True)
+            Score(float(total), len(text.words())) for total, text in zip(sums, read, strict=True)
         ]
 
-    def next_sentence(self, texts: Sequence[Text]) -> list[float]:
-        """Returns for each pair the probability that its second text follows the first."""
-        for text in texts:
+    def next_sentence(self, pairs: Sequence[tuple[str, str] | Text]) -> list[float]:
+        read = self._read_all(pairs)
+        for text in read:
             self.check_pair(text)
-        found = np.zeros(len(texts))
-        for numbers, batch in self._batches([(text, [0]) for text in texts]):
+        found = np.zeros(len(read))
+        for numbers, batch in self._batches([(text, [0]) for text in read]):
             found[numbers] = check_finite(self._compare(batch).numpy())
         return found.tolist()
 
@@ -263,6 +341,20 @@ class MaskedModel:
                 f"{text.text!r}."
             )
 
+    def _read_all(self, texts: Sequence[GivenText | Text]) -> list[Text]:
+        check_sides(self.config)
+        if self.masked is None:
+            raise ValueError(
+                f"The model must have the masked-LM head of pre-training, {HEAD}*, to predict "
+                "tokens. It has an encoder alone; `encode` works."
+            )
+        return [
+            text
+            if isinstance(text, Text)
+            else self.read_text(as_pair(text, number), f"Text {number}, counted from 0,")
+            for number, text in enumerate(check_list(texts))
+        ]
+
     def _batches(
         self, queries: Sequence[tuple[Text, Sequence[int]]], between: Between = lambda: None
     ) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
@@ -286,145 +378,3 @@ class MaskedModel:
             padded = [[*positions, *[0] * (width - len(positions))] for _, positions in rows]
             yield numbers, {**batch, "masked_lm_positions": np.array(padded, np.int32)}
             between()
-
-
-def check_sides(config: modeling.BertConfig) -> None:
-    """Checks that a model reads both sides of a token: no decoder, no LSTMs."""
-    if config.is_bilstm:
-        raise ValueError(
-            "The model must read both sides of a [MASK] together. This one reads each by itself: "
-            "`encoder_type` is 'bilstm' in its configuration, from the objective bilstm_lm."
-        )
-    if config.is_decoder:
-        raise ValueError(
-            "The model must read the text on both sides of a [MASK]. This one reads what is before "
-            "it alone: `is_decoder` in its configuration, from the objective left_to_right."
-        )
-
-
-def load(folder: ModelFolder, batch_size: int = 32, precision: str = "float32") -> MaskedModel:
-    """Returns the model in a folder.
-
-    Args:
-      folder: The folder of a pre-trained model.
-      batch_size: Sequences to compute at a time.
-      precision: Name of a dtype policy.
-
-    Raises:
-      ValueError: where files are missing, or do not fit each other.
-    """
-    stored = folder.stored
-    stored.check_fit(folder.config)
-    check_sides(folder.config)
-    tokenizer = folder.load_tokenizer(["[CLS]", "[SEP]", MASK])
-    # A checkpoint may have a head that was not trained.
-    learned = stored.shapes.keys() - find_untrained(folder.path, stored.shapes)
-    predicts_next = any(name.startswith(PAIR_HEAD) for name in learned)
-    with blank_variables() as blank:
-        model = MaskedModel(
-            folder.config, tokenizer, batch_size, precision, predicts_next=predicts_next
-        )
-    check_head(stored, model.model)
-    blank.fill(but=stored.assign(model.model.weights))
-    return model
-
-
-def check_head(stored: Stored, model: keras.Model) -> None:
-    """Checks that a checkpoint has the whole masked-LM head of a model.
-
-    Raises:
-      OptionError: naming what it lacks.
-    """
-    needed = [v.path for v in model.weights if v.path.startswith(HEAD)]
-    if missing := [name for name in needed if name not in stored.shapes]:
-        raise OptionError(
-            stored.option,
-            f"have the masked-LM head of pre-training, {HEAD}*",
-            stored.prefix,
-            f"It lacks {missing}; was it fine-tuned, or stripped of its heads?",
-        )
-
-
-class PretrainedModel(Encoding):
-    """A pre-trained model that fills masks, scores texts and encodes them.
-
-    Args:
-      folder: The folder of the model.
-      batch_size: Sequences to compute at a time.
-      precision: Name of a dtype policy.
-      max_seq_length: Maximum tokens of a text for `encode`; None for as many as the model takes.
-
-    Attributes:
-      config: The shape of the model.
-      tokenizer: The tokenizer of the model.
-      model: A Keras model of `input_ids`, `input_mask` and `segment_ids`, int32 [B, S], with
-        `sequence_output` [B, S, H] and `pooled_output` [B, H].
-      masked: The same model with the heads of pre-training; None without the masked-LM head.
-    """
-
-    def __init__(
-        self,
-        folder: ModelFolder,
-        batch_size: int = 32,
-        precision: str = "float32",
-        max_seq_length: int | None = None,
-    ) -> None:
-        self.config = folder.config
-        self.text_vectors = folder.text_vectors
-        self.max_seq_length = max_seq_length
-        if max_seq_length is not None:
-            check_length(max_seq_length, self.config)
-        self.batch_size = batch_size
-        self.masked: MaskedModel | None = None
-        has_head = any(name.startswith(HEAD) for name in folder.stored.shapes)
-        if has_head and not (self.config.is_decoder or self.config.is_bilstm):
-            self.masked = load(folder, batch_size, precision)
-            self.tokenizer = self.masked.tokenizer
-            bert = self.masked.model.get_layer("bert")
-        else:
-            folder.stored.check_fit(self.config)
-            self.tokenizer = folder.load_tokenizer()
-            bert = modeling.BertModel(self.config, dtype=precision)
-        inputs = modeling.encoder_inputs()
-        with blank_variables() as blank:
-            encoded = bert(inputs)
-        names = ("sequence_output", "pooled_output")
-        self.model = keras.Model(inputs, {name: encoded[name] for name in names})
-        self.kind = "pre-trained"
-        self.labels = []
-        self.methods = ("encode", "inputs")
-        if self.masked is None:
-            blank.fill(but=folder.stored.assign(self.model.weights))
-        else:
-            pairs = ("next_sentence",) if self.masked.predicts_next else ()
-            self.methods = ("fill_mask", "score", *pairs, *self.methods)
-
-    def fill_mask(
-        self, texts: Sequence[GivenText], top_k: int = 5, *, between: Between = lambda: None
-    ) -> list[list[list[Guess]]]:
-        masked = self._head()
-        return masked.fill(_read(masked, texts), top_k, between=between)
-
-    def score(self, texts: Sequence[GivenText], *, between: Between = lambda: None) -> list[Score]:
-        masked = self._head()
-        return masked.score(_read(masked, texts), between=between)
-
-    def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        masked = self._head()
-        return masked.next_sentence(_read(masked, pairs))
-
-    def _head(self) -> MaskedModel:
-        check_sides(self.config)
-        if self.masked is None:
-            raise ValueError(
-                f"The model must have the masked-LM head of pre-training, {HEAD}*, to predict "
-                "tokens. It has an encoder alone; `encode` works."
-            )
-        return self.masked
-
-
-def _read(masked: MaskedModel, texts: Sequence[GivenText]) -> list[Text]:
-    return [
-        masked.read(as_pair(text, number), f"Text {number}, counted from 0,")
-        for number, text in enumerate(check_list(texts))
-    ]

@@ -12,16 +12,13 @@ import keras
 import numpy as np
 
 import modeling
-import tokenization
 from bert.files.paths import split_by_size
 from bert.models.model import Between, Model, Text, check_finite
-from bert.network.blank import blank_variables
 from bert.network.lengths import pad_sequences
 from bert.options import OptionError
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import NO_ENCODER, parse_one_layer, width
 from bert.tasks.task import is_list
-from bert.weights.folder import ModelFolder
 from bert.weights.sentence_transformers import TextVectors
 from bert.weights.variables import require_segments
 
@@ -155,42 +152,6 @@ class Encoding(Model):
         lengths = (given, self.max_seq_length, vectors.max_seq_length if vectors else None)
         most = self.encoder.config.max_position_embeddings
         return next((length for length in lengths if length is not None), most)
-
-
-class TextEncoder(Encoding):
-    """An encoder alone.
-
-    Args:
-      bert: The encoder, with its weights.
-      tokenizer: The tokenizer of the model.
-      batch_size: Sequences to compute at a time.
-    """
-
-    kind = "encoder"
-    methods = ("encode", "inputs")
-
-    def __init__(
-        self, bert: modeling.BertModel, tokenizer: tokenization.FullTokenizer, batch_size: int = 32
-    ) -> None:
-        self.encoder = bert
-        self.labels = []
-        self.tokenizer = tokenizer
-        self.batch_size = batch_size
-
-    @classmethod
-    def load(cls, folder: ModelFolder, batch_size: int = 32) -> "TextEncoder":
-        """Returns the encoder in the folder of a model, pre-trained or fine-tuned.
-
-        Raises:
-          ValueError: where files are missing, or do not fit each other.
-        """
-        folder.stored.check_fit(folder.config)
-        with blank_variables() as blank:
-            bert = modeling.BertModel(folder.config)
-            encoder = cls(bert, folder.load_tokenizer(), batch_size)
-            model = encoder.extractor("last", "mean").model
-        blank.fill(but=folder.stored.assign(model.weights))
-        return encoder
 
 
 def extract(
