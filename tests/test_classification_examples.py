@@ -251,22 +251,11 @@ def test_scores_are_fit_for_json_and_hold_the_metrics(task_type):
     assert result.keys() >= {"loss", *METRICS[task_type]}
 
 
-@pytest.mark.parametrize(
-    ("logits", "label_ids", "message"),
-    [
-        ([[0.0, 1.0, 2.0]], [[0]], r"`logits` must be \[B, 2\] for task 'x'. Received \[1, 3\]"),
-        ([[0.0, 1.0]] * 2, [[0]], r"`label_ids` must be \[2, 1\], .* Received \[1, 1\]"),
-        (np.zeros((0, 2)), np.zeros((0, 1)), r"`label_ids` must be .* at least one example"),
-        (
-            [[0.0, 1.0], [1.0, math.nan], [math.inf, 0.0]],
-            [[0], [0], [0]],
-            r"`logits` must be finite. Received \[1.0, nan\] for example 1",
-        ),
-    ],
-)
-def test_logits_that_do_not_fit_are_refused(logits, label_ids, message):
+def test_logits_that_are_not_finite_are_refused():
+    logits = np.array([[0.0, 1.0], [1.0, math.nan], [math.inf, 0.0]])
+    message = r"`logits` must be finite. Received \[1.0, nan\] for example 1"
     with pytest.raises(ValueError, match=message):
-        score(make_task(), np.array(logits), np.array(label_ids))
+        score(make_task(), logits, np.zeros((3, 1), int))
 
 
 def test_examples_are_counted_in_whole_numbers_where_no_answer_is_right():

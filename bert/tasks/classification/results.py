@@ -46,29 +46,18 @@ def score(task: ClassificationTask, logits: np.ndarray, label_ids: np.ndarray) -
       logits: float [B, C].
       label_ids: The labels, as `make_features` returns them.
     """
-    logits, label_ids = _check_logits(task, logits), np.asarray(label_ids)
-    width = task.num_outputs if task.task_type == "multi_label" else 1
-    if not len(logits) or label_ids.size != len(logits) * width:
-        raise ValueError(
-            f"`label_ids` must be [{len(logits)}, {width}], and those of at least one example. "
-            f"Received {list(label_ids.shape)}."
-        )
-    label_ids = label_ids.reshape(-1, width)
-    if task.task_type == "regression":
-        return score_regression(logits[:, 0], label_ids[:, 0].astype(np.float64))
+    logits, label_ids = _check_logits(logits), np.asarray(label_ids)
     if task.task_type == "multi_label":
         return score_multi_label(task.labels, logits, label_ids)
-    return score_choice(task.labels, logits, label_ids[:, 0])
+    label_ids = label_ids.reshape(-1)
+    if task.task_type == "regression":
+        return score_regression(logits[:, 0], label_ids.astype(np.float64))
+    return score_choice(task.labels, logits, label_ids)
 
 
-def _check_logits(task: ClassificationTask, logits: np.ndarray) -> np.ndarray:
+def _check_logits(logits: np.ndarray) -> np.ndarray:
     """Returns the logits in double precision."""
     logits = np.asarray(logits, np.float64)
-    if logits.ndim != 2 or logits.shape[1] != task.num_outputs:
-        raise ValueError(
-            f"`logits` must be [B, {task.num_outputs}] for task {task.name!r}. "
-            f"Received {list(logits.shape)}."
-        )
     if not np.isfinite(logits).all():
         row = int(np.argmin(np.isfinite(logits).all(axis=1)))
         raise ValueError(
@@ -146,7 +135,7 @@ def balanced_weights(task: ClassificationTask, label_ids: np.ndarray) -> list[fl
 
 def probabilities(task: ClassificationTask, logits: np.ndarray) -> np.ndarray:
     """Returns the probability of each label, float32 [B, C]; for regression the scores."""
-    logits = _check_logits(task, logits)
+    logits = _check_logits(logits)
     if task.task_type == "classification":
         logits = np.exp(_log_softmax(logits))
     elif task.task_type == "multi_label":
@@ -260,11 +249,9 @@ def score_choice(
         )
         matthews = metrics.matthews_corrcoef(label_ids, predicted)
     # Where no answer is right, scikit-learn counts in floating point.
-    columns = (*columns[:-1], columns[-1].astype(int))
-    rows = zip(*[column.tolist() for column in columns], strict=True)
     per_class = {
-        label: dict(zip(_PER_CLASS, row, strict=True))
-        for label, row in zip(labels, rows, strict=True)
+        label: dict(zip(_PER_CLASS, (*map(float, row), int(support)), strict=True))
+        for label, *row, support in zip(labels, *columns, strict=True)
     }
     if len(labels) == 2:
         f1 = per_class[positive_label(labels)]["f1"]

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert.export import saved_model
 from bert.export.tokenizer import GraphTokenizer
-from bert.tasks.squad.options import NUM_SPECIAL, DecodingOptions, check_lengths
+from bert.tasks.squad.options import NUM_SPECIAL, DecodingOptions
 
 Tensor = Any
 
@@ -56,9 +56,8 @@ def export_answerer(
       decoding: The options that choose among spans.
 
     Raises:
-      ValueError: before anything is written, if the arguments do not fit together.
+      ValueError: before anything is written, if a window is longer than the model takes.
     """
-    check_lengths(max_seq_length, doc_stride, max_query_length)
     exported = _Answerer(model, tokenizer, max_seq_length, doc_stride, max_query_length, decoding)
 
     def serve(question: Tensor, context: Tensor) -> dict[str, Tensor]:

@@ -57,32 +57,13 @@ def golds_to_compare(golds: Sequence[str]) -> Sequence[str]:
     return [gold for gold in golds if normalize_answer(gold)] or [""]
 
 
-def _check_predicted(golds: Golds, predictions: Mapping[str, str]) -> None:
-    missing = [qas_id for qas_id in golds if qas_id not in predictions]
-    if missing or not golds:
-        raise ValueError(
-            f"There must be questions, and a prediction for each. Received {len(golds)} questions "
-            f"and none for {len(missing)} of them, such as {missing[:3]}."
-        )
-
-
 def evaluate_v1(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float]:
     """Returns SQuAD 1.1's `exact_match` and `f1`, in percent.
 
     Args:
       golds: The gold answers by question id, at least one each, in the order of the file.
       predictions: The predicted answer by question id.
-
-    Raises:
-      ValueError: if a question has no gold answer or no prediction.
     """
-    _check_predicted(golds, predictions)
-    without = [qas_id for qas_id, answers in golds.items() if not answers]
-    if without:
-        raise ValueError(
-            f"Each question must have an answer to compare with. Received {len(without)} without, "
-            f"such as {without[:3]}; for SQuAD 2.0, use its scores."
-        )
     # The script for SQuAD 1.1 adds one by one, not by `sum`.
     exact_total = f1_total = 0.0
     for qas_id, answers in golds.items():
@@ -109,13 +90,7 @@ def evaluate_v2(
         on the odds, and these thresholds.
       null_threshold: The odds above which any prediction counts as "no answer"; 1 in the official
         script (--na-prob-thresh).
-
-    Raises:
-      ValueError: if a question has no prediction or no odds.
     """
-    _check_predicted(golds, predictions)
-    if null_odds is not None:
-        _check_predicted(golds, {qas_id: "" for qas_id in null_odds})
     raw = {
         name: {
             qas_id: best_score(measure, predictions[qas_id], golds_to_compare(answers))

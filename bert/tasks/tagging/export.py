@@ -25,7 +25,6 @@ from bert.tasks.tagging.tags import (
     simplify,
     split_label,
 )
-from bert.tasks.tagging.windows import check_max_seq_length
 
 Tensor = Any
 
@@ -59,15 +58,8 @@ def export_tagger(
       max_seq_length: Maximum tokens per window, including [CLS] and [SEP].
 
     Raises:
-      ValueError: before anything is written, if the arguments do not fit together.
+      ValueError: before anything is written, if a window is longer than the model takes.
     """
-    count = model.output["logits"].shape[-1]
-    if len(tag_set.labels) != count:
-        raise ValueError(
-            f"`tag_set` must have a label for each of the model's {count} outputs. Received "
-            f"{[*tag_set.labels]}."
-        )
-    check_max_seq_length(max_seq_length)
     exported = _Tagger(model, tokenizer, tag_set, max_seq_length)
 
     def serve(text: Tensor) -> dict[str, Tensor]:
