@@ -20,18 +20,74 @@ extra of the package: pip install gensim. A copy of the text, cut into words, is
 for temporary files ($TMPDIR) while the vectors are learned.
 """
 
+import dataclasses
+from typing import TYPE_CHECKING
+
 import tokenization
 from bert.commands import flags as common_flags
-from bert.commands.checks import start
+from bert.commands.checks import (
+    CheckSettings,
+    Step,
+    TextFileSettings,
+    call,
+    check_files,
+    check_output,
+    open_folder,
+    start,
+)
 from bert.commands.console import run_script
-from bert.commands.create_word_vectors import SPACES, Settings, check
 from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
+from bert.files.paths import PATTERNS
+from bert.files.process import import_tensorflow
 from bert.files.word_vectors import WordVectors, write_word_vectors
 from bert.log import logger
-from bert.options import take
+from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option, take
+from bert.parts import FAILED
 from bert.pretraining import skip_gram
+from bert.tasks.layers import check_encoder
+from bert.weights.options import ModelSource, VocabularySource
+
+if TYPE_CHECKING:
+    import modeling
+    from bert.weights.folder import ModelFolder
+
+# What `--words` may be; create_pretraining_data.py has spaces, too.
+TOKENS, SPACES = "tokens", "spaces"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(TextFileSettings, skip_gram.Options):
+    """The flags of this script, by name."""
+
+    input_file: str | None = option(  # type: ignore[assignment]
+        None,
+        Message(
+            "Text files, plain or gzip: %s. This or %s is needed.",
+            PATTERNS,
+            Option("init_checkpoint"),
+        ),
+    )
+    init_checkpoint: str | None = option(
+        None,
+        "A BERT to read the vectors off instead of learning them: each entry of its vocabulary is "
+        "encoded once. Its folder, or its name on the hub.",
+        group="model",
+    )
+    output_file: str = option(REQUIRED, "File to write the vectors to.", group="output")
+    words: str = option(
+        TOKENS,
+        "What counts as a word. tokens: what predict.py takes for words, each Chinese character "
+        "alone; spaces: everything between two spaces, as for Chinese text that is segmented into "
+        "words.",
+        choices=(TOKENS, SPACES),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Model(CheckSettings, ModelSource, VocabularySource):
+    """What `open_folder` takes: the casing of a model is none of the settings."""
 
 
 def define_flags() -> None:
@@ -66,6 +122,50 @@ def run(settings: Settings) -> WordVectors:
     shape = vectors.values.shape
     logger.info("Wrote %d vectors of %d values to %s.", *shape, settings.output_file)
     return vectors
+
+
+def check(settings: Settings, step: Step = call) -> "list[str] | tuple[ModelFolder, str]":
+    """Checks the text and that gensim is installed, or the model.
+
+    Returns:
+      The files of the text; or the folder of the model, and the pooling of its vectors.
+
+    Raises:
+      ValueError: where neither or both are given, or what is given does not fit.
+    """
+    if (settings.input_file is None) == (settings.init_checkpoint is None):
+        given = "neither" if settings.input_file is None else "both"
+        names = Option("input_file"), Option("init_checkpoint")
+        raise MessageError("Either %s or %s must be given. Received %s.", *names, given)
+    if settings.init_checkpoint is None:
+        step("gensim", skip_gram.check_installed, shows=lambda _: "is installed")
+        return check_files(settings, step)
+    import_tensorflow()
+    options = {field.name for field in dataclasses.fields(skip_gram.Options)}
+    learning = options - {"vector_size"} | {"words"}
+    for field in dataclasses.fields(Settings):
+        if field.name in learning and getattr(settings, field.name) != field.default:
+            names = Option(field.name), Option("init_checkpoint")
+            raise MessageError("%s must not be given with %s: it is about learning.", *names)
+    model = _Model(init_checkpoint=settings.init_checkpoint, check=settings.check)
+    folder, config = open_folder(model, step)
+    size = settings.vector_size
+    pooling = step(
+        "vectors", _check_model, folder, config, size, shows=lambda found: f"{size} values, {found}"
+    )
+    check_output(settings, FAILED if folder is FAILED else folder.files, step)
+    return folder, pooling
+
+
+def _check_model(folder: "ModelFolder", config: "modeling.BertConfig", vector_size: int) -> str:
+    """Checks that a model has the vectors, and returns their pooling: its folder's, or the mean."""
+    most = config.hidden_size
+    if vector_size > most:
+        raise OptionError("vector_size", f"be at most {most} for this model", vector_size)
+    check_encoder(config)
+    folder.stored.check_fit(config)
+    of_texts = folder.text_vectors
+    return of_texts.find_pooling(folder.option) if of_texts else "mean"
 
 
 def main(_: list[str]) -> None:

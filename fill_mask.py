@@ -7,27 +7,87 @@ r"""Predicts the tokens at [MASK] with a pre-trained model, or scores texts (pap
 A text is `A` or a pair `A ||| B`.
 """
 
-from collections.abc import Sequence
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import flags
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import start
+from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, Step, call, start
 from bert.commands.console import run_script
-from bert.commands.fill_mask import (
-    Settings,
-    check,
-    describe_score,
-    find_query,
-    load_model,
-    prepare,
-    read_texts,
-    waits,
-)
 from bert.commands.lines import show_lines
-from bert.files.outputs import open_output, try_outputs
-from bert.files.paths import split_by_size
+from bert.files.display import visible
+from bert.files.outputs import check_outputs, open_output, try_outputs
+from bert.files.paths import match_file, split_by_size
+from bert.files.process import import_tensorflow
+from bert.files.rows import text_lines
+from bert.files.texts import clean_line
 from bert.log import logger
+from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
+from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
+
+if TYPE_CHECKING:
+    from bert.models.pretrained import Guess, PretrainedModel, Score, Text
+    from bert.weights.folder import ModelFolder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(VocabularySource, ConfigSource, OutputSettings):
+    """The flags of the script, by name."""
+
+    checkpoint: str = option(
+        REQUIRED,
+        "Pre-trained model: the --output_dir of run_pretraining.py; or a checkpoint: "
+        f"{CHECKPOINT_FORMS}.",
+        group="model",
+    )
+    input_file: str | None = option(
+        None,
+        "File with one text per line; - for standard input, which is also read if no text is "
+        "given at all.",
+        group="data",
+    )
+    output_file: str = option("-", f"{WHOLE_FILE}; - for standard output.", group="output")
+    format: str = option(
+        "text",
+        "text: for reading. jsonl: one JSON object per text.",
+        choices=("text", "jsonl"),
+        group="output",
+    )
+    top_k: int = option(
+        5, "Number of tokens to show for each [MASK], the best ones.", low=1, group="output"
+    )
+    score: bool = option(
+        False,
+        "Show each text's pseudo-log-likelihood and its perplexity per word piece. Scores of "
+        "models with different vocabularies are not comparable.",
+        group="steps",
+    )
+    next_sentence: bool = option(
+        False,
+        "Show, for each pair `A ||| B`, the probability that B follows A, from the next-sentence "
+        "head of pre-training.",
+        group="steps",
+    )
+    batch_size: int = option(32, "Sequences per batch.", low=1, group="devices")
+
+
+class Query(NamedTuple):
+    """What is requested of each text.
+
+    Attributes:
+      check: Raises `ValueError` where a text cannot be answered.
+      answer: Returns the answers to some texts.
+      show: Returns the lines of a text and its answer.
+    """
+
+    check: Callable[["Text"], None]
+    answer: Callable[[Sequence["Text"]], Sequence[Any]]
+    show: Callable[["Text", Any], str]
 
 
 def define_flags() -> None:
@@ -71,6 +131,164 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     if total:
         logger.info("All %d texts: %s", count, describe_score(total))
     return count
+
+
+def prepare(
+    settings: Settings, texts: Sequence[str], step: Step = call
+) -> tuple[str, "ModelFolder"]:
+    """Finds the texts and the model, and checks the output file.
+
+    Returns:
+      The path of the texts, - for standard input, and the folder of the model.
+    """
+    import_tensorflow()
+    path = step("text", _find_input, settings, texts, shows=str)
+    folder = step("checkpoint", _open_folder, settings, shows=lambda found: found.stored.prefix)
+    output = settings.output_file
+    step("output file", _check_output, settings, path, folder, shows=lambda _: output)
+    return path, folder
+
+
+def load_model(
+    settings: Settings, texts: Sequence[str], path: str, folder: "ModelFolder", step: Step = call
+) -> "PretrainedModel":
+    """Returns the model; checks all texts but standard input's before the first is answered.
+
+    Path and folder are those of `prepare`.
+    """
+    from bert.models.pretrained import PretrainedModel
+
+    load, size = functools.partial(PretrainedModel, with_heads=True), settings.batch_size
+    model: PretrainedModel = step("model", load, folder, size, shows=lambda _: "fills masks")
+    if texts or path != "-":
+        step("texts", _check_texts, settings, path, texts, model, shows=lambda _: "can be answered")
+    return model
+
+
+def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
+    """Shows the texts, the model and the output, and whether they fit."""
+    path, folder = prepare(settings, texts, checks)
+    load_model(settings, texts, path, folder, checks)
+
+
+def waits(path: str, texts: Sequence[str]) -> bool:
+    """Returns whether somebody types the texts, and waits for the answer to each."""
+    return not texts and path == "-" and sys.stdin.isatty()
+
+
+def read_texts(path: str, texts: Sequence[str], *, warns: bool = True) -> Iterator[tuple[str, str]]:
+    """Yields the place and the text of each text of the command line, or else of a file.
+
+    Raises:
+      ValueError: where a file has no text; of its blank lines, it may warn.
+    """
+    if not texts:
+        yield from _read_lines(path, warns=warns)
+    for number, text in enumerate(texts, start=1):
+        yield f"Argument {number}", text
+
+
+def find_query(settings: Settings, model: "PretrainedModel") -> Query:
+    """Returns what the flags request of each text."""
+    is_text = settings.format == "text"
+    if settings.score:
+        return Query(model.check_whole, model.score, functools.partial(_show_score, is_text))
+    if settings.next_sentence:
+        show_chance = functools.partial(_show_chance, is_text)
+        return Query(model.check_pair, model.next_sentence, show_chance)
+    show_guesses = functools.partial(_show_guesses, is_text)
+    fill = functools.partial(model.fill_mask, top_k=settings.top_k)
+    return Query(model.check_masked, fill, show_guesses)
+
+
+def _find_input(settings: Settings, texts: Sequence[str]) -> str:
+    if settings.score and settings.next_sentence:
+        raise MessageError(
+            "Only one of %s and %s may be given.", Option("score"), Option("next_sentence")
+        )
+    if texts and settings.input_file:
+        raise OptionError("input_file", "not be given beside texts", Message("%s", [*texts]))
+    path = settings.input_file or "-"
+    return path if path == "-" else match_file(path, "input_file")
+
+
+def _open_folder(settings: Settings) -> "ModelFolder":
+    from bert.weights.folder import ModelFolder
+
+    return ModelFolder.open(
+        settings.checkpoint,
+        "checkpoint",
+        fetches=not settings.check,
+        bert_config_file=settings.bert_config_file,
+        vocab_file=settings.vocab_file,
+        do_lower_case=settings.do_lower_case,
+        default_casing=settings.LOWERS_BY_DEFAULT,
+    )
+
+
+def _check_output(settings: Settings, path: str, folder: "ModelFolder") -> None:
+    if settings.output_file != "-":
+        inputs = [path, *folder.files]
+        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
+
+
+def _check_texts(
+    settings: Settings, path: str, texts: Sequence[str], model: "PretrainedModel"
+) -> None:
+    query = find_query(settings, model)
+    for place, text in read_texts(path, texts, warns=False):
+        query.check(model.read_text(text, place))
+
+
+def _read_lines(path: str, *, warns: bool) -> Iterator[tuple[str, str]]:
+    """Yields the place and the text of each line that is not blank."""
+    number = blank = 0
+    for number, line in text_lines(path):
+        text = clean_line(line)
+        if text:
+            yield f"{path}:{number}: the text", text
+        else:
+            blank += 1
+    if blank and warns:
+        logger.warning("%s: skipped %d blank lines.", path, blank)
+    if blank == number:
+        raise ValueError(f"There must be a text. {path!r} has none.")
+
+
+def describe_score(score: "Score") -> str:
+    """Returns a score for reading."""
+    return (
+        f"perplexity {score.perplexity:.6g}  "
+        f"pseudo-log-likelihood {score.pseudo_log_likelihood:.4f}  tokens {score.num_tokens}"
+    )
+
+
+def _show_guesses(is_text: bool, text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
+    if not is_text:
+        values = [[dataclasses.asdict(guess) for guess in guesses] for guesses in masks]
+        return _as_json(text, {"masks": values})
+    lines = [visible(text.text)]
+    for number, guesses in enumerate(masks, start=1):
+        if len(masks) > 1:
+            lines.append(f"[MASK] {number}")
+        lines += [f"{guess.probability:8.4f}  {visible(guess.token)}" for guess in guesses]
+    return "\n".join([*lines, ""])
+
+
+def _show_score(is_text: bool, text: "Text", score: "Score") -> str:
+    if is_text:
+        return f"{describe_score(score)}  {visible(text.text)}"
+    return _as_json(text, {**dataclasses.asdict(score), "perplexity": score.perplexity})
+
+
+def _show_chance(is_text: bool, text: "Text", chance: float) -> str:
+    if is_text:
+        return f"{chance:8.4f}  {visible(text.text)}"
+    return _as_json(text, {"is_next": chance})
+
+
+def _as_json(text: "Text", values: dict[str, Any]) -> str:
+    return json.dumps({"text": text.text, **values}, ensure_ascii=False)
 
 
 def main(arguments: list[str]) -> None:

@@ -12,10 +12,9 @@ joins files without it as they are, with a line end where a text lacks its last 
 """
 
 import dataclasses
-from typing import Any
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import OutputSettings, call, start
+from bert.commands.checks import OutputSettings, Step, call, start
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
@@ -68,19 +67,14 @@ def run(settings: Settings) -> None:
       ValueError: where the files do not go together.
     """
     show_lines()
-    paths = prepare(settings)
+    paths = check(settings)
     with replace_files([settings.output_file]) as [file]:
         join(paths, form_of(settings.output_file), file)
     logger.info("Joined %d parts in %s: %s.", len(paths), settings.output_file, ", ".join(paths))
 
 
-def prepare(settings: Settings, step: Any = call) -> list[str]:
-    """Finds the parts, and checks that they go together; returns their paths in order.
-
-    Args:
-      settings: The flags.
-      step: `call` to run the script, `Checks` to show each step.
-    """
+def check(settings: Settings, step: Step = call) -> list[str]:
+    """Finds the parts, and checks that they go together; returns their paths in order."""
     output = settings.output_file
     arguments = (settings.input_file, output, settings.num_parts)
     is_verified = not settings.unverified
@@ -92,7 +86,7 @@ def prepare(settings: Settings, step: Any = call) -> list[str]:
 
 def main(_: list[str]) -> None:
     """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, prepare)
+    start(common_flags.read_settings(Settings), run, check)
 
 
 if __name__ == "__main__":

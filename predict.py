@@ -12,20 +12,36 @@ In Python: `model = bert.load("mrpc")`, then `model.predict([("one text", "anoth
 as you like; only the first call builds the graph.
 """
 
-from typing import TYPE_CHECKING
+import dataclasses
+import functools
+import io
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import start
+from bert.commands.checks import Checks, OutputSettings, Step, call, start
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
-from bert.commands.predict import Settings, check, load_model, prepare, read_arguments
 from bert.files.outputs import try_outputs
+from bert.files.process import import_tensorflow
 from bert.names import serve
-from bert.options import take
+from bert.options import Message, OptionError, take
+from bert.parts import FAILED
 from bert.scale.batches import changing_options
-from bert.scale.options import Answering, AnswerOutput, BeamOptions
+from bert.scale.options import Answering, AnswerOutput, BeamOptions, PartOptions
+
+if TYPE_CHECKING:
+    from bert.models.open import Export
+    from bert.scale.answers import Model
+    from bert.weights.folder import ModelFolder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(AnswerOutput, Answering, OutputSettings, PartOptions, BeamOptions):
+    """The flags of the script, by name."""
 
 
 def define_flags() -> None:
@@ -57,6 +73,81 @@ def run(settings: Settings) -> int:
         settings.may_replace,
     )
     return answers.write(take(BeamOptions, settings))
+
+
+def read_arguments(settings: Settings, texts: Sequence[str]) -> None:
+    """Makes the texts of the command line, if any, the lines of standard input.
+
+    Raises:
+      OptionError: where another input is given.
+    """
+    if not texts:
+        return
+    if settings.input_file != "-":
+        raise OptionError("input_file", "not be given beside texts", Message("%s", [*texts]))
+    lines = "".join(f"{' '.join(text.splitlines())}\n" for text in texts)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(lines.encode(errors="surrogateescape")))
+
+
+def prepare(settings: Settings, step: Step = call) -> tuple[Settings, Any]:
+    """Finds the input, and checks the folder of the model and the output file.
+
+    Returns:
+      The settings with the path of the input, and the folder of the model.
+    """
+    import_tensorflow()
+    from bert.models.open import find_answering
+
+    found = step("input file", _find_input, settings, shows=lambda found: found.input_file)
+    settings = settings if found is FAILED else found
+    find = functools.partial(find_answering, fetches=not settings.check)
+    folder = step("folder", find, settings, shows=lambda found: found.path)
+    output = settings.output_file
+    step("output file", _check_output, settings, folder, shows=lambda _: output)
+    return settings, folder
+
+
+def load_model(settings: Settings, folder: "ModelFolder | Export", *, runs: bool = True) -> "Model":
+    """Returns the model of a folder; without `runs`, the graph of an export is not run."""
+    from bert.models.model import assume_frozen_weights
+    from bert.models.open import open_answering
+
+    assume_frozen_weights(settings.precision)
+    return open_answering(settings, folder, settings.batch_size, runs=runs)
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows the steps of a run, and whether the first input can be answered."""
+    settings, folder = prepare(settings, checks)
+    load = functools.partial(load_model, runs=False)
+    model = checks(
+        "model", load, settings, folder, shows=lambda found: found.task.kind.replace("_", " ")
+    )
+    if settings.input_file != "-":
+        from bert.scale.predictions import check_first
+
+        given = take(Answering, settings)
+        on_error = settings.on_error
+        checks("first input", check_first, given, model, on_error, shows=lambda _: "can be asked")
+
+
+def _find_input(settings: Settings) -> Settings:
+    from bert.scale.predictions import find_input
+
+    path = find_input(
+        take(Answering, settings),
+        settings.output_file,
+        settings.part,
+        take(BeamOptions, settings),
+    )
+    return dataclasses.replace(settings, input_file=path)
+
+
+def _check_output(settings: Settings, folder: "ModelFolder | Export") -> None:
+    from bert.scale.predictions import check_output
+
+    files = settings.output_file, settings.input_file
+    check_output(*files, folder.files, settings.may_replace)
 
 
 def main(arguments: list[str]) -> None:

@@ -9,20 +9,46 @@ browser, open http://127.0.0.1:8501/. Monitoring can use /healthz, /readyz and /
 Ctrl-C stops the server once it has answered the requests in progress.
 """
 
-from typing import TYPE_CHECKING
+import contextlib
+import dataclasses
+import socket
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import start
+from bert.commands.checks import Checks, CheckSettings, Step, call, start
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines, write_json_lines
-from bert.commands.serve import Settings, bind_address, check, closed_on_error, load_model
+from bert.files.process import import_tensorflow
 from bert.log import logger
-from bert.options import take
-from bert.serving.options import Batching, Limits
+from bert.models.options import ENGINE_HELP, ENGINES, FROM_ELSEWHERE, EngineModel
+from bert.options import REQUIRED, option, take
+from bert.serving.options import Address, AnswerOptions, Batching, Limits
+from bert.training.options import AUTO
 
 if TYPE_CHECKING:
+    from bert.serving.served import Served
     from bert.serving.server import Server
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Batching, Limits, AnswerOptions, Address, CheckSettings, EngineModel):
+    """The flags of the script, by name."""
+
+    model_dir: str = option(
+        REQUIRED,
+        "Pre-trained or fine-tuned model: the --output_dir of a script that trains; "
+        f"{FROM_ELSEWHERE}.",
+        group="model",
+    )
+    engine: str = option(AUTO, ENGINE_HELP, choices=ENGINES, group="devices")
+    log_format: str = option(
+        "text",
+        "`json` logs each line as a JSON object, and a line for each request: client, method, "
+        "path, status and seconds, but nothing of its texts.",
+        choices=("text", "json"),
+        group="server",
+    )
 
 
 def define_flags() -> None:
@@ -67,6 +93,76 @@ def open_server(settings: Settings) -> "Server":
         address,
     )
     return server
+
+
+@contextlib.contextmanager
+def closed_on_error(bound: socket.socket) -> Any:
+    """Closes a socket where an exception ends the block."""
+    try:
+        yield
+    except BaseException:
+        bound.close()
+        raise
+
+
+def bind_address(settings: Settings, step: Step = call) -> Any:
+    """Checks the options and returns a socket that is bound to the address."""
+    step("server library", _check_installed, shows=lambda _: "aiohttp and prometheus_client")
+    name = settings.model_name or "of the folder"
+    step("name", _check_names, settings, shows=lambda _: name)
+    step("limits", Limits.check_inputs, settings, shows=lambda _: f"{settings.max_inputs} inputs")
+    return step("address", _bind, settings, shows=_describe)
+
+
+def load_model(settings: Settings) -> "Served":
+    """Returns the model; for `--check`, the graph of an export is not run."""
+    import_tensorflow()
+    from bert.serving.served import open_served
+
+    return open_served(
+        take(EngineModel, settings),
+        take(AnswerOptions, settings),
+        settings.model_name,
+        settings.max_batch_size,
+        dry=settings.check,
+    )
+
+
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows the options, the address and the model."""
+    bound = bind_address(settings, checks)
+    checks("model", load_model, settings, shows=lambda served: f"{served.name}: {served.kind}")
+    if isinstance(bound, socket.socket):
+        bound.close()
+
+
+def _check_installed() -> None:
+    try:
+        import_tensorflow()
+        import aiohttp  # noqa: F401
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise ValueError(
+            f"The package {error.name} must be there to serve a model. Install it with `pip "
+            "install aiohttp prometheus_client`, or with this package as `pip install '.[serve]'`."
+        ) from None
+
+
+def _check_names(settings: Settings) -> None:
+    settings.check_name()
+    assert settings.names
+
+
+def _bind(settings: Settings) -> socket.socket:
+    import_tensorflow()
+    from bert.serving.server import bind
+
+    return bind(settings.host, settings.port)
+
+
+def _describe(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"{host}, port {port}"
 
 
 def main(_: list[str]) -> None:

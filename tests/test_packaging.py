@@ -73,7 +73,7 @@ def test_modules_of_the_wheel_are_found_in_its_package(wheel, tmp_path):
     code = (
         "import bert, bert.modeling, modeling, predict\nfrom bert import run_squad, tokenization\n"
         "assert bert.modeling is modeling and bert.predict is not predict\n"
-        "assert bert.predict.Settings.__module__ == 'bert.commands.predict'\n"
+        "assert bert.predict.Settings.__module__ == 'bert.scripts.predict'\n"
         "print(bert.__file__, modeling.__file__, tokenization.__file__, run_squad.__file__)"
     )
     names = ("bert/__init__.py", "modeling.py", "tokenization.py", "run_squad.py")

@@ -19,7 +19,6 @@ from helpers.prediction_runs import WORDS, model_dir, untrained
 from helpers.remembered import remembered
 
 import predict
-from bert.commands.predict import read_arguments
 from bert.files import display
 from bert.files.row_writer import ResumableFile
 from bert.scale.predictions import AnswerFile
@@ -313,14 +312,14 @@ def test_bytes_that_are_no_text_are_a_bad_line_as_any_other(settings, tmp_path):
 def test_texts_of_the_command_line_are_answered(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     made = settings([], input_file="-")
-    read_arguments(made, ["red", "blue\nround"])
+    predict.read_arguments(made, ["red", "blue\nround"])
     assert predict.run(made) == 2
     assert [answer["text_a"] for answer in read(tmp_path / "answers.jsonl")] == [
         "red",
         "blue round",
     ]
     with pytest.raises(ValueError, match="`input_file` must not be given beside texts"):
-        read_arguments(settings([]), ["red"])
+        predict.read_arguments(settings([]), ["red"])
 
 
 @pytest.mark.parametrize("form", ["lines", "csv"])

@@ -176,7 +176,7 @@ def test_a_packed_part_is_not_joined_with_a_plain_one(tmp_path):
         input_file=str(tmp_path / "part-*"), output_file=str(tmp_path / "out"), unverified=True
     )
     with pytest.raises(ValueError, match=r"all gzip or all plain.*-1', which is gzip, and .*-2'"):
-        join_shards.prepare(settings)
+        join_shards.check(settings)
     with pytest.raises(ValueError, match="`input_file` must name files"):
         join_shards.run(settings)
     assert not (tmp_path / "out").exists()
