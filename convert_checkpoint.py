@@ -11,8 +11,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import Checks, CheckSettings, start
+from bert.commands.checks import Checks, CheckSettings, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.process import import_tensorflow
@@ -29,11 +28,6 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(ConversionOutput, CheckSettings, ConversionSource):
     """The flags of this script, by name."""
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
 
 
 def make_model(
@@ -90,10 +84,7 @@ def check(settings: Settings, checks: Checks) -> None:
         )
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check)
 
 if __name__ == "__main__":
     define_flags()

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 import tokenization
-from bert.commands import flags as common_flags
-from bert.commands.checks import OutputSettings, Step, call, start
+from bert.commands.checks import OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
 from bert.commands.flags import changed_flags
 from bert.commands.lines import show_lines
@@ -95,11 +94,6 @@ class Settings(VocabularySource, OutputSettings, BeamOptions, Processing, Draws)
         low=1,
         group="output",
     )
-
-
-def define_flags() -> None:
-    """Defines the flags (original: create_pretraining_data.py)."""
-    common_flags.define(Settings)
 
 
 class MaskedLmInstance(NamedTuple):
@@ -422,10 +416,7 @@ def _check_memory(settings: Settings, records: NewRecords) -> int | None:
     return memory
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check)
 
 if __name__ == "__main__":
     define_flags()

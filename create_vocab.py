@@ -8,8 +8,7 @@ bert_config.json to the number of lines in the file, which the log shows at the 
 
 import dataclasses
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import Step, TextFileSettings, call, check_files, start
+from bert.commands.checks import Step, TextFileSettings, call, check_files, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
@@ -68,11 +67,6 @@ class Settings(TextFileSettings):
         "them.",
         low=1,
     )
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> Summary:
@@ -140,10 +134,7 @@ def report(settings: Settings, summary: Summary) -> None:
         )
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check)
 
 if __name__ == "__main__":
     define_flags()

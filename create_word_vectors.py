@@ -24,7 +24,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import tokenization
-from bert.commands import flags as common_flags
 from bert.commands.checks import (
     CheckSettings,
     Step,
@@ -32,8 +31,8 @@ from bert.commands.checks import (
     call,
     check_files,
     check_output,
+    make_script,
     open_folder,
-    start,
 )
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
@@ -88,11 +87,6 @@ class Settings(TextFileSettings, skip_gram.Options):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Model(CheckSettings, ModelSource, VocabularySource):
     """What `open_folder` takes: the casing of a model is none of the settings."""
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> WordVectors:
@@ -168,10 +162,7 @@ def _check_model(folder: "ModelFolder", config: "modeling.BertConfig", vector_si
     return of_texts.find_pooling(folder.option) if of_texts else "mean"
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check)
 
 if __name__ == "__main__":
     define_flags()

@@ -16,8 +16,7 @@ has it, as the special tokens of a Hugging Face tokenizer do.
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import CheckSettings, Step, call, start
+from bert.commands.checks import CheckSettings, Step, call, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.outputs import make_folder
@@ -49,11 +48,6 @@ class Settings(CheckSettings, ConfigSource, VocabularySource):
         "Fill [unusedN] entries first, which keeps the model's shape, and add rows only for words "
         "that do not fit; false adds a row for every word.",
     )
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> dict[str, int]:
@@ -109,10 +103,7 @@ def _describe_casing(folder: Any) -> str:
     return "cased" if folder.do_lower_case is False else "texts are lower-cased"
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check)
 
 if __name__ == "__main__":
     define_flags()

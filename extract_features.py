@@ -17,7 +17,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import OutputSettings, Step, call, open_folder, start
+from bert.commands.checks import OutputSettings, Step, call, make_script, open_folder
 from bert.commands.console import run_script
 from bert.commands.flags import changed_flags
 from bert.commands.lines import show_lines
@@ -46,11 +46,6 @@ class Settings(Extraction, OutputSettings, PartOptions, BeamOptions):
 
     # Who requests a TPU is warned that there is none.
     use_tpu: bool = option(False, common_flags.WITHOUT_EFFECT, group="data")
-
-
-def define_flags() -> None:
-    """Defines the flags (original: extract_features.py)."""
-    common_flags.define(Settings, without_effect=WITHOUT_EFFECT)
 
 
 def run(settings: Settings) -> None:
@@ -115,10 +110,7 @@ def _check_output(settings: Settings, texts: "Texts", folder: "ModelFolder") -> 
     check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check, without_effect=WITHOUT_EFFECT)
 
 # What people import from the original's extract_features.py.
 if not TYPE_CHECKING:

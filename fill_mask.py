@@ -14,10 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from absl import flags
-
-from bert.commands import flags as common_flags
-from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, Step, call, start
+from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.display import visible
@@ -88,12 +85,6 @@ class Query(NamedTuple):
     check: Callable[["Text"], None]
     answer: Callable[[Sequence["Text"]], Sequence[Any]]
     show: Callable[["Text", Any], str]
-
-
-def define_flags() -> None:
-    """Defines the flags, which may also follow the texts."""
-    flags.FLAGS.set_gnu_getopt()
-    common_flags.define(Settings)
 
 
 def run(settings: Settings, texts: Sequence[str] = ()) -> int:
@@ -291,15 +282,7 @@ def _as_json(text: "Text", values: dict[str, Any]) -> str:
     return json.dumps({"text": text.text, **values}, ensure_ascii=False)
 
 
-def main(arguments: list[str]) -> None:
-    """Runs the script on its flags and texts."""
-    texts = arguments[1:]
-    start(
-        common_flags.read_settings(Settings),
-        lambda settings: run(settings, texts),
-        lambda settings, checks: check(settings, checks, texts),
-    )
-
+define_flags, main = make_script(Settings, run, check, takes_arguments=True)
 
 if __name__ == "__main__":
     define_flags()

@@ -14,10 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from bert.commands import flags as common_flags
-from bert.commands.checks import UNCHECKED, Checks, OutputSettings, start
+from bert.commands.checks import UNCHECKED, Checks, OutputSettings, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.outputs import check_outputs, try_outputs
@@ -63,12 +60,6 @@ class Settings(QueriedModel, OutputSettings):
         from bert.inspection.page import is_inspection
 
         return self.overwrite or is_inspection(path)
-
-
-def define_flags() -> None:
-    """Defines the flags, which may also follow the text."""
-    flags.FLAGS.set_gnu_getopt()
-    common_flags.define(Settings)
 
 
 def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
@@ -163,15 +154,7 @@ def _check_second(settings: Settings, model: "LoadedModel | PretrainedModel") ->
     check_second(model, settings.text_b or "")
 
 
-def main(arguments: list[str]) -> None:
-    """Runs the script on its flags and text."""
-    texts = arguments[1:]
-    start(
-        common_flags.read_settings(Settings),
-        lambda settings: run(settings, texts),
-        lambda settings, checks: check(settings, checks, texts),
-    )
-
+define_flags, main = make_script(Settings, run, check, takes_arguments=True)
 
 if __name__ == "__main__":
     define_flags()

@@ -13,8 +13,7 @@ joins files without it as they are, with a line end where a text lacks its last 
 
 import dataclasses
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import OutputSettings, Step, call, start
+from bert.commands.checks import OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
@@ -55,11 +54,6 @@ class Settings(OutputSettings):
     )
 
 
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
-
-
 def run(settings: Settings) -> None:
     """Writes the joined file.
 
@@ -84,10 +78,7 @@ def check(settings: Settings, step: Step = call) -> list[str]:
     return paths
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check)
 
 if __name__ == "__main__":
     define_flags()

@@ -20,8 +20,15 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, Step, call, open_folder, start
+from bert.commands.checks import (
+    WHOLE_FILE,
+    Checks,
+    OutputSettings,
+    Step,
+    call,
+    make_script,
+    open_folder,
+)
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.display import visible
@@ -52,11 +59,6 @@ class Settings(Search, ConfigSource, VocabularySource, OutputSettings):
         choices=("text", "jsonl"),
         group="output",
     )
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> int:
@@ -158,10 +160,7 @@ def show(settings: Settings, query: str, found: Sequence["Neighbour"]) -> str:
     return "\n".join([visible(query), *lines, ""])
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check)
 
 if __name__ == "__main__":
     define_flags()

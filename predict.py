@@ -19,10 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
-from bert.commands import flags as common_flags
-from bert.commands.checks import Checks, OutputSettings, Step, call, start
+from bert.commands.checks import Checks, OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.outputs import try_outputs
@@ -44,19 +41,19 @@ class Settings(AnswerOutput, Answering, OutputSettings, PartOptions, BeamOptions
     """The flags of the script, by name."""
 
 
-def define_flags() -> None:
-    """Defines the flags, which may also follow the texts."""
-    flags.FLAGS.set_gnu_getopt()
-    common_flags.define(Settings)
-
-
-def run(settings: Settings) -> int:
+def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     """Writes an answer to each input, and returns their number.
+
+    Args:
+      settings: The flags.
+      texts: The texts of the command line; where there are none, a file or the standard input has
+        them.
 
     Raises:
       ValueError: where the folder, a flag or an input is not what it must be.
     """
     show_lines()
+    read_arguments(settings, texts)
     settings, folder = prepare(settings)
     from bert.scale.predictions import AnswerFile
     from bert.training.devices import log_gpus
@@ -116,8 +113,9 @@ def load_model(settings: Settings, folder: "ModelFolder | Export", *, runs: bool
     return open_answering(settings, folder, settings.batch_size, runs=runs)
 
 
-def check(settings: Settings, checks: Checks) -> None:
+def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
     """Shows the steps of a run, and whether the first input can be answered."""
+    read_arguments(settings, texts)
     settings, folder = prepare(settings, checks)
     load = functools.partial(load_model, runs=False)
     model = checks(
@@ -150,12 +148,7 @@ def _check_output(settings: Settings, folder: "ModelFolder | Export") -> None:
     check_output(*files, folder.files, settings.may_replace)
 
 
-def main(arguments: list[str]) -> None:
-    """Runs the script on its flags and texts."""
-    settings = common_flags.read_settings(Settings)
-    read_arguments(settings, arguments[1:])
-    start(settings, run, check)
-
+define_flags, main = make_script(Settings, run, check, takes_arguments=True)
 
 if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = serve(

@@ -11,8 +11,7 @@ data folders, it uses the sample texts, which show only that it runs.
 
 import dataclasses
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import Checks, CheckSettings, start
+from bert.commands.checks import Checks, CheckSettings, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from paper import reproduction
@@ -21,11 +20,6 @@ from paper import reproduction
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(reproduction.Order, CheckSettings):
     """The flags of this script, by name."""
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> reproduction.Ended:
@@ -46,15 +40,12 @@ def check(settings: Settings, checks: Checks) -> None:
     checks("output folder", reproduction.check_folder, order, prepared)
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
+def _run_all(settings: Settings) -> None:
+    if failures := run(settings).failures:
+        raise reproduction.RunsFailedError(failures)
 
-    def reproduce(settings: Settings) -> None:
-        if failures := run(settings).failures:
-            raise reproduction.RunsFailedError(failures)
 
-    start(common_flags.read_settings(Settings), reproduce, check)
-
+define_flags, main = make_script(Settings, _run_all, check)
 
 if __name__ == "__main__":
     define_flags()

@@ -15,9 +15,10 @@ unchanged.
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert.commands import flags as common_flags
 from bert.commands import training
+from bert.commands.checks import Checks, make_script
 from bert.commands.console import run_script
+from bert.commands.flags import TPU_FLAGS
 from bert.commands.training import DistilledSettings
 from bert.names import serve
 from bert.runs.recipes import FineTuning, Search
@@ -28,11 +29,6 @@ from bert.tasks.options import Teacher
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(ClassificationData, DistilledSettings):
     """The flags of this script, by name."""
-
-
-def define_flags() -> None:
-    """Defines the flags (original: run_classifier.py)."""
-    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -48,9 +44,9 @@ def run(settings: Settings) -> dict[str, Any]:
     return training.run(make_recipe(settings))
 
 
-def check(settings: Settings) -> None:
-    """Shows what `run` would do, and exits with 1 if it would fail."""
-    training.check(make_recipe(settings))
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows what `run` would do."""
+    training.check(make_recipe(settings), checks)
 
 
 def make_recipe(settings: Settings) -> FineTuning | Search:
@@ -58,11 +54,7 @@ def make_recipe(settings: Settings) -> FineTuning | Search:
     return training.make_recipe(settings, ClassificationData, teacher=Teacher)
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    settings = common_flags.read_settings(Settings)
-    (check if settings.check else run)(settings)
-
+define_flags, main = make_script(Settings, run, check, without_effect=TPU_FLAGS)
 
 # What people import from the original's run_classifier.py.
 if not TYPE_CHECKING:

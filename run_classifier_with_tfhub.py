@@ -16,13 +16,14 @@ from absl import flags
 import run_classifier
 import tokenization
 from bert.commands import flags as common_flags
-from bert.commands.checks import prepare
+from bert.commands.checks import Checks, start
 from bert.commands.console import run_script
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
 from bert.log import logger
 from bert.names import serve
 from bert.options import REQUIRED, option
+from bert.parts import FAILED
 
 if TYPE_CHECKING:
     from bert.original import model_fn
@@ -73,14 +74,17 @@ def run(
 
 def check(
     settings: run_classifier.Settings,
+    checks: Checks,
     bert_hub_module_handle: str | os.PathLike[str],
     do_lower_case: bool | None = None,
 ) -> None:
-    """Shows what `run` would do, and exits with 1 if it would fail."""
+    """Shows what `run` would do."""
     with model_folder() as folder:
         handle = os.fspath(bert_hub_module_handle)
         arguments = (settings, handle, do_lower_case, folder)
-        run_classifier.check(prepare("module", handle, _complete, *arguments))
+        complete = checks("module", _complete, *arguments, shows=lambda _: handle)
+        if complete is not FAILED:
+            run_classifier.check(complete, checks)
 
 
 def _complete(
@@ -167,7 +171,11 @@ def main(_: list[str]) -> None:
             )
     handle = common_flags.read_settings(Settings).bert_hub_module_handle
     casing = settings.do_lower_case if given & {"do_lower_case", "do_lower"} else None
-    (check if settings.check else run)(settings, handle, casing)
+    start(
+        settings,
+        lambda settings: run(settings, handle, casing),
+        lambda settings, checks: check(settings, checks, handle, casing),
+    )
 
 
 # What people have from the original's run_classifier_with_tfhub.py.

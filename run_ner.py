@@ -12,14 +12,15 @@ import dataclasses
 import os
 from typing import Any, ClassVar
 
-from bert.commands import flags as common_flags
 from bert.commands import training
-from bert.commands.checks import prepare
+from bert.commands.checks import Checks, make_script
 from bert.commands.console import run_script
+from bert.commands.flags import TPU_FLAGS
 from bert.commands.training import DistilledSettings
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
 from bert.options import Message, Option, option, read_grid, several
+from bert.parts import FAILED
 from bert.runs.recipes import CasedTextModel, FineTuning, Search
 from bert.tasks.options import LEARNING_RATE, LSTM_LEARNING_RATE, Teacher
 from bert.tasks.tagging.options import FeatureOptions, TaggingData, TaggingLengths, TagOptions
@@ -59,11 +60,6 @@ class Settings(FeatureOptions, TagOptions, TaggingData, TaggingLengths, Distille
             object.__setattr__(self, "learning_rate", rate)
 
 
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
-
-
 def run(settings: Settings) -> dict[str, Any]:
     """Trains, evaluates, predicts and exports as the settings say.
 
@@ -78,12 +74,14 @@ def run(settings: Settings) -> dict[str, Any]:
         return training.run(make_recipe(_with_word_vectors(settings, folder)))
 
 
-def check(settings: Settings) -> None:
-    """Shows what `run` would do, and exits with 1 if it would fail."""
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows what `run` would do."""
     with model_folder() as folder:
         if path := settings.word_vectors:
-            settings = prepare("word vectors", path, _with_word_vectors, settings, folder)
-        training.check(make_recipe(settings))
+            arguments = (_with_word_vectors, settings, folder)
+            settings = checks("word vectors", *arguments, shows=lambda _: path)
+        if settings is not FAILED:
+            training.check(make_recipe(settings), checks)
 
 
 def make_recipe(settings: Settings) -> FineTuning | Search:
@@ -120,11 +118,7 @@ def _with_word_vectors(settings: Settings, folder: str) -> Settings:
     return dataclasses.replace(settings, init_checkpoint=model, feature_layers=layers)
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    settings = common_flags.read_settings(Settings)
-    (check if settings.check else run)(settings)
-
+define_flags, main = make_script(Settings, run, check, without_effect=TPU_FLAGS)
 
 if __name__ == "__main__":
     define_flags()

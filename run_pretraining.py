@@ -10,10 +10,10 @@ Reads the records of create_pretraining_data.py. Run again, it resumes from the 
 import dataclasses
 from typing import TYPE_CHECKING
 
-from bert.commands import flags as common_flags
 from bert.commands import training
-from bert.commands.checks import CheckSettings
+from bert.commands.checks import Checks, CheckSettings, make_script
 from bert.commands.console import run_script
+from bert.commands.flags import TPU_FLAGS
 from bert.names import serve
 from bert.options import option, take
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule, RecordFiles
@@ -41,11 +41,6 @@ class Settings(
     overwrite_output_dir: bool = option(False, OVERWRITE, group="output")
 
 
-def define_flags() -> None:
-    """Defines the flags (original: run_pretraining.py)."""
-    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
-
-
 def run(settings: Settings) -> dict[str, float]:
     """Trains and evaluates as the settings say; returns what `eval_results.txt` holds, if anything.
 
@@ -55,9 +50,9 @@ def run(settings: Settings) -> dict[str, float]:
     return training.run(make_recipe(settings))
 
 
-def check(settings: Settings) -> None:
-    """Shows what `run` would do, and exits with 1 if it would fail."""
-    training.check(make_recipe(settings))
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows what `run` would do."""
+    training.check(make_recipe(settings), checks)
 
 
 def make_recipe(settings: Settings) -> PreTraining:
@@ -76,11 +71,7 @@ def make_recipe(settings: Settings) -> PreTraining:
     )
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    settings = common_flags.read_settings(Settings)
-    (check if settings.check else run)(settings)
-
+define_flags, main = make_script(Settings, run, check, without_effect=TPU_FLAGS)
 
 # What people import from the original's run_pretraining.py.
 if not TYPE_CHECKING:

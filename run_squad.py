@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import tokenization
 from bert.commands import flags as common_flags
 from bert.commands import training
+from bert.commands.checks import Checks, make_script
 from bert.commands.console import run_script
+from bert.commands.flags import TPU_FLAGS
 from bert.commands.training import FineTuningSettings
 from bert.files.process import import_tensorflow
 from bert.names import serve
@@ -44,11 +46,6 @@ class Settings(DecodingOptions, SquadData, SquadLengths, Teacher, FineTuningSett
         FineTuningSettings.__post_init__(self)
 
 
-def define_flags() -> None:
-    """Defines the flags (original: run_squad.py)."""
-    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
-
-
 def run(settings: Settings) -> dict[str, Any]:
     """Trains and predicts as the settings say.
 
@@ -65,9 +62,9 @@ def run(settings: Settings) -> dict[str, Any]:
     return {name: results[name] for name in results if not name.startswith("baseline")}
 
 
-def check(settings: Settings) -> None:
-    """Shows what `run` would do, and exits with 1 if it would fail."""
-    training.check(make_recipe(settings))
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows what `run` would do."""
+    training.check(make_recipe(settings), checks)
 
 
 def make_recipe(settings: Settings) -> FineTuning | Search:
@@ -102,11 +99,7 @@ def validate_flags_or_throw(
     check_length(settings.max_seq_length, bert_config)
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    settings = common_flags.read_settings(Settings)
-    (check if settings.check else run)(settings)
-
+define_flags, main = make_script(Settings, run, check, without_effect=TPU_FLAGS)
 
 # What people import from the original's run_squad.py.
 if not TYPE_CHECKING:

@@ -11,9 +11,10 @@ its answers are the endings.
 import dataclasses
 from typing import Any
 
-from bert.commands import flags as common_flags
 from bert.commands import training
+from bert.commands.checks import Checks, make_script
 from bert.commands.console import run_script
+from bert.commands.flags import TPU_FLAGS
 from bert.commands.training import FileSettings
 from bert.options import option
 from bert.runs.recipes import FineTuning, Search
@@ -32,11 +33,6 @@ class Settings(SwagData, FileSettings):
     learning_rate: float = 2e-5
 
 
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings, without_effect=common_flags.TPU_FLAGS)
-
-
 def run(settings: Settings) -> dict[str, Any]:
     """Trains, evaluates, predicts and exports as the settings say.
 
@@ -50,9 +46,9 @@ def run(settings: Settings) -> dict[str, Any]:
     return training.run(make_recipe(settings))
 
 
-def check(settings: Settings) -> None:
-    """Shows what `run` would do, and exits with 1 if it would fail."""
-    training.check(make_recipe(settings))
+def check(settings: Settings, checks: Checks) -> None:
+    """Shows what `run` would do."""
+    training.check(make_recipe(settings), checks)
 
 
 def make_recipe(settings: Settings) -> FineTuning | Search:
@@ -60,11 +56,7 @@ def make_recipe(settings: Settings) -> FineTuning | Search:
     return training.make_recipe(settings, SwagData)
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    settings = common_flags.read_settings(Settings)
-    (check if settings.check else run)(settings)
-
+define_flags, main = make_script(Settings, run, check, without_effect=TPU_FLAGS)
 
 if __name__ == "__main__":
     define_flags()

@@ -15,8 +15,9 @@ import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import Checks, CheckSettings, Step, call, start
+from absl import flags
+
+from bert.commands.checks import Checks, CheckSettings, Step, call, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines, write_json_lines
 from bert.files.process import import_tensorflow
@@ -49,11 +50,6 @@ class Settings(Batching, Limits, AnswerOptions, Address, CheckSettings, EngineMo
         choices=("text", "json"),
         group="server",
     )
-
-
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
 
 
 def run(settings: Settings) -> None:
@@ -165,12 +161,14 @@ def _describe(bound: socket.socket) -> str:
     return f"{host}, port {port}"
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    settings = common_flags.read_settings(Settings)
-    if settings.log_format == "json":
+define_flags, _main = make_script(Settings, run, check)
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the script on its flags, and writes lines as they say."""
+    if flags.FLAGS.log_format == "json":
         write_json_lines()
-    start(settings, run, check)
+    _main(arguments)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ languages, any splitter that writes this form serves as well.
 import dataclasses
 from typing import Any
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import TextFileSettings, start
+from bert.commands.checks import TextFileSettings, make_script
 from bert.commands.checks import check_files as check
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
@@ -57,11 +56,6 @@ class Settings(TextFileSettings):
     )
 
 
-def define_flags() -> None:
-    """Defines the flags."""
-    common_flags.define(Settings)
-
-
 def run(settings: Settings | None = None, **options: Any) -> tuple[int, int]:
     """Writes the sentences of all files; returns the numbers of documents and of sentences.
 
@@ -93,10 +87,7 @@ def run(settings: Settings | None = None, **options: Any) -> tuple[int, int]:
     return num_documents, num_sentences
 
 
-def main(_: list[str]) -> None:
-    """Runs the script on its flags."""
-    start(common_flags.read_settings(Settings), run, check)
-
+define_flags, main = make_script(Settings, run, check)
 
 if __name__ == "__main__":
     define_flags()

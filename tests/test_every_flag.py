@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib
-import inspect
 import json
 import logging
 import re
@@ -1367,15 +1366,6 @@ def watch(
     logger.setLevel(level)
 
 
-def show_check(script: Any, settings: Any) -> None:
-    """Does what `--check` of a script does."""
-    check = getattr(script, "check", None)
-    if check and len(inspect.signature(check).parameters) == 1:
-        check(settings)
-    else:
-        start(settings, script.run, check or script.prepare)
-
-
 def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, Any]) -> Outcome:
     """Runs a script in a new folder; functions among the values are asked for theirs."""
     script = importlib.import_module(name)
@@ -1395,7 +1385,7 @@ def run(name: str, folder: Path, given: Mapping[str, Any], change: Mapping[str, 
     with watch(messages, work, examples, calls), eagerly(is_eager):
         try:
             if getattr(settings, "check", False):
-                show_check(script, settings)
+                start(settings, script.run, script.check)
             else:
                 result = call(script, settings, folder)
         except ValueError as caught:

@@ -326,8 +326,8 @@ def test_a_check_tells_that_records_are_masked_as_they_are_read(
     capsys,
 ):
     lengths = {"max_seq_length": None, "max_predictions_per_seq": None}
-    settings = pretraining_run(input_file=make(**PLAIN), **lengths)
-    run_pretraining.check(settings)
+    settings = pretraining_run(input_file=make(**PLAIN), **lengths, check=True)
+    start(settings, run_pretraining.run, run_pretraining.check)
     shown = capsys.readouterr().out
     assert "masked as they are read: 15 % of the tokens, 3 at most, single tokens" in shown
     assert "✗" not in shown

@@ -6,6 +6,7 @@ import pytest
 from helpers.report_pages import browse, needs_chromium
 
 from bert.commands import compare
+from bert.commands.checks import call
 from bert.reports.comparison import make_page
 from bert.reports.page import Table
 
@@ -250,8 +251,7 @@ def test_folders_without_a_run_and_too_few_folders_are_refused(tmp_path):
 def test_the_command_prints_the_tables_and_writes_the_page_only_where_it_may(tmp_path, capsys):
     runs = [write_run(tmp_path / name, learning_rate=0.1) for name in ("a", "b")]
     path = tmp_path / "page.html"
-    settings = compare.Settings(output_file=str(path), check=True)
-    compare.run(settings, runs)
+    compare.check(compare.Settings(output_file=str(path)), call, runs)
     assert (capsys.readouterr().out, path.exists()) == ("", False)
     compare.run(compare.Settings(output_file=str(path)), runs)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

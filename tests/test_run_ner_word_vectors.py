@@ -12,6 +12,7 @@ import extract_features
 import neighbours
 import predict
 import run_ner
+from bert.commands.checks import start
 from bert.models.open import load
 from bert.tasks.tagging import tags as tagging_entities
 from bert.weights.checkpoint import Stored
@@ -162,9 +163,11 @@ def test_unsupported_uses_of_word_vectors_are_refused(make_settings, tmp_path):
 
 
 def test_a_check_shows_the_vectors(make_settings, capsys):
-    run_ner.check(make_settings(do_train=True, do_eval=True))
+    settings = make_settings(do_train=True, do_eval=True, check=True)
+    start(settings, run_ner.run, run_ner.check)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("✓ word vectors") and not any(line[0] == "✗" for line in lines)
+    settings = make_settings(do_train=True, word_vectors="nowhere", check=True)
     with pytest.raises(SystemExit, match="1 of 1 would end the run"):
-        run_ner.check(make_settings(do_train=True, word_vectors="nowhere"))
+        start(settings, run_ner.run, run_ner.check)
     assert capsys.readouterr().out.startswith("✗ word vectors")

@@ -1,15 +1,18 @@
-"""The flags that several scripts share; among them `--check`, which shows what a script needs.
+"""How a script is made of its flags, its run and its `--check`, and the flags that many share.
 
-Each part is a line, and nothing is written. It is checked by the function that the run calls, so
-that nothing is checked twice, and a fault has the same words.
+A check shows what the run needs: each part is a line, and nothing is written. A part is checked by
+the function that the run calls, so that nothing is checked twice, and a fault has the same words.
 """
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
+from absl import flags
+
 from bert.commands.console import explain
+from bert.commands.flags import define, read_settings
 from bert.files.display import visible
 from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
@@ -18,6 +21,9 @@ from bert.files.texts import find_texts
 from bert.options import REQUIRED, Option, check_bounds, make_plain, option, take
 from bert.parts import GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
 from bert.weights.options import ModelSource
+
+# The flags of a script are of the module that calls its `define_flags`.
+flags.disclaim_key_flags()
 
 WHOLE_FILE = "File to write, which appears only when it is complete"
 
@@ -103,14 +109,6 @@ class Checks(Parts):
             sys.exit(f"{num_wrong} of {len(self.lines)} would end the run.")
 
 
-def prepare(name: str, text: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns what a function prepares for a run, shown as a line; exits with 1 if it fails."""
-    checks = Checks()
-    value = checks(name, function, *arguments, shows=lambda _: text)
-    checks.end()
-    return value
-
-
 def call(
     name: str,
     function: Callable[..., Any],
@@ -159,6 +157,41 @@ def start(
     checks = Checks()
     check(settings, checks)
     checks.end()
+
+
+def make_script(
+    kind: type[Any],
+    run: Callable[..., Any],
+    check: Callable[..., Any],
+    *,
+    without_effect: Collection[str] = (),
+    takes_arguments: bool = False,
+) -> tuple[Callable[[], None], Callable[[list[str]], None]]:
+    """Returns `define_flags`, which defines the flags of a script, and `main`, which reads them.
+
+    Args:
+      kind: The class of the script's settings.
+      run: Runs the script on its settings.
+      check: Shows with `Checks`, its second argument, what the run needs.
+      without_effect: Names of flags that are accepted besides, for old commands.
+      takes_arguments: Whether the command line may have more than flags: `run` and `check` take it
+        as their last argument.
+    """
+
+    def define_flags() -> None:
+        if takes_arguments:
+            flags.FLAGS.set_gnu_getopt()
+        define(kind, without_effect=without_effect)
+
+    def main(arguments: list[str]) -> None:
+        others = [arguments[1:]] * takes_arguments
+        start(
+            read_settings(kind),
+            lambda settings: run(settings, *others),
+            lambda settings, checks: check(settings, checks, *others),
+        )
+
+    return define_flags, main
 
 
 def check_files(settings: TextFileSettings, step: Step = call) -> list[str]:

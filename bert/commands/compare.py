@@ -9,20 +9,17 @@ have standard errors. The page also shows the examples of classifiers that becam
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from absl import flags
 from rich.cells import cell_len, set_cell_size
 
-from bert.commands import flags as common_flags
-from bert.commands.checks import OutputSettings, Step, call, start
+from bert.commands.checks import OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
 from bert.files.display import visible
 from bert.files.outputs import check_outputs
 from bert.log import logger
 from bert.options import option
 from bert.reports.comparison import make_page
-from bert.reports.page import Section, Table, write_page
+from bert.reports.page import Page, Section, Table, write_page
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,25 +29,24 @@ class Settings(OutputSettings):
     output_file: str = option("", "HTML page to write. Default: none.")
 
 
-def define_flags() -> None:
-    """Defines the flags, which may also follow the folders."""
-    flags.FLAGS.set_gnu_getopt()
-    common_flags.define(Settings)
+def run(settings: Settings, folders: Sequence[str]) -> None:
+    """Prints the comparison and writes the page."""
+    page = check(settings, call, folders)
+    encoding = sys.stdout.encoding or "utf-8"
+    lines = "\n".join(line for section in page.sections for line in format_section(section))
+    print(lines.encode(encoding, "backslashreplace").decode(encoding))
+    if settings.output_file:
+        write_page(settings.output_file, page)
+        logger.info("Wrote %s, to look at in a browser.", settings.output_file)
 
 
-def run(settings: Settings, folders: Sequence[str], step: Step = call) -> None:
-    """Prints the comparison and writes the page; with `Checks` as `step`, only shows each step."""
-    page = step("runs", make_page, folders, shows=lambda _: f"{len(folders)} of one task")
+def check(settings: Settings, step: Step, folders: Sequence[str]) -> Page:
+    """Returns the page, and checks that it can be written."""
+    page: Page = step("runs", make_page, folders, shows=lambda _: f"{len(folders)} of one task")
     outputs = [settings.output_file] * bool(settings.output_file)
-    fits: tuple[Any, ...] = (check_outputs, outputs, [], "output_file", settings.may_replace)
-    step("output file", *fits, shows=lambda _: settings.output_file or "none")
-    if not settings.check:
-        encoding = sys.stdout.encoding or "utf-8"
-        lines = "\n".join(line for section in page.sections for line in format_section(section))
-        print(lines.encode(encoding, "backslashreplace").decode(encoding))
-        for path in outputs:
-            write_page(path, page)
-            logger.info("Wrote %s, to look at in a browser.", path)
+    arguments = (outputs, [], "output_file", settings.may_replace)
+    step("output file", check_outputs, *arguments, shows=lambda _: settings.output_file or "none")
+    return page
 
 
 def format_section(section: Section) -> Iterator[str]:
@@ -65,12 +61,7 @@ def format_section(section: Section) -> Iterator[str]:
         yield f"  {section.note}\n" if section.note else ""
 
 
-def main(arguments: list[str]) -> None:
-    """Runs the command on its flags and folders."""
-    folders = arguments[1:]
-    settings = common_flags.read_settings(Settings)
-    start(settings, lambda _: run(settings, folders), lambda _, step: run(settings, folders, step))
-
+define_flags, main = make_script(Settings, run, check, takes_arguments=True)
 
 if __name__ == "__main__":
     define_flags()

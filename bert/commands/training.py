@@ -134,14 +134,8 @@ def run(recipe: PreTraining | FineTuning | Search) -> dict[str, Any]:
     return dict(run_plan(plan(recipe)).scores)
 
 
-def check(recipe: PreTraining | FineTuning | Search) -> None:
-    """Shows what `run` would do, and exits with 1 if it would fail."""
-    show_parts(recipe).end()
-
-
-def show_parts(recipe: PreTraining | FineTuning | Search) -> Checks:
-    """Shows a line for each part of a run; returns them."""
-    checks = Checks()
+def check(recipe: PreTraining | FineTuning | Search, checks: Checks) -> None:
+    """Shows a line for each part of what `run` would do."""
     try:
         planned = plan(recipe, limit=_MOST_EXAMPLES)
         lines = [*planned.lines, *planned.estimate()]
@@ -149,4 +143,3 @@ def show_parts(recipe: PreTraining | FineTuning | Search) -> Checks:
         lines = [*error.lines]
     for line in lines:
         checks.record(line)
-    return checks

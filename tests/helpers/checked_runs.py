@@ -2,15 +2,12 @@
 
 import re
 
-from bert.commands import training
 from bert.commands.checks import WRONG, Checks
 from bert.commands.console import explain
 
 
 def check(script, settings):
     """Returns the lines of `--check`."""
-    if hasattr(script, "make_recipe"):
-        return training.show_parts(script.make_recipe(settings)).lines
     checks = Checks()
     script.check(settings, checks)
     return checks.lines
