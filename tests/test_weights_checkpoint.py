@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 from conftest import GOLDEN, change, exhaustive, make_examples
 from helpers.power_loss import PowerLoss
@@ -442,6 +443,18 @@ def test_an_index_counts_more_than_a_file_of_the_prefix_alone(tmp_path):
         stored = checkpoint.Stored.open(path)
         assert stored.index == f"{prefix}.index"
         assert stored.read().keys() == {"a"}
+
+
+@pytest.mark.parametrize("form", ["bert_model.ckpt", "model.safetensors"])
+def test_a_name_that_is_not_there_is_no_damage(tmp_path, form):
+    path = tmp_path / form
+    if form.endswith("ckpt"):
+        saving.save_tensors(str(path), {"a/b": np.ones(2, np.float32)})
+    else:
+        safetensors.numpy.save_file({"a/b": np.ones(2, np.float32)}, path)
+    message = r"lacks \['a/c', 'a/d'\]\. It has a/b\."
+    with pytest.raises(KeyError, match=message):
+        checkpoint.Stored(str(path)).read(["a/b", "a/c", "a/d"])
 
 
 def test_fit_is_checked_without_reading_weights(tmp_path, tiny_config):

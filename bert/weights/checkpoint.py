@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert.files import durable, fingerprints, owned
-from bert.files.durable import write_text
 from bert.files.paths import describe_folder, file_size, paths_from, without_wildcards
 from bert.files.stored_models import (
     SAVED_MODEL_FILE,
@@ -149,17 +148,19 @@ class Stored:
         """Returns the tensors of these names, all of them or none; without names, every tensor.
 
         Raises:
+          KeyError: where there is no tensor of a name.
           UnsoundError: where the files are damaged, or a value is not finite.
         """
-        names = self.shapes if names is None else names
+        names = [*self.shapes] if names is None else [*names]
+        if missing := [name for name in names if name not in self.shapes]:
+            raise KeyError(f"{self.prefix!r} lacks {missing}. It has {_some(sorted(self.shapes))}.")
         try:
             tensors = {name: self._reader.get_tensor(name) for name in names}
         except (tf.errors.OpError, *DAMAGES) as error:
             raise self._broken(error) from error
         if problem := find_not_finite(tensors):
             raise UnsoundError(
-                "%s must name a checkpoint of numbers that are finite. In %r, %s: its training "
-                "has diverged.",
+                "%s must name a checkpoint of finite numbers. In %r, %s: the training diverged.",
                 Option(self.option),
                 self.prefix,
                 problem,
@@ -456,7 +457,7 @@ class Checkpoints:
             durable.remove(path)
         if len(latest) < len(names):
             mark_for_removal(self.folder, names[: len(names) - len(latest)])
-        write_text(path, text)
+        durable.write_text(path, text)
         remove_marked(self.folder, but=latest)
 
     def restore(
@@ -467,8 +468,7 @@ class Checkpoints:
         Variables named in `optional` stay as they are where the checkpoint lacks them.
 
         Raises:
-          ValueError: before any assignment, where one is missing, has another shape, or cannot be
-            read.
+          ValueError: before any assignment, where one is missing, misshapen or unreadable.
         """
         stored = Stored(prefix, "output_dir")
         lacking = [name for name in (*variables, GLOBAL_STEP) if name not in stored.shapes]
