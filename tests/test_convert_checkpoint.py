@@ -438,6 +438,27 @@ def test_optimizer_slots_can_be_left_out(tmp_path, still_config, tensors):
     assert_same_bytes(read(tmp_path / "hf"), without)
 
 
+@pytest.mark.parametrize(
+    ("form", "architecture", "is_random"),
+    [
+        ("keras", "BertForPreTraining", True),
+        ("huggingface", "BertForPreTraining", False),
+        ("onnx", "BertForMaskedLM", False),
+        ("onnx", "BertForNextSentencePrediction", True),
+    ],
+)
+def test_a_pooler_of_random_numbers_is_warned_of(
+    tmp_path, still_config, tensors, log, form, architecture, is_random
+):
+    tensors = {n: v for n, v in tensors.items() if not n.startswith("bert/pooler")}
+    source = save(tmp_path / "tf", tensors, still_config)
+    words = ["[UNK]", "[CLS]", "[SEP]", *map(str, range(still_config.vocab_size - 3))]
+    (source / "vocab.txt").write_text("\n".join(words))
+    convert(source, tmp_path / "out", form, architecture=architecture, do_lower_case=True)
+    warned = [text for text in log.messages if "lacks bert/pooler, which the output has" in text]
+    assert len(warned) == is_random
+
+
 def test_report_names_what_is_left_out_and_what_is_missing(tmp_path, still_config, tensors, log):
     tensors = {n: v for n, v in tensors.items() if not n.startswith("bert/pooler")}
     stored = {**tensors, "my/own": np.ones(3, np.float32)}

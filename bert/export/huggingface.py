@@ -25,6 +25,12 @@ _OUTPUTS = {
 }
 
 
+# The architectures whose outputs depend on the pooler.
+READ_POOLER = (
+    "BertForNextSentencePrediction",
+    "BertForSequenceClassification",
+    "BertForMultipleChoice",
+)
 # The start of the names of variables that an architecture's outputs do not depend on.
 UNREAD = {"BertForMaskedLM": "cls/seq_relationship/", "BertForNextSentencePrediction": "cls/pred"}
 

@@ -163,6 +163,15 @@ class Conversion:
         untrained = find_untrained(stored.folder, names)
         trained = [name for name in names if name not in untrained]
         model, missing = _load(self.architecture, self.source, stored)
+        is_read = self.output.format == "keras" or self.architecture in huggingface.READ_POOLER
+        if missing and self.output.format in ("keras", "onnx") and is_read:
+            heads = sorted({"/".join(name.split("/")[:2]) for name in missing})
+            logger.warning(
+                "%s lacks %s, which the output has with random numbers: what it computes with them "
+                "means nothing. Convert a model that has them, or train the output first.",
+                stored.prefix,
+                ", ".join(heads),
+            )
         if self.output.format == "onnx":
             idle = huggingface.UNREAD.get(self.architecture, "no variable")
             paths = [variable.path for variable in model.weights if variable.path in names]
