@@ -13,6 +13,7 @@ import functools
 import importlib
 import json
 import logging
+import operator
 import re
 import shutil
 import socket
@@ -40,6 +41,8 @@ from helpers.script_worlds import (
 )
 
 import bert
+import convert_checkpoint
+import run_classifier
 import run_ner
 from bert.commands.checks import start
 from bert.commands.training import EvaluatedSettings, FineTuningSettings
@@ -118,24 +121,14 @@ def names(outcome: Outcome) -> list[str]:
     return sorted(path.name for path in outcome.out.iterdir() if "tfevents" not in path.name)
 
 
-def error(outcome: Outcome) -> str:
-    return outcome.error
+error = operator.attrgetter("error")
+work = operator.attrgetter("work")
+order_of_examples = operator.attrgetter("examples")
+layer_calls = operator.attrgetter("num_layer_calls")
 
 
 def result(outcome: Outcome) -> str:
     return repr(outcome.result)
-
-
-def work(outcome: Outcome) -> list[Any]:
-    return outcome.work
-
-
-def order_of_examples(outcome: Outcome) -> list[str]:
-    return outcome.examples
-
-
-def layer_calls(outcome: Outcome) -> int:
-    return outcome.num_layer_calls
 
 
 def shapes_of_predictions(outcome: Outcome) -> list[str]:
@@ -328,7 +321,12 @@ CHECK = Case(True, lambda o: o.out.exists())
 # A folder with a training of another task is refused.
 NEW_TASK = {"has_ended": False}
 CHECK_OF_TRAINING = Case(True, names, has_ended=True, do_eval=True)
-OVERWRITE = Case(True, error, fails=True, output_file=theirs)
+# Of scripts that write one file, or one for each shard.
+WRITING = {
+    "check": CHECK,
+    "overwrite": Case(True, error, fails=True, output_file=theirs),
+    "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
+}
 
 
 def half_a_character(folder: Path) -> str:
@@ -362,14 +360,9 @@ def other_file(name: str) -> Callable[[Path], str]:
     return find
 
 
-def own_file(name: str) -> Callable[[Path], str]:
-    """Returns what gives a file of the folder."""
-    return lambda folder: str(folder / name)
-
-
 def file_cases(train: str, dev: str, others: bool = True) -> dict[str, Case]:
     """Returns the cases of files that are given one by one, `train` being the name of one."""
-    alone = {"do_eval": True, "data_dir": None, "train_file": own_file(train)}
+    alone = {"do_eval": True, "data_dir": None, "train_file": file_in(train)}
     # Half of the examples of SWAG are fewer than a batch.
     alone["train_batch_size"] = 4
     split = {
@@ -497,10 +490,24 @@ def vectors_of_words(folder: Path) -> str:
     return str(folder / "vectors.txt")
 
 
-def golden_world(folder: Path) -> dict[str, Any]:
-    """Files that are given in place of those beside the original's small model."""
+def read_golden() -> dict[str, np.ndarray]:
+    """Returns the weights of the original's small model."""
+    return checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
+
+
+def write_golden(folder: Path, tensors: Mapping[str, np.ndarray] | None = None) -> str:
+    """Writes the files of the original's small model, and the given weights; returns the folder."""
+    folder.mkdir(exist_ok=True)
     for name in ("vocab.txt", "bert_config.json"):
         (folder / name).write_bytes((GOLDEN / name).read_bytes())
+    if tensors:
+        saving.save_tensors(str(folder / "bert_model.ckpt"), tensors)
+    return str(folder)
+
+
+def golden_world(folder: Path) -> dict[str, Any]:
+    """Files that are given in place of those beside the original's small model."""
+    write_golden(folder)
     (folder / "config.json").write_bytes((GOLDEN / "bert_config.json").read_bytes())
     (folder / "text.txt").write_text("the Old man ||| told\nwho\nit was the old man who told\n")
     (folder / "other.txt").write_text("it [MASK]\n")
@@ -513,13 +520,9 @@ def another_activation(folder: Path) -> str:
 
 def encoder_alone(folder: Path) -> str:
     """Returns the folder of the original's small model without the heads of pre-training."""
-    tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
+    tensors = read_golden()
     encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
-    (folder / "encoder").mkdir()
-    for name in ("vocab.txt", "bert_config.json"):
-        (folder / "encoder" / name).write_bytes((GOLDEN / name).read_bytes())
-    saving.save_tensors(str(folder / "encoder/bert_model.ckpt"), encoder)
-    return str(folder / "encoder")
+    return write_golden(folder / "encoder", encoder)
 
 
 # A table of vectors that is read off the original's small model instead of learned from text.
@@ -532,13 +535,9 @@ READ_OFF = {
 
 def other_golden(folder: Path) -> str:
     """Returns the prefix of the original's small model with all weights halved."""
-    tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
+    tensors = read_golden()
     halves = {name: value / np.asarray(2, value.dtype) for name, value in tensors.items()}
-    (folder / "halves").mkdir()
-    for name in ("vocab.txt", "bert_config.json"):
-        (folder / "halves" / name).write_bytes((GOLDEN / name).read_bytes())
-    saving.save_tensors(str(folder / "halves/bert_model.ckpt"), halves)
-    return str(folder / "halves/bert_model.ckpt")
+    return write_golden(folder / "halves", halves) + "/bert_model.ckpt"
 
 
 def fill_world(folder: Path) -> dict[str, Any]:
@@ -654,45 +653,32 @@ def extension_world(folder: Path) -> dict[str, Any]:
 
 def conversion_world(folder: Path) -> dict[str, Any]:
     golden_world(folder)
-    source = folder / "source"
-    source.mkdir()
-    for name in ("vocab.txt", "bert_config.json"):
-        (source / name).write_bytes((GOLDEN / name).read_bytes())
-    tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
-    bias = tensors["cls/predictions/output_bias"]
-    slot = {"cls/predictions/output_bias/adam_m": bias}
-    saving.save_tensors(str(source / "bert_model.ckpt"), {**tensors, **slot})
+    tensors = read_golden()
+    slot = {"cls/predictions/output_bias/adam_m": tensors["cls/predictions/output_bias"]}
     return {
-        "input": str(source),
+        "input": write_golden(folder / "source", {**tensors, **slot}),
         "output": str(folder / "out"),
         "format": "huggingface",
         "do_lower_case": True,
     }
 
 
-def fine_tuned(folder: Path, name: str, variables: str) -> Path:
-    """Returns a folder with a model whose head of two outputs has variables of a name."""
-    tensors = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt")).read()
-    tensors = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+def fine_tuned(folder: Path, variables: str) -> str:
+    """Returns the folder with a model whose head of two outputs has variables of a name."""
+    tensors = {name: value for name, value in read_golden().items() if name.startswith("bert/")}
     width = len(tensors["bert/pooler/dense/bias"])
     tensors |= {
         f"{variables}output_weights": np.ones((2, width), np.float32),
         f"{variables}output_bias": np.zeros(2, np.float32),
     }
-    (folder / name).mkdir()
-    for file in ("vocab.txt", "bert_config.json"):
-        (folder / name / file).write_bytes((GOLDEN / file).read_bytes())
-    saving.save_tensors(str(folder / name / "bert_model.ckpt"), tensors)
-    return folder / name
+    return write_golden(folder, tensors)
 
 
 def classifier_source(folder: Path) -> str:
     """Returns the folder of a classifier of transformers."""
-    source = fine_tuned(folder, "tf", "")
-    script = importlib.import_module("convert_checkpoint")
-    script.run(
-        script.Settings(
-            input=str(source),
+    convert_checkpoint.run(
+        convert_checkpoint.Settings(
+            input=fine_tuned(folder / "tf", ""),
             output=str(folder / "hf"),
             format="huggingface",
             architecture="BertForSequenceClassification",
@@ -706,7 +692,7 @@ def classifier_source(folder: Path) -> str:
 
 def answerer(folder: Path) -> str:
     """Returns the folder of a model that gives an answer to each question."""
-    made = fine_tuned(folder, "answerer", "cls/squad/")
+    made = fine_tuned(folder / "answerer", "cls/squad/")
     task = {
         "kind": "question_answering",
         "do_lower_case": True,
@@ -718,8 +704,8 @@ def answerer(folder: Path) -> str:
         "version_2_with_negative": False,
         "null_score_diff_threshold": 0.0,
     }
-    (made / "task.json").write_text(json.dumps(task))
-    return str(made)
+    (folder / "answerer/task.json").write_text(json.dumps(task))
+    return made
 
 
 def without_vocabulary(folder: Path) -> str:
@@ -733,11 +719,10 @@ def trained_models() -> Path:
     """Returns a folder with two classifiers, whose labels are of two columns."""
     folder = Path(tempfile.mkdtemp(prefix="bert-test-"))
     atexit.register(shutil.rmtree, folder)
-    script = importlib.import_module("run_classifier")
     for name, column in (("model", "label"), ("other_model", "kind")):
         (folder / name).mkdir()
         values = {**classifier_world(folder / name), "label_column": column}
-        script.run(script.Settings(**values))
+        run_classifier.run(run_classifier.Settings(**values))
     return folder
 
 
@@ -760,12 +745,27 @@ def inspection_world(folder: Path) -> dict[str, Any]:
 
 def untold(folder: Path) -> str:
     """Returns a Hugging Face folder of the model, without what this project says of it."""
-    script = importlib.import_module("convert_checkpoint")
     output = folder / "untold"
     values = {"input": str(folder / "model/out"), "output": str(output), "format": "huggingface"}
-    script.run(script.Settings(**values, verify=False))
+    convert_checkpoint.run(convert_checkpoint.Settings(**values, verify=False))
     (output / "task.json").unlink()
     return str(output)
+
+
+def opening_cases(see: See) -> dict[str, Case]:
+    """Returns the cases of how a classifier is opened, which refuses the options of questions."""
+    return {
+        "precision": Case("mixed_bfloat16", see),
+        "bert_config_file": Case(lambda folder: another_activation(folder / "model"), see),
+        "vocab_file": Case(lambda folder: other_vocabulary(folder / "model"), see),
+        "do_lower_case": Case(False, error, fails=True, model_dir=untold),
+        "architecture": Case("BertForQuestionAnswering", error, fails=True, model_dir=untold),
+        "task_name": Case("cola", see, model_dir=untold),
+        "labels": Case("one", error, fails=True, model_dir=untold),
+        "is_pair": Case(True, see, model_dir=untold),
+        "version_2_with_negative": Case(True, error, fails=True),
+        "null_score_diff_threshold": Case(1.0, error, fails=True),
+    }
 
 
 # Of predict.py, where it is to answer questions.
@@ -858,21 +858,32 @@ FINE_TUNING = {
     "eval_batch_size": Case(3, work, has_ended=True, do_eval=True),
 }
 
+# Of scripts that compute vectors of texts.
+OF_TEXTS = {
+    **WRITING,
+    "vocab_file": Case(other_vocabulary, content("out")),
+    "do_lower_case": Case(False, content("out")),
+    "bert_config_file": Case(another_activation, content("out")),
+    "input_file": Case(file_in("other.txt"), content("out")),
+    "init_checkpoint": Case(other_golden, content("out")),
+    "batch_size": Case(1, work),
+    "input_format": Case("lines", content("out"), input_file=file_in("two.tsv")),
+    "text_column": Case("b", content("out"), input_file=file_in("two.tsv")),
+    "id_column": Case("b", content("out"), input_file=file_in("two.tsv")),
+    "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
+}
+
 TABLE: Mapping[str, Mapping[str, Any]] = {
     "split_sentences": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
+        **WRITING,
         "input_file": Case(file_in("other.txt"), content("out")),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "input_format": Case("paragraphs", content("out"), min_sentences=1),
         "document_gap": Case(1, content("out"), min_sentences=1),
         "min_sentences": Case(1, content("out")),
     },
     "create_pretraining_data": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
+        **WRITING,
         "input_file": Case(file_in("other.txt"), content("out")),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "vocab_file": Case(other_vocabulary, content("out")),
         "do_lower_case": Case(False, content("out")),
         "max_seq_length": Case(24, content("out")),
@@ -920,14 +931,12 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         ),
     },
     "fill_mask": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
+        **WRITING,
         "vocab_file": Case(other_vocabulary, content("out")),
         "do_lower_case": Case(False, content("out")),
         "bert_config_file": Case(another_activation, content("out")),
         "checkpoint": Case(other_golden, content("out")),
         "input_file": Case(file_in("other.txt"), content("out")),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "format": Case("text", content("out")),
         "top_k": Case(2, content("out")),
         "score": Case(True, error, fails=True),
@@ -935,32 +944,16 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "batch_size": Case(1, work),
     },
     "inspect_text": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
+        **WRITING,
         "model_dir": Case(file_in("other_model/out"), content("out")),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "text_b": Case("b", content("out"), model_dir=str(GOLDEN), do_lower_case=True),
         "top_k": Case(2, content("out"), model_dir=str(GOLDEN), do_lower_case=True),
-        "precision": Case("mixed_bfloat16", content("out")),
-        "bert_config_file": Case(
-            lambda folder: another_activation(folder / "model"), content("out")
-        ),
-        "vocab_file": Case(lambda folder: other_vocabulary(folder / "model"), content("out")),
-        "do_lower_case": Case(False, error, fails=True, model_dir=untold),
-        "architecture": Case("BertForQuestionAnswering", error, fails=True, model_dir=untold),
-        "task_name": Case("cola", content("out"), model_dir=untold),
-        "labels": Case("one", error, fails=True, model_dir=untold),
-        "is_pair": Case(True, content("out"), model_dir=untold),
+        **opening_cases(content("out")),
         "max_seq_length": Case(5, error, fails=True),
-        # A classifier is asked, which refuses them.
-        "version_2_with_negative": Case(True, error, fails=True),
-        "null_score_diff_threshold": Case(1.0, error, fails=True),
     },
     "create_vocab": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
+        **WRITING,
         "input_file": Case(file_in("other.txt"), content("out")),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "vocab_size": Case(50, content("out")),
         "do_lower_case": Case(False, content("out")),
         "num_unused": Case(3, content("out")),
@@ -970,10 +963,8 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "num_processes": Case(2, work),
     },
     "create_word_vectors": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
+        **WRITING,
         "input_file": Case(file_in("other.txt"), content("out")),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "init_checkpoint": Case(other_golden, content("out"), **READ_OFF),
         "words": Case("spaces", content("out")),
         "vector_size": Case(7, content("out")),
@@ -1098,12 +1089,10 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "features_dir": Case(elsewhere, names, **ON_FEATURES),
     },
     "predict": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
+        **WRITING,
         "on_error": Case("skip", error, fails=True, input_file=half_a_character),
         "model_dir": Case(file_in("other_model/out"), content("out")),
         "input_file": Case(file_in("other.txt"), content("out")),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "input_format": Case("tsv", content("out")),
         "columns": Case("other", content("out"), input_file=file_in("table.tsv")),
         "separator": Case(";", error, fails=True, input_file=file_in("table.tsv")),
@@ -1114,15 +1103,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         # With Beam, the answers are the same: tests/beam.
         "runner": Case("DirectRunner", error, fails=True),
         "beam_options": Case("--direct_num_workers=2", error, fails=True),
-        "precision": Case("mixed_bfloat16", content("out")),
-        "bert_config_file": Case(
-            lambda folder: another_activation(folder / "model"), content("out")
-        ),
-        "vocab_file": Case(lambda folder: other_vocabulary(folder / "model"), content("out")),
-        "do_lower_case": Case(False, error, fails=True, model_dir=untold),
-        "architecture": Case("BertForQuestionAnswering", error, fails=True, model_dir=untold),
-        "task_name": Case("cola", content("out"), model_dir=untold),
-        "labels": Case("one", error, fails=True, model_dir=untold),
+        **opening_cases(content("out")),
         "is_pair": Case(True, error, fails=True, model_dir=untold),
         "max_seq_length": Case(5, content("out")),
         "version_2_with_negative": Case(True, content("out"), **QUESTIONS),
@@ -1156,37 +1137,16 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "read_timeout": Case(0.1, answered(5)),
         "request_timeout": Case(0.001, answered(4), batch_wait_ms=10.0),
         "engine": Case("onnx", error, fails=True, precision="bfloat16"),
-        "precision": Case("mixed_bfloat16", answered(3)),
-        "bert_config_file": Case(lambda folder: another_activation(folder / "model"), answered(3)),
-        "vocab_file": Case(lambda folder: other_vocabulary(folder / "model"), answered(3)),
-        "do_lower_case": Case(False, error, fails=True, model_dir=untold),
-        "architecture": Case("BertForQuestionAnswering", error, fails=True, model_dir=untold),
-        "task_name": Case("cola", answered(3), model_dir=untold),
-        "labels": Case("one", error, fails=True, model_dir=untold),
-        "is_pair": Case(True, answered(3), model_dir=untold),
+        **opening_cases(answered(3)),
         "max_seq_length": Case(5, answered(3)),
-        "version_2_with_negative": Case(True, error, fails=True),
-        "null_score_diff_threshold": Case(1.0, error, fails=True),
     },
     "extract_features": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
-        "vocab_file": Case(other_vocabulary, content("out")),
-        "do_lower_case": Case(False, content("out")),
-        "bert_config_file": Case(another_activation, content("out")),
-        "input_file": Case(file_in("other.txt"), content("out")),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
-        "init_checkpoint": Case(other_golden, content("out")),
+        **OF_TEXTS,
         "layers": Case("-2", content("out")),
         "pooling": Case("mean", content("out")),
         "format": Case("npz", content("out")),
         "max_seq_length": Case(6, content("out")),
-        "batch_size": Case(1, work),
         "normalize": Case(True, content("out"), pooling="mean"),
-        "input_format": Case("lines", content("out"), input_file=file_in("two.tsv")),
-        "text_column": Case("b", content("out"), input_file=file_in("two.tsv")),
-        "id_column": Case("b", content("out"), input_file=file_in("two.tsv")),
-        "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
         "use_tpu": Case(True, told("use_tpu.* has no effect")),
         "shard": Case("2/2", content("out")),
         # With Beam, the features are the same: tests/beam.
@@ -1194,25 +1154,13 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "beam_options": Case("--direct_num_workers=2", error, fails=True),
     },
     "join_shards": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
+        **WRITING,
         "input_file": Case(file_in("part-2.txt"), content("out")),
         "num_parts": Case(3, error, fails=True),
         "unverified": Case(False, error, fails=True),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
     },
     "neighbours": {
-        "check": CHECK,
-        "overwrite": OVERWRITE,
-        "vocab_file": Case(other_vocabulary, content("out")),
-        "do_lower_case": Case(False, content("out")),
-        "bert_config_file": Case(another_activation, content("out")),
-        "init_checkpoint": Case(other_golden, content("out")),
-        "input_file": Case(file_in("other.txt"), content("out")),
-        "input_format": Case("lines", content("out"), input_file=file_in("two.tsv")),
-        "text_column": Case("b", content("out"), input_file=file_in("two.tsv")),
-        "id_column": Case("b", content("out"), input_file=file_in("two.tsv")),
-        "separator": Case("tab", content("out"), input_file=file_in("two.csv")),
+        **OF_TEXTS,
         "query": Case("heard", content("out")),
         "word_vectors": Case(vectors_of_words, error, fails=True),
         "word": Case("house", error, fails=True),
@@ -1222,8 +1170,6 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "pooling": Case("max", content("out")),
         "center": Case(True, content("out")),
         "max_seq_length": Case(4, content("out")),
-        "batch_size": Case(1, work),
-        "output_file": Case(elsewhere, lambda o: (o.folder / "elsewhere").exists()),
         "format": Case("text", content("out")),
     },
     "reproduce_paper": {
