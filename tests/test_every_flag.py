@@ -1201,7 +1201,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "vocab_file": Case(other_vocabulary, content("out/vocab.txt")),
         "do_lower_case": Case(False, content("out/tokenizer_config.json")),
         "without_vocabulary": Case(True, error, fails=True, input=without_vocabulary),
-        "is_pair": Case(True, task, input=classifier_source, format="tf"),
+        "is_pair": Case(True, task, **NEW_TASK, input=classifier_source, format="tf"),
         "version_2_with_negative": Case(
             True, content("out/task.json"), input=answerer, format="tf", verify=False
         ),
