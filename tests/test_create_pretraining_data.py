@@ -616,7 +616,6 @@ def test_padding_is_zero_and_weights_say_what_is_masked(settings):
         ({"input_file": "blank.txt"}, "The input files must hold text"),
         ({"output_file": "a,a"}, "`output_file` must name each file once"),
         ({"output_file": "a,"}, "`output_file` must name files"),
-        ({"output_file": "text.txt"}, "`output_file` must not name an input file"),
         ({"output_file": "nowhere/a"}, "`output_file` must name files that can be written"),
         ({"vocab_file": "none.txt"}, "`vocab_file` must be a readable file"),
         ({"vocab_file": "empty.txt"}, "`vocab_file` must hold a token a line"),
@@ -947,14 +946,6 @@ def test_a_run_that_was_killed_between_its_files_may_be_run_again(
         assert len([*tmp_path.glob("*out*")]) == count
         data.run(asked)
         assert contents(tmp_path) == whole
-
-
-def test_the_vocabulary_is_never_replaced(settings):
-    made = settings()
-    content = Path(made.vocab_file).read_bytes()
-    with pytest.raises(ValueError, match="`output_file` must not name an input file"):
-        data.run(settings(output_file=made.vocab_file, overwrite=True))
-    assert Path(made.vocab_file).read_bytes() == content
 
 
 @pytest.mark.parametrize("count", [BATCH - 1, BATCH, BATCH + 1, 2 * BATCH + 1])

@@ -238,22 +238,6 @@ def test_what_does_not_fit_is_refused_and_nothing_written(tmp_path, text, change
     assert {path.name for path in tmp_path.iterdir()} <= {"text.txt"}
 
 
-def test_the_text_is_not_overwritten(tmp_path):
-    with pytest.raises(ValueError, match="must not name an input file"):
-        create(tmp_path, "some text\n", name="text.txt")
-    assert (tmp_path / "text.txt").read_text(encoding="utf-8") == "some text\n"
-
-
-def test_a_vocabulary_that_is_there_stays(tmp_path):
-    (tmp_path / "vocab.txt").write_text("mine\n")
-    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
-        create(tmp_path, overwrite=False)
-    (tmp_path / "bert_model.ckpt.index").touch()
-    with pytest.raises(ValueError, match="`output_file` must not name a file of a model"):
-        create(tmp_path, overwrite=True)
-    assert (tmp_path / "vocab.txt").read_text() == "mine\n"
-
-
 def test_counts_beyond_what_the_trainer_holds_are_scaled(monkeypatch):
     """It adds up in 32 bits, and would never join what is more frequent, without a word of it."""
     counts = {"the": 5000, "then": 1000, "cat": 4000, "dog": 3, "xyz": 1}

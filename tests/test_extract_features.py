@@ -310,29 +310,6 @@ def test_a_command_of_the_original_works_unchanged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["vocab.txt", "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "text.txt"]
-)
-def test_what_is_read_is_never_replaced(settings, tmp_path, name):
-    content = (tmp_path / name).read_bytes()
-    with pytest.raises(ValueError, match="`output_file` must not name an input file"):
-        extract_features.run(settings(output_file=str(tmp_path / name), overwrite=True))
-    assert (tmp_path / name).read_bytes() == content
-
-
-@pytest.mark.parametrize("form", ["jsonl", "npz"])
-def test_an_existing_output_is_replaced_only_on_request(settings, tmp_path, form):
-    extract_features.run(settings(format=form))
-    features = (tmp_path / "out").read_bytes()
-    for content in (features, b'{"mine": 1}\n', b""):
-        (tmp_path / "out").write_bytes(content)
-        with pytest.raises(ValueError, match=r"`output_file` must name a new.*`overwrite=True`"):
-            extract_features.run(settings(format=form, overwrite=False))
-        assert (tmp_path / "out").read_bytes() == content
-        extract_features.run(settings(format=form))
-        assert (tmp_path / "out").read_bytes() == features
-
-
-@pytest.mark.parametrize(
     ("ending", "pooling", "count", "given"),
     [
         ("jsonl", "none", 2, {"id_column": "id"}),

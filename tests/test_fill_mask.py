@@ -244,27 +244,6 @@ def test_texts_stand_on_the_command_line_among_flags():
     assert all(token in vocab for _, token in guesses)
 
 
-def test_a_file_that_is_there_stays(settings, tmp_path):
-    (tmp_path / "out").write_text("mine")
-    with pytest.raises(ValueError, match=r"`output_file` must name a new file.*`overwrite=True`"):
-        fill_mask.run(settings(overwrite=False), [TEXT])
-    assert (tmp_path / "out").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["vocab.txt", "bert_config.json", "bert_model.ckpt.index"])
-def test_the_model_is_no_place_for_answers(settings, tmp_path, name):
-    folder = tmp_path / "model"
-    shutil.copytree(GOLDEN, folder, ignore=lambda *_: ["squad_v1", "squad_v2", "cola"])
-    content = (folder / name).read_bytes()
-    made = settings(
-        checkpoint=str(folder / "bert_model.ckpt"), output_file=str(folder / "sub/../" / name)
-    )
-    (folder / "sub").mkdir()
-    with pytest.raises(ValueError, match="`output_file` must not name an input file"):
-        fill_mask.run(made, [TEXT])
-    assert (folder / name).read_bytes() == content
-
-
 @pytest.mark.parametrize("what", ["fill", "score", "next_sentence"])
 def test_a_text_is_shown_in_a_line_that_no_terminal_obeys(settings, tmp_path, what):
     text = "the\x1b[2J\nold man ||| who heard it?"

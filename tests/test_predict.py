@@ -254,24 +254,6 @@ def test_where_nothing_can_be_answered_it_is_an_error(settings):
         predict.run(settings(["?", "??"], on_error="skip"))
 
 
-@pytest.mark.parametrize("name", ["vocab.txt", "task.json", "bert_config.json"])
-def test_the_model_is_no_place_for_answers(settings, model_dir, name):
-    content = (model_dir / name).read_bytes()
-    made = settings(as_json(TEXTS), output_file=str(model_dir / name), overwrite=True)
-    with pytest.raises(ValueError, match="`output_file` must not name"):
-        predict.run(made)
-    assert (model_dir / name).read_bytes() == content
-
-
-def test_answers_that_are_there_stay_unless_they_may_go(settings, tmp_path):
-    for content in ("mine", ""):
-        (tmp_path / "answers.jsonl").write_text(content)
-        with pytest.raises(ValueError, match=r"`output_file` must name a new.*`overwrite=True`"):
-            predict.run(settings(as_json(TEXTS)))
-        assert (tmp_path / "answers.jsonl").read_text() == content
-    assert predict.run(settings(as_json(TEXTS), overwrite=True)) == len(TEXTS)
-
-
 def test_answers_that_another_run_has_written_meanwhile_stay(settings, tmp_path, monkeypatch):
     made = settings(as_json(TEXTS))
     write, output = AnswerFile._write_rows, tmp_path / "answers.jsonl"

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from conftest import GOLDEN, eagerly
 from helpers import classifier_runs
-from helpers.checked_runs import assert_check_and_run_agree
+from helpers.checked_runs import assert_check_and_run_agree, assert_refused, content
 
 import convert_checkpoint
 import create_pretraining_data
@@ -17,6 +17,7 @@ import fill_mask
 import neighbours
 import predict
 import run_classifier
+import split_sentences
 
 MODEL = {
     "init_checkpoint": "model/bert_model.ckpt",
@@ -33,8 +34,6 @@ SCRIPTS = [
             {"vocab_size": 9},
             {"input_file": "nowhere"},
             {"output_file": "nowhere/vocab.txt"},
-            {"output_file": "text.txt"},
-            {"output_file": "model/vocab.txt"},
         ],
     ),
     (
@@ -56,7 +55,6 @@ SCRIPTS = [
             {"bert_config_file": "nowhere"},
             {"vocab_file": "nowhere"},
             {"max_seq_length": 100_000},
-            {"output_file": "model/vocab.txt"},
         ],
     ),
     (
@@ -90,7 +88,6 @@ SCRIPTS = [
             {"layer": "99"},
             {"init_checkpoint": "nowhere"},
             {"max_seq_length": 100_000},
-            {"output_file": "model/vocab.txt"},
         ],
     ),
     (
@@ -99,7 +96,6 @@ SCRIPTS = [
         [
             {"init_checkpoint": "nowhere"},
             {"vector_size": 10_000},
-            {"output_file": "model/vocab.txt"},
         ],
     ),
     (
@@ -150,6 +146,34 @@ def trained(tmp_path_factory):
     with eagerly():
         run_classifier.run(make(do_train=True, num_train_epochs=0.2))
     return folder / "out"
+
+
+# The scripts that write one file of their own form; records may be replaced by the same command.
+WRITERS = [
+    *((script, given) for script, given, _ in SCRIPTS if "output_file" in given),
+    (split_sentences, TEXT),
+    (predict, {"model_dir": "model", **TEXT}),
+]
+
+
+@pytest.mark.parametrize(("script", "given"), WRITERS, ids=[each.__name__ for each, _ in WRITERS])
+def test_no_file_is_replaced_unless_it_may_be_and_no_input_or_model_at_all(
+    folder, trained, script, given
+):
+    if script is predict:
+        shutil.copytree(trained, folder / "model", dirs_exist_ok=True)
+    (folder / "out").write_text("mine")
+    settings = script.Settings(**given)
+    assert_refused(script, settings, folder, "`output_file` must name a new file.*`overwrite=True`")
+    read = ["text.txt"] if "input_file" in given else []
+    for name in [*read, "model/vocab.txt", "model/bert_config.json"]:
+        settings = script.Settings(**{**given, "output_file": name, "overwrite": True})
+        assert_refused(script, settings, folder, "`output_file` must not name")
+    assert (folder / "out").read_text() == "mine"
+    files = content(folder / "model")
+    script.run(script.Settings(**given, overwrite=True))
+    assert b"mine" not in (folder / "out").read_bytes()
+    assert content(folder / "model") == files
 
 
 @pytest.mark.parametrize(
