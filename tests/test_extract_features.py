@@ -237,6 +237,13 @@ def test_what_cannot_work_is_an_error_before_the_work(settings, changes, message
         extract_features.run(settings(**changes))
 
 
+@pytest.mark.parametrize(
+    ("name", "form"), [("a.NPZ", "npz"), ("b/npy", "jsonl"), ("npy", "jsonl"), ("a.txt", "jsonl")]
+)
+def test_the_form_is_that_of_the_extension(settings, name, form):
+    assert settings(output_file=name).written_format() == form
+
+
 def test_the_checkpoint_is_opened_once(settings, tmp_path, opened):
     extract_features.run(settings())
     assert opened == [str(tmp_path / "bert_model.ckpt")]

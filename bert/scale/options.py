@@ -1,6 +1,7 @@
 """Options for files of any size: models, inputs, outputs, parts and pipelines."""
 
 import dataclasses
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -235,8 +236,8 @@ class Extraction(TextColumns, ConfigSource, VocabularySource):
 
     def written_format(self) -> str:
         """Returns the format of the output."""
-        ending = self.output_file.rpartition(".")[2].lower()
-        return self.format or (ending if ending in ("npz", "npy") else "jsonl")
+        ending = os.path.splitext(self.output_file)[1].lower()
+        return self.format or {".npz": "npz", ".npy": "npy"}.get(ending, "jsonl")
 
     def written_pooling(self) -> str:
         """Returns the pooling, as given or by default."""
