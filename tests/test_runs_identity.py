@@ -58,6 +58,17 @@ def test_data_files_have_the_given_paths_and_their_sizes(tmp_path, monkeypatch):
     assert data == {"data/Dev.csv": 2, "data/train.csv": 3, "data/run.log": 1}
 
 
+def test_data_files_in_the_folder_of_the_task_are_listed(tmp_path):
+    for folder in ("STS-B", "MRPC"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.tsv").write_text("abc")
+    for task in ("sts-b", "STS-B"):
+        settings = run_classifier.Settings(
+            task_name=task, data_dir=str(tmp_path), output_dir="out", do_train=True
+        )
+        assert describe(settings)["data"] == {str(tmp_path / "STS-B" / "train.tsv"): 3}
+
+
 def test_two_runs_of_a_command_record_the_same(tmp_path):
     one, other = (
         run_classifier.Settings(task_name="custom", data_dir=str(tmp_path), output_dir=name)

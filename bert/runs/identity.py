@@ -187,16 +187,18 @@ def _digest_code() -> str:
 def _data_files(options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yields the paths of data files as the user gave them, with their sizes."""
     for name, value in in_order(options).items():
+        paths: list[str] = []
         if value and name == "data_dir":
-            paths = [os.path.join(value, file) for file in sorted(list_folder(value))]
-            paths = [path for path in paths if _DATA.fullmatch(os.path.basename(path))]
+            # The folder of a task of GLUE may be in it.
+            task = (options.get("task_name") or "/").lower()
+            inner = [each for each in list_folder(value) if each.lower().startswith(task)]
+            folders = [os.path.join(value, each) for each in ("", *inner)]
+            files = [os.path.join(each, file) for each in folders for file in list_folder(each)]
+            paths = [path for path in files if _DATA.fullmatch(os.path.basename(path))]
         elif value and name.endswith("_file") and name not in ("vocab_file", "bert_config_file"):
-            paths = []
             # A file that is not used by this run may be gone.
             with contextlib.suppress(ValueError):
                 paths = match_files(value, name)
-        else:
-            continue
         yield from ((path, file_size(path)) for path in paths if is_file(path))
 
 
