@@ -43,7 +43,6 @@ from bert.files.process import import_tensorflow
 from bert.files.word_vectors import WordVectors, write_word_vectors
 from bert.log import logger
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option, take
-from bert.parts import FAILED
 from bert.pretraining import skip_gram
 from bert.tasks.layers import check_encoder
 from bert.weights.options import ModelSource, VocabularySource
@@ -147,7 +146,7 @@ def check(settings: Settings, step: Step = call) -> "list[str] | tuple[ModelFold
     pooling = step(
         "vectors", _check_model, folder, config, size, shows=lambda found: f"{size} values, {found}"
     )
-    check_output(settings, FAILED if folder is FAILED else folder.files, step)
+    check_output(settings, step, folder)
     return folder, pooling
 
 

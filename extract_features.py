@@ -17,12 +17,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from bert.commands import flags as common_flags
-from bert.commands.checks import OutputSettings, Step, call, make_script, open_folder
+from bert.commands.checks import OutputSettings, Step, call, check_output, make_script, open_folder
 from bert.commands.console import run_script
 from bert.commands.flags import changed_flags
 from bert.commands.lines import show_lines
 from bert.files.machine import describe_files
-from bert.files.outputs import check_outputs, try_outputs
+from bert.files.outputs import try_outputs
 from bert.files.process import import_tensorflow
 from bert.log import logger
 from bert.names import serve
@@ -79,13 +79,18 @@ def check(settings: Settings, step: Step = call) -> tuple[Settings, "ModelFolder
     folder, config = open_folder(settings, step)
     found = step("layers", _complete, settings, folder, config, shows=Extraction.written_layers)
     settings = settings if found is FAILED else found
-    fits = "of the shape that the configuration asks for"
-    step("weights", _check_weights, folder, config, shows=lambda _: fits)
+    step(
+        "weights",
+        lambda folder, config: folder.stored.check_fit(config),
+        folder,
+        config,
+        shows=lambda _: "of the shape that the configuration asks for",
+    )
     arguments = (take(BeamOptions, settings), settings.part)
     step("runner", check_machines, *arguments, shows=lambda _: settings.runner or "none")
     texts = step("text", find_texts_of, settings, shows=lambda found: describe_files(found.files))
-    output = repr(settings.output_file)
-    step("output file", _check_output, settings, texts, folder, shows=lambda _: output)
+    # Departs: the original replaces any file.
+    check_output(settings, step, texts, folder)
     return settings, folder, texts
 
 
@@ -98,16 +103,6 @@ def _complete(settings: Settings, folder: "ModelFolder", config: "modeling.BertC
     if settings.use_tpu:
         logger.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
     return settings
-
-
-def _check_weights(folder: "ModelFolder", config: "modeling.BertConfig") -> None:
-    folder.stored.check_fit(config)
-
-
-def _check_output(settings: Settings, texts: "Texts", folder: "ModelFolder") -> None:
-    # Departs: the original replaces any file.
-    inputs = [*texts.files, *folder.files]
-    check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
 
 
 define_flags, main = make_script(Settings, run, check, without_effect=WITHOUT_EFFECT)

@@ -14,11 +14,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bert.commands.checks import WHOLE_FILE, Checks, OutputSettings, Step, call, make_script
+from bert.commands.checks import (
+    WHOLE_FILE,
+    Checks,
+    OutputSettings,
+    Step,
+    call,
+    check_output,
+    make_script,
+)
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.display import visible
-from bert.files.outputs import check_outputs, open_output, try_outputs
+from bert.files.outputs import open_output, try_outputs
 from bert.files.paths import match_file, split_by_size
 from bert.files.process import import_tensorflow
 from bert.files.rows import text_lines
@@ -79,12 +87,18 @@ class Query(NamedTuple):
     Attributes:
       check: Raises `ValueError` where a text cannot be answered.
       answer: Returns the answers to some texts.
+      values: Returns an answer for JSON.
       show: Returns the lines of a text and its answer.
     """
 
     check: Callable[["Text"], None]
     answer: Callable[[Sequence["Text"]], Sequence[Any]]
+    values: Callable[[Any], dict[str, Any]]
     show: Callable[["Text", Any], str]
+
+    def as_json(self, text: "Text", answer: Any) -> str:
+        """Returns a text and its answer as JSON."""
+        return json.dumps({"text": text.text, **self.values(answer)}, ensure_ascii=False)
 
 
 def run(settings: Settings, texts: Sequence[str] = ()) -> int:
@@ -113,7 +127,8 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
         limit = 1 if waits(path, texts) else 64 * settings.batch_size
         for chunk in split_by_size(read, lambda text: len(text.tokens), limit):
             answers = query.answer(chunk)
-            lines = "".join(f"{line}\n" for line in map(query.show, chunk, answers))
+            show = query.show if settings.format == "text" else query.as_json
+            lines = "".join(f"{line}\n" for line in map(show, chunk, answers))
             output.write(lines.encode("utf-8", "backslashreplace"))
             output.flush()
             count += len(chunk)
@@ -135,8 +150,7 @@ def prepare(
     import_tensorflow()
     path = step("text", _find_input, settings, texts, shows=str)
     folder = step("checkpoint", _open_folder, settings, shows=lambda found: found.stored.prefix)
-    output = settings.output_file
-    step("output file", _check_output, settings, path, folder, shows=lambda _: output)
+    check_output(settings, step, path, folder)
     return path, folder
 
 
@@ -181,15 +195,26 @@ def read_texts(path: str, texts: Sequence[str], *, warns: bool = True) -> Iterat
 
 def find_query(settings: Settings, model: "PretrainedModel") -> Query:
     """Returns what the flags request of each text."""
-    is_text = settings.format == "text"
     if settings.score:
-        return Query(model.check_whole, model.score, functools.partial(_show_score, is_text))
+        return Query(
+            model.check_whole,
+            model.score,
+            lambda score: {**dataclasses.asdict(score), "perplexity": score.perplexity},
+            _show_score,
+        )
     if settings.next_sentence:
-        show_chance = functools.partial(_show_chance, is_text)
-        return Query(model.check_pair, model.next_sentence, show_chance)
-    show_guesses = functools.partial(_show_guesses, is_text)
-    fill = functools.partial(model.fill_mask, top_k=settings.top_k)
-    return Query(model.check_masked, fill, show_guesses)
+        return Query(
+            model.check_pair,
+            model.next_sentence,
+            lambda chance: {"is_next": chance},
+            lambda text, chance: f"{chance:8.4f}  {visible(text.text)}",
+        )
+    return Query(
+        model.check_masked,
+        lambda texts: model.fill_mask(texts, settings.top_k),
+        lambda masks: {"masks": [[*map(dataclasses.asdict, guesses)] for guesses in masks]},
+        _show_guesses,
+    )
 
 
 def _find_input(settings: Settings, texts: Sequence[str]) -> str:
@@ -215,12 +240,6 @@ def _open_folder(settings: Settings) -> "ModelFolder":
         do_lower_case=settings.do_lower_case,
         default_casing=settings.LOWERS_BY_DEFAULT,
     )
-
-
-def _check_output(settings: Settings, path: str, folder: "ModelFolder") -> None:
-    if settings.output_file != "-":
-        inputs = [path, *folder.files]
-        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
 
 
 def _check_texts(
@@ -254,10 +273,7 @@ def describe_score(score: "Score") -> str:
     )
 
 
-def _show_guesses(is_text: bool, text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
-    if not is_text:
-        values = [[dataclasses.asdict(guess) for guess in guesses] for guesses in masks]
-        return _as_json(text, {"masks": values})
+def _show_guesses(text: "Text", masks: Sequence[Sequence["Guess"]]) -> str:
     lines = [visible(text.text)]
     for number, guesses in enumerate(masks, start=1):
         if len(masks) > 1:
@@ -266,20 +282,8 @@ def _show_guesses(is_text: bool, text: "Text", masks: Sequence[Sequence["Guess"]
     return "\n".join([*lines, ""])
 
 
-def _show_score(is_text: bool, text: "Text", score: "Score") -> str:
-    if is_text:
-        return f"{describe_score(score)}  {visible(text.text)}"
-    return _as_json(text, {**dataclasses.asdict(score), "perplexity": score.perplexity})
-
-
-def _show_chance(is_text: bool, text: "Text", chance: float) -> str:
-    if is_text:
-        return f"{chance:8.4f}  {visible(text.text)}"
-    return _as_json(text, {"is_next": chance})
-
-
-def _as_json(text: "Text", values: dict[str, Any]) -> str:
-    return json.dumps({"text": text.text, **values}, ensure_ascii=False)
+def _show_score(text: "Text", score: "Score") -> str:
+    return f"{describe_score(score)}  {visible(text.text)}"
 
 
 define_flags, main = make_script(Settings, run, check, takes_arguments=True)

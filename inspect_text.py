@@ -10,13 +10,12 @@ model.
 """
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bert.commands.checks import UNCHECKED, Checks, OutputSettings, make_script
+from bert.commands.checks import UNCHECKED, Checks, OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import print_text, show_lines
 from bert.files.outputs import check_outputs, try_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import text_lines
@@ -74,6 +73,12 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
     """
     show_lines()
     text = prepare(settings, texts)
+    if text is None:
+        text = "\n".join(line for _, line in text_lines("-")).strip()
+        if not text:
+            raise ValueError(
+                "There must be a text, in quotes or on standard input, which is empty."
+            )
     from bert.inspection.look import look
     from bert.inspection.page import format_inspection, write_inspection
     from bert.training.devices import log_gpus
@@ -83,36 +88,31 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
     log_gpus()
     model = load_model(settings)
     inspection = look(model, read(settings, text, model), settings.top_k)
-    encoding = sys.stdout.encoding or "utf-8"
-    print(format_inspection(inspection).encode(encoding, "backslashreplace").decode(encoding))
+    print_text(format_inspection(inspection))
     if settings.output_file:
         write_inspection(settings.output_file, inspection)
         logger.info("Wrote %s, to look at in a browser.", settings.output_file)
     return inspection
 
 
-def prepare(settings: Settings, texts: Sequence[str]) -> str:
-    """Checks the output file and returns the text, of the command line or standard input."""
+def prepare(settings: Settings, texts: Sequence[str], step: Step = call) -> str | None:
+    """Checks the output file and returns the text, None for that of standard input."""
     import_tensorflow()
-    text = _find_text(texts)
-    _check_output(settings)
-    if text is not None:
-        return text
-    text = "\n".join(line for _, line in text_lines("-")).strip()
-    if not text:
-        raise ValueError("There must be a text, in quotes or on standard input, which is empty.")
+    text = step("text", _find_text, texts, shows=lambda found: found or "standard input")
+    output = settings.output_file
+    step("output file", _check_output, settings, shows=lambda _: output or "none")
     return text
 
 
 def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
     """Shows the text, the output and the model, and whether they fit."""
-    text = checks("text", _find_text, texts, shows=lambda found: found or "standard input")
-    output = settings.output_file
-    checks("output file", _check_output, settings, shows=lambda _: output or "none")
+    text = prepare(settings, texts, checks)
+    from bert.inspection.look import check_second
+
     model = checks("model", load_model, settings, shows=lambda _: settings.model_dir)
     if text is None:
-        second = settings.text_b or "none"
-        checks("second text", _check_second, settings, model, shows=lambda _: second)
+        second = settings.text_b or ""
+        checks("second text", check_second, model, second, shows=lambda _: second or "none")
         checks.add(UNCHECKED, "tokens", "not counted, for standard input is left to the run")
     else:
         checks("tokens", read, settings, text, model, shows=lambda found: str(len(found.tokens)))
@@ -120,7 +120,6 @@ def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None
 
 def load_model(settings: Settings) -> "LoadedModel | PretrainedModel":
     """Returns the model."""
-    import_tensorflow()
     from bert.inspection.look import open_inspected
 
     return open_inspected(take(QueriedModel, settings), dry=settings.check)
@@ -146,12 +145,6 @@ def _find_text(texts: Sequence[str]) -> str | None:
 def _check_output(settings: Settings) -> None:
     if settings.output_file:
         check_outputs([settings.output_file], [], "output_file", settings.may_replace)
-
-
-def _check_second(settings: Settings, model: "LoadedModel | PretrainedModel") -> None:
-    from bert.inspection.look import check_second
-
-    check_second(model, settings.text_b or "")
 
 
 define_flags, main = make_script(Settings, run, check, takes_arguments=True)

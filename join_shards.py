@@ -13,12 +13,11 @@ joins files without it as they are, with a line end where a text lacks its last 
 
 import dataclasses
 
-from bert.commands.checks import OutputSettings, Step, call, make_script
+from bert.commands.checks import OutputSettings, Step, call, check_output, make_script
 from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.durable import replace_files
 from bert.files.machine import describe_files
-from bert.files.outputs import check_outputs
 from bert.files.paths import PATTERNS
 from bert.log import logger
 from bert.options import REQUIRED, option
@@ -69,12 +68,16 @@ def run(settings: Settings) -> None:
 
 def check(settings: Settings, step: Step = call) -> list[str]:
     """Finds the parts, and checks that they go together; returns their paths in order."""
-    output = settings.output_file
-    arguments = (settings.input_file, output, settings.num_parts)
-    is_verified = not settings.unverified
-    paths = step("parts", find_parts, *arguments, is_verified, shows=describe_files)
-    outputs = ([output], paths, "output_file", settings.may_replace)
-    step("output file", check_outputs, *outputs, shows=lambda _: output)
+    paths = step(
+        "parts",
+        find_parts,
+        settings.input_file,
+        settings.output_file,
+        settings.num_parts,
+        not settings.unverified,
+        shows=describe_files,
+    )
+    check_output(settings, step, paths)
     return paths
 
 

@@ -26,6 +26,7 @@ from bert.commands.checks import (
     OutputSettings,
     Step,
     call,
+    check_output,
     make_script,
     open_folder,
 )
@@ -33,7 +34,7 @@ from bert.commands.console import run_script
 from bert.commands.lines import show_lines
 from bert.files.display import visible
 from bert.files.machine import describe_files
-from bert.files.outputs import check_outputs, open_output, try_outputs
+from bert.files.outputs import open_output, try_outputs
 from bert.files.process import import_tensorflow
 from bert.log import logger
 from bert.models.options import Search
@@ -110,8 +111,7 @@ def prepare(
         fits = "fit the configuration"
         found = step("weights", _check_all, settings, folder, files, shows=lambda _: fits)
         settings = settings if found is FAILED else found
-    output = settings.output_file
-    step("output file", _check_output, settings, files, folder, shows=lambda _: output)
+    check_output(settings, step, files, folder or settings.word_vectors)
     return settings, files, folder
 
 
@@ -134,12 +134,6 @@ def _check_all(settings: Settings, folder: "ModelFolder", files: Sequence[str]) 
     settings = settings.follow(folder, files)
     settings.check_model(folder)
     return settings
-
-
-def _check_output(settings: Settings, files: Sequence[str], folder: "ModelFolder | None") -> None:
-    if settings.output_file != "-":
-        inputs = [*files, *(folder.files if folder else [settings.word_vectors or ""])]
-        check_outputs([settings.output_file], inputs, "output_file", settings.may_replace)
 
 
 def show(settings: Settings, query: str, found: Sequence["Neighbour"]) -> str:

@@ -94,13 +94,21 @@ def prepare(settings: Settings, step: Step = call) -> tuple[Settings, Any]:
     """
     import_tensorflow()
     from bert.models.open import find_answering
+    from bert.scale.predictions import check_output
 
     found = step("input file", _find_input, settings, shows=lambda found: found.input_file)
     settings = settings if found is FAILED else found
     find = functools.partial(find_answering, fetches=not settings.check)
     folder = step("folder", find, settings, shows=lambda found: found.path)
     output = settings.output_file
-    step("output file", _check_output, settings, folder, shows=lambda _: output)
+    step(
+        "output file",
+        lambda folder: check_output(
+            output, settings.input_file, folder.files, settings.may_replace
+        ),
+        folder,
+        shows=lambda _: output,
+    )
     return settings, folder
 
 
@@ -139,13 +147,6 @@ def _find_input(settings: Settings) -> Settings:
         take(BeamOptions, settings),
     )
     return dataclasses.replace(settings, input_file=path)
-
-
-def _check_output(settings: Settings, folder: "ModelFolder | Export") -> None:
-    from bert.scale.predictions import check_output
-
-    files = settings.output_file, settings.input_file
-    check_output(*files, folder.files, settings.may_replace)
 
 
 define_flags, main = make_script(Settings, run, check, takes_arguments=True)

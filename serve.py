@@ -9,7 +9,6 @@ browser, open http://127.0.0.1:8501/. Monitoring can use /healthz, /readyz and /
 Ctrl-C stops the server once it has answered the requests in progress.
 """
 
-import contextlib
 import dataclasses
 import socket
 from typing import TYPE_CHECKING, Any
@@ -72,13 +71,16 @@ def open_server(settings: Settings) -> "Server":
     from bert.serving.server import Server
     from bert.training.devices import log_gpus
 
-    with closed_on_error(bound):
-        log_gpus()
+    log_gpus()
+    limits, batching = take(Limits, settings), take(Batching, settings)
+    is_logged = settings.log_format == "json"
+    try:
         served = load_model(settings)
         served.warm_up()
-        is_logged = settings.log_format == "json"
-        limits, batching = take(Limits, settings), take(Batching, settings)
         server = Server(served, bound, limits, batching, settings.names, is_logged)
+    except BaseException:
+        bound.close()
+        raise
     url = server.address
     address = f"{url}v1/models/{quote(served.name, safe='')}:predict"
     logger.info(
@@ -89,16 +91,6 @@ def open_server(settings: Settings) -> "Server":
         address,
     )
     return server
-
-
-@contextlib.contextmanager
-def closed_on_error(bound: socket.socket) -> Any:
-    """Closes a socket where an exception ends the block."""
-    try:
-        yield
-    except BaseException:
-        bound.close()
-        raise
 
 
 def bind_address(settings: Settings, step: Step = call) -> Any:

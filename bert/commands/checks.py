@@ -6,13 +6,15 @@ the function that the run calls, so that nothing is checked twice, and a fault h
 
 import dataclasses
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
+from itertools import chain
 from typing import Any, TypeVar
 
 from absl import flags
 
 from bert.commands.console import explain
 from bert.commands.flags import define, read_settings
+from bert.commands.lines import print_text
 from bert.files.display import visible
 from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
@@ -94,14 +96,12 @@ class Checks(Parts):
         text = str(explain(line.text)) if line.mark == WRONG else line.spell(Option.as_flag)
         line = Line(line.mark, line.name, visible(" ".join(text.split())))
         self.lines.append(line)
-        encoding = sys.stdout.encoding or "utf-8"
         mark = line.mark
         try:
-            mark.encode(encoding)
+            mark.encode(sys.stdout.encoding or "utf-8")
         except UnicodeEncodeError:
             mark = _PLAIN[mark]
-        shown = f"{mark} {line.name:{_WIDTH}} {line.text}".rstrip()
-        print(shown.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+        print_text(f"{mark} {line.name:{_WIDTH}} {line.text}".rstrip())
 
     def end(self) -> None:
         """Exits with 1 if anything is wrong."""
@@ -201,11 +201,24 @@ def check_files(settings: TextFileSettings, step: Step = call) -> list[str]:
       ValueError: where there is no text, or the output file must not be written.
     """
     files = step("text", find_texts, settings.input_file, shows=describe_files)
-    check_output(settings, files, step)
+    check_output(settings, step, files)
     return files
 
 
-def check_output(settings: TextFileSettings, inputs: Sequence[str], step: Step) -> None:
-    """Checks that the output file may be written, and is none of the inputs."""
-    arguments = ([settings.output_file], inputs, "output_file", settings.may_replace)
-    step("output file", check_outputs, *arguments, shows=lambda _: repr(settings.output_file))
+def check_output(settings: Any, step: Step, *inputs: Any) -> None:
+    """Checks that the output file, or standard output, may be written, and is none of the inputs.
+
+    Args:
+      settings: An `OutputSettings` with an `output_file`.
+      step: Takes the step.
+      *inputs: Files: a path, several, or what has them as `files`, such as the folder of a model.
+    """
+
+    def check(*inputs: Any) -> None:
+        if path != "-":
+            groups = [getattr(each, "files", each) for each in inputs]
+            files = [[each] if isinstance(each, str) else each for each in groups]
+            check_outputs([path], [*chain(*files)], "output_file", settings.may_replace)
+
+    path = settings.output_file
+    step("output file", check, *inputs, shows=lambda _: path)

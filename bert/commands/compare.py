@@ -7,13 +7,13 @@ have standard errors. The page also shows the examples of classifiers that becam
 """
 
 import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
 from bert.commands.checks import OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
+from bert.commands.lines import print_text
 from bert.files.display import visible
 from bert.files.outputs import check_outputs
 from bert.log import logger
@@ -32,9 +32,7 @@ class Settings(OutputSettings):
 def run(settings: Settings, folders: Sequence[str]) -> None:
     """Prints the comparison and writes the page."""
     page = check(settings, call, folders)
-    encoding = sys.stdout.encoding or "utf-8"
-    lines = "\n".join(line for section in page.sections for line in format_section(section))
-    print(lines.encode(encoding, "backslashreplace").decode(encoding))
+    print_text("\n".join(line for section in page.sections for line in format_section(section)))
     if settings.output_file:
         write_page(settings.output_file, page)
         logger.info("Wrote %s, to look at in a browser.", settings.output_file)
@@ -44,8 +42,11 @@ def check(settings: Settings, step: Step, folders: Sequence[str]) -> Page:
     """Returns the page, and checks that it can be written."""
     page: Page = step("runs", make_page, folders, shows=lambda _: f"{len(folders)} of one task")
     outputs = [settings.output_file] * bool(settings.output_file)
-    arguments = (outputs, [], "output_file", settings.may_replace)
-    step("output file", check_outputs, *arguments, shows=lambda _: settings.output_file or "none")
+    step(
+        "output file",
+        lambda: check_outputs(outputs, [], "output_file", settings.may_replace),
+        shows=lambda _: settings.output_file or "none",
+    )
     return page
 
 

@@ -1,4 +1,4 @@
-"""The lines that a script writes to standard error, and on a terminal the bars below them."""
+"""The lines that a script writes, and on a terminal the bars below those of standard error."""
 
 import copy
 import json
@@ -103,6 +103,12 @@ def _is_chatter(record: logging.LogRecord) -> bool:
     is_ours = record.name.partition(".")[0] == logger.name
     is_needed = is_ours or record.levelno >= logging.WARNING
     return not is_needed and not logger.isEnabledFor(logging.DEBUG)
+
+
+def print_text(text: str) -> None:
+    """Prints a text; characters that standard output cannot show are escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 def write_lines() -> None:
