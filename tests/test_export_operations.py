@@ -20,7 +20,7 @@ import serve
 from bert.export import formats
 from bert.export.operations import read_graph
 from bert.models.open import open_model
-from bert.models.options import Overrides
+from bert.models.options import EngineModel
 
 EXPORTS = sorted((GOLDEN / "exports").glob("*.pb.gz"), key=lambda path: path.name)
 TEXT = tf.TensorSpec([None], tf.string, name="text_a")
@@ -281,7 +281,7 @@ def test_check_of_an_export_runs_no_graph(tmp_path, exported, monkeypatch):
     shutil.copytree(exported, folder)
     # It would end in the attempt to load it.
     monkeypatch.setattr(tf.saved_model, "load", None)
-    opened = open_model(str(folder), "model", Overrides(), dry=True)
+    opened = open_model(EngineModel(model_dir=str(folder)), "model", dry=True)
     assert (opened.fields, opened.kind) == (TASKS["labels"].fields, TASKS["labels"].kind)
     for script, port in ((predict, {}), (serve, {"port": 0})):
         settings = script.Settings(model_dir=str(folder), check=True, **port)

@@ -15,7 +15,7 @@ import modeling
 import tokenization
 from bert.models.fine_tuned import LoadedModel
 from bert.models.open import find_export, open_model
-from bert.models.options import QueriedModel
+from bert.models.options import EngineModel, QueriedModel
 from bert.models.pretrained import MASK, Guess, PretrainedModel
 from bert.models.vectors import find_encoder
 from bert.options import Message, OptionError
@@ -152,7 +152,7 @@ def open_inspected(options: QueriedModel, *, dry: bool = False) -> LoadedModel |
             Message("%r, an export", path),
             "Give the folder that it was exported from.",
         )
-    model = open_model(path, "model_dir", options, precision=options.precision, dry=dry)
+    model = open_model(EngineModel(**vars(options)), dry=dry)
     assert isinstance(model, LoadedModel | PretrainedModel), "Exports are refused above."
     if find_encoder(model.model) is None:
         received = Message("%r, a model of word vectors alone", path)

@@ -30,7 +30,7 @@ from bert.files.process import hidden_stderr
 from bert.log import logger
 from bert.models.answering import AnsweringModel
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned, open_stored_task, read_task
-from bert.models.options import Overrides
+from bert.models.options import EngineModel, Overrides
 from bert.models.portable import PortableModel
 from bert.models.vectors import Encoding
 from bert.network.lengths import pad_sequences
@@ -54,23 +54,20 @@ _SECONDS = 0.3
 _LARGE = 10**8
 
 
-def open_with_engine(
-    folder: ModelFolder, overrides: Overrides, engine: str, precision: str, batch_size: int
-) -> AnsweringModel:
+def open_with_engine(folder: ModelFolder, given: EngineModel, batch_size: int) -> AnsweringModel:
     """Returns a fine-tuned model that an engine computes.
 
     Args:
       folder: The folder of the model.
-      overrides: Options in place of what the folder says.
-      engine: "litert", "onnx" or "auto".
-      precision: "float32" or "int8".
+      given: The engine, other than tensorflow; the precision, "float32" or "int8"; and options in
+        place of what the folder says.
       batch_size: Maximum sequences that go through the model together.
 
     Raises:
       ValueError: where the model cannot be opened, or the engine cannot run it.
     """
-    source = _Source(folder, overrides, batch_size)
-    content = None
+    source = _Source(folder, given, batch_size)
+    engine, precision, content = given.engine, given.precision, None
     if engine == AUTO:
         engine, content = _find_fastest(source, precision)
         if engine == "tensorflow":

@@ -117,9 +117,10 @@ def load(  # noqa: PLR0913 (what a folder may not say)
       ValueError: where files are missing, or do not fit each other or the options.
     """
     batch_size = whole_number("batch_size", batch_size, 1)
-    overrides = _make_overrides(
-        precision,
-        engine,
+    given = _make_options(
+        model,
+        precision=precision,
+        engine=engine,
         bert_config_file=bert_config_file,
         vocab_file=vocab_file,
         do_lower_case=do_lower_case,
@@ -131,8 +132,7 @@ def load(  # noqa: PLR0913 (what a folder may not say)
         version_2_with_negative=version_2_with_negative,
         null_score_diff_threshold=null_score_diff_threshold,
     )
-    given: dict[str, Any] = {"batch_size": batch_size, "precision": precision, "engine": engine}
-    return open_model(os.fspath(model), "model", overrides, **given)
+    return open_model(given, "model", batch_size)
 
 
 def load_fine_tuned(
@@ -146,27 +146,22 @@ def load_fine_tuned(
     if unknown := sorted(overrides.keys() - {*OVERRIDES}):
         raise TypeError(f"load_fine_tuned() got an unexpected keyword argument {unknown[0]!r}")
     batch_size = whole_number("batch_size", batch_size, 1)
-    given = _make_overrides(precision, "tensorflow", **overrides)
-    if export := find_export(os.fspath(model_dir)):
+    given = _make_options(model_dir, precision=precision, **overrides)
+    if export := find_export(given.model_dir):
         must, remedy = "be the folder of a training run", "`bert.load` opens exports."
         raise OptionError("model_dir", must, Message("%r, an export", export.path), remedy)
-    folder = find_folder(os.fspath(model_dir), "model_dir", given)
+    folder = find_folder(given.model_dir, "model_dir", given)
     return open_fine_tuned(folder, given, batch_size=batch_size, precision=precision)
 
 
-def _make_overrides(precision: str, engine: str, **given: Any) -> Overrides:
-    # A length below the bound of the option is one for `encode`.
-    checked = EngineModel(
-        model_dir="",
-        precision=precision,
-        engine=engine,
-        architecture=given.get("architecture"),
-    )
-    check_bounds(checked)
-    paths = {name: given.get(name) for name in ("bert_config_file", "vocab_file")}
-    return Overrides(
-        **{**given, **{name: path and os.fspath(path) for name, path in paths.items()}}
-    )
+def _make_options(model: str | os.PathLike[str], **given: Any) -> EngineModel:
+    for name in ("bert_config_file", "vocab_file"):
+        given[name] = given.get(name) and os.fspath(given[name])
+    options = EngineModel(model_dir=os.fspath(model), **given)
+    # A length below the bound of the option is one for `encode`, and any threshold is compared.
+    free = dataclasses.replace(options, max_seq_length=None, null_score_diff_threshold=None)
+    check_bounds(free)
+    return options
 
 
 def find_export(path: str) -> Export | None:
@@ -184,77 +179,55 @@ def find_export(path: str) -> Export | None:
 
 
 def open_model(
-    model: str,
-    option: str,
-    overrides: Overrides,
-    *,
-    batch_size: int = 32,
-    precision: str = "float32",
-    engine: str = "tensorflow",
-    dry: bool = False,
+    given: EngineModel, option: str = "model_dir", batch_size: int = 32, *, dry: bool = False
 ) -> "AnsweringModel | ExportedModel | PretrainedModel":
     """Returns a model of any kind.
 
     Args:
-      model: As for `load`.
+      given: The model, and options in place of what its files say.
       option: The option that gave it, for messages.
-      overrides: Options in place of what the files of the model say.
       batch_size: Maximum sequences that go through the model together.
-      precision: Name of a dtype policy.
-      engine: As for `load`.
-      dry: Whether this is a dry run: the graph of an exported model is not run, and no model of the
-        hub is fetched.
+      dry: Whether this is a dry run: the graph of an exported model is not run, no model is
+        converted for an engine, and no model of the hub is fetched.
 
     Raises:
       ValueError: as `load`.
     """
-    check_engine(engine, precision)
-    if export := find_export(model):
-        _check_fixed(export, overrides, precision, engine)
-        return _open_export(export, option, batch_size, runs=not dry)
-    folder = find_folder(model, option, overrides, fetches=not dry)
-    if not folder.task:
-        architecture = find_architecture(folder, overrides.architecture)
-        overrides = dataclasses.replace(overrides, architecture=architecture)
-    if folder.task or overrides.architecture in FINE_TUNED.values():
-        return _open_fine_tuned(folder, overrides, engine, precision, batch_size, dry=dry)
-    if engine == AUTO:
-        logger.info("The engine is tensorflow: the model is only pre-trained.")
-    elif engine != "tensorflow":
-        raise OptionError("engine", "be tensorflow for a model that is only pre-trained", engine)
-    if precision == INT8:
-        must = "be another one for a model that is only pre-trained"
-        raise OptionError("precision", must, precision)
-    return _open_pretrained(folder, overrides, batch_size, precision)
+    found = _find(given, option, fetches=not dry)
+    if isinstance(found, Export) or found.task:
+        return open_answering(given, found, batch_size, option, runs=not dry)
+    if find_architecture(found, given.architecture) not in FINE_TUNED.values():
+        return _open_pretrained(found, given, batch_size)
+    return open_answering(given, found, batch_size, option, runs=not dry)
 
 
-def _open_fine_tuned(
-    folder: ModelFolder,
-    overrides: Overrides,
-    engine: str,
-    precision: str,
-    batch_size: int,
-    *,
-    dry: bool = False,
-) -> "AnsweringModel":
-    """Returns the fine-tuned model of a folder; a dry run converts nothing."""
-    if engine == AUTO and precision not in ENGINE_PRECISIONS:
-        logger.info("The engine is tensorflow, which alone computes in %s.", precision)
-        engine = "tensorflow"
-    if engine == "tensorflow" or dry:
-        dtype = "float32" if precision == INT8 else precision
-        return open_fine_tuned(folder, overrides, batch_size=batch_size, precision=dtype)
-    from bert.models.engines import open_with_engine  # noqa: PLC0415
-
-    return open_with_engine(folder, overrides, engine, precision, batch_size)
+def _find(given: EngineModel, option: str, *, fetches: bool) -> ModelFolder | Export:
+    check_engine(given.engine, given.precision)
+    if not (export := find_export(given.model_dir)):
+        return find_folder(given.model_dir, option, given, fetches=fetches)
+    given.check_absent(OVERRIDES, FIXED, export.path)
+    precision = None if given.precision == "float32" else given.precision
+    check_absent("precision", precision, FIXED, export.path)
+    if given.engine == AUTO:
+        logger.info("The engine is the one of the export, %s.", export.form)
+    elif given.engine != "tensorflow":
+        check_absent("engine", given.engine, FIXED, export.path)
+    return export
 
 
-def _open_pretrained(
-    folder: ModelFolder, overrides: Overrides, batch_size: int, precision: str
-) -> "PretrainedModel":
+def _open_pretrained(folder: ModelFolder, given: EngineModel, batch_size: int) -> "PretrainedModel":
     from bert.models.pretrained import PretrainedModel  # noqa: PLC0415
 
-    check_no_overrides(folder, overrides, but=("architecture", "max_seq_length"))
+    if given.engine == AUTO:
+        logger.info("The engine is tensorflow: the model is only pre-trained.")
+    elif given.engine != "tensorflow":
+        raise OptionError(
+            "engine", "be tensorflow for a model that is only pre-trained", given.engine
+        )
+    if given.precision == INT8:
+        must = "be another one for a model that is only pre-trained"
+        raise OptionError("precision", must, given.precision)
+    check_no_overrides(folder, given, but=("architecture", "max_seq_length"))
     if folder.do_lower_case is None:
         logger.warning(
             "Nothing in %s says whether the model is uncased: it is taken for uncased. For a cased "
@@ -268,19 +241,53 @@ def _open_pretrained(
         names = ("pooling", "normalize", "max_seq_length")
         vectors.log({} if vectors.unknown else vectors.fill(dict.fromkeys(names)))
         vectors.warn()
-    model = PretrainedModel(folder, batch_size, precision, overrides.max_seq_length)
+    model = PretrainedModel(folder, batch_size, given.precision, given.max_seq_length)
     model.text_vectors = folder.text_vectors
     return model
 
 
-def _check_fixed(export: Export, overrides: Overrides, precision: str, engine: str) -> None:
-    """Checks that no option is given that an export does not read."""
-    overrides.check_absent(OVERRIDES, FIXED, export.path)
-    check_absent("precision", None if precision == "float32" else precision, FIXED, export.path)
-    if engine == AUTO:
-        logger.info("The engine is the one of the export, %s.", export.form)
-    elif engine != "tensorflow":
-        check_absent("engine", engine, FIXED, export.path)
+def find_answering(given: EngineModel, *, fetches: bool = True) -> ModelFolder | Export:
+    """Returns the folder of a fine-tuned model or an export, without loading the model.
+
+    With `fetches`, a model of the hub that is not in the local cache is fetched.
+
+    Raises:
+      ValueError: where files are missing, or the model is only pre-trained.
+    """
+    found = _find(given, "model_dir", fetches=fetches)
+    if isinstance(found, ModelFolder):
+        read_task(found, given)
+    return found
+
+
+def open_answering(
+    given: EngineModel,
+    folder: ModelFolder | Export,
+    batch_size: int,
+    option: str = "model_dir",
+    *,
+    runs: bool = True,
+) -> "AnsweringModel | ExportedModel":
+    """Returns the model in a folder that `find_answering` has found.
+
+    Args:
+      given: As for `find_answering`.
+      folder: The folder.
+      batch_size: Maximum sequences that go through the model together.
+      option: The option that gave it, for messages.
+      runs: Whether the graph of an exported model is run, and a model converted for an engine.
+    """
+    if isinstance(folder, Export):
+        return _open_export(folder, option, batch_size, runs=runs)
+    is_known = given.precision in ENGINE_PRECISIONS
+    if given.engine == AUTO and not is_known:
+        logger.info("The engine is tensorflow, which alone computes in %s.", given.precision)
+    if given.engine == "tensorflow" or not is_known or not runs:
+        dtype = "float32" if given.precision == INT8 else given.precision
+        return open_fine_tuned(folder, given, batch_size=batch_size, precision=dtype)
+    from bert.models.engines import open_with_engine  # noqa: PLC0415
+
+    return open_with_engine(folder, given, batch_size)
 
 
 def _open_export(
@@ -294,40 +301,6 @@ def _open_export(
 
     saved_models.check_encodes(export.path, option)
     return ExportedModel(export.path, batch_size, option, runs=runs)
-
-
-def find_answering(model: EngineModel, *, fetches: bool = True) -> ModelFolder | Export:
-    """Returns the folder of a fine-tuned model or an export, without loading the model.
-
-    With `fetches`, a model of the hub that is not in the local cache is fetched.
-
-    Raises:
-      ValueError: where files are missing, or the model is only pre-trained.
-    """
-    check_engine(model.engine, model.precision)
-    if export := find_export(model.model_dir):
-        _check_fixed(export, model, model.precision, model.engine)
-        return export
-    folder = find_folder(model.model_dir, "model_dir", model, fetches=fetches)
-    read_task(folder, model)
-    return folder
-
-
-def open_answering(
-    model: EngineModel, folder: ModelFolder | Export, batch_size: int, *, runs: bool = True
-) -> "AnsweringModel | ExportedModel":
-    """Returns the model in a folder that `find_answering` has found.
-
-    Args:
-      model: As for `find_answering`.
-      folder: The folder.
-      batch_size: Maximum sequences that go through the model together.
-      runs: Whether the graph of an exported model is run, as `ExportedModel`.
-    """
-    if isinstance(folder, Export):
-        return _open_export(folder, "model_dir", batch_size, runs=runs)
-    given = (model.engine, model.precision, batch_size)
-    return _open_fine_tuned(folder, model, *given, dry=not runs)
 
 
 def find_folder(

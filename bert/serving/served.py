@@ -120,8 +120,8 @@ def open_served(
     if find_export(path):
         check_absent("pooling", answers.pooling, FIXED, path)
     assume_frozen_weights(options.precision)
-    given: dict[str, Any] = {"precision": options.precision, "engine": options.engine, "dry": dry}
-    model = open_model(path, "model_dir", options, batch_size=batch_size, **given)
+    given = dataclasses.replace(options, model_dir=path)
+    model = open_model(given, batch_size=batch_size, dry=dry)
     name = name or find_name(options.model_dir)
     how = (answers.top_k, answers.pooling, answers.rerank_label)
     return serve(model, name, version, *how)
