@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import unicodedata
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from bert.files.paths import describe_folder
@@ -238,8 +238,23 @@ def _split_labels(data: ClassificationData) -> tuple[str, ...] | None:
     )
 
 
-def _check_header(file: File, data: ClassificationData, labels: Sequence[str]) -> None:
-    """Raises `ValueError` if data was taken for a header, or a header for data."""
+def _check_header(
+    file: File,
+    data: ClassificationData,
+    labels: Sequence[str],
+    counts: Mapping[str, int] | None = None,
+) -> None:
+    """Checks that no data was taken for a header, nor a header for data.
+
+    Args:
+      file: The file.
+      data: The options of its columns.
+      labels: The labels of the task.
+      counts: The number of examples of each label in the file, where no labels are known.
+
+    Raises:
+      ValueError: where a header must be given or left out.
+    """
     if file.header is not None:
         cell = file.header.cells.get("label_column", "")
         label = _parse_label(cell, data)
@@ -254,44 +269,32 @@ def _check_header(file: File, data: ClassificationData, labels: Sequence[str]) -
                 cell,
                 Option("has_header"),
             )
-    elif _may_be_header(file, data):
-        cells = list(file.rows[0].cells.values())
+    elif data.has_header is None and is_table(file.path):
+        first = file.rows[0]
+        words = [
+            name for name, cell in first.cells.items() if _HEADER_WORDS.fullmatch(cell.strip())
+        ]
+        is_once = counts is not None and counts.get(first.cells["label_column"].strip()) == 1
         # pandas writes the numbers of the columns as a header where they have no names.
-        if all(map(_is_header_word, cells)) or file.rows[0].cells == data.columns:
-            _refuse_header(file, cells)
-
-
-def _may_be_header(file: File, data: ClassificationData) -> bool:
-    """Returns whether the first row may be a header, since no option says that it is none."""
-    return data.has_header is None and file.header is None and is_table(file.path)
-
-
-def _is_header_word(cell: str) -> bool:
-    return _HEADER_WORDS.fullmatch(cell.strip()) is not None
-
-
-def _refuse_header(file: File, cells: list[str]) -> None:
-    raise MessageError(
-        "%s:%d: the first row must be an example, as all columns are given as numbers. Received "
-        "%s, which looks like a header. Set %s to true if it is one, or to false.",
-        file.path,
-        file.rows[0].line,
-        cells,
-        Option("has_header"),
-    )
+        is_header = len(words) == len(first.cells) or first.cells == data.columns
+        if is_header or ("label_column" in words and is_once):
+            raise MessageError(
+                "%s:%d: the first row must be an example, as all columns are given as numbers. "
+                "Received %s, which looks like a header. Set %s to true if it is one, or to false.",
+                file.path,
+                first.line,
+                list(first.cells.values()),
+                Option("has_header"),
+            )
 
 
 def _find_labels(file: File, data: ClassificationData) -> list[str]:
-    _check_header(file, data, ())
     counts: collections.Counter[str] = collections.Counter()
     for _, row in file.numbered():
         label = _read_label(file, row, data, None)
         assert not isinstance(label, float)
         counts.update([label] if isinstance(label, str) else label)
-    if _may_be_header(file, data):
-        cells = file.rows[0].cells
-        if _is_header_word(cells["label_column"]) and counts[cells["label_column"].strip()] == 1:
-            _refuse_header(file, list(cells.values()))
+    _check_header(file, data, (), counts)
     if all(re.fullmatch("-?[0-9]+", label) for label in counts):
         labels = sorted(counts, key=lambda label: (int(label), label))
     else:
