@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert.files.paths import parse_json, read_file
+from bert.files.paths import read_json_object
 from bert.log import logger
 
 # Original: run_squad.py, is_whitespace. Other spaces, such as U+00A0, belong to words.
@@ -97,19 +97,6 @@ def read_squad_examples(
     return examples
 
 
-def _parse(input_file: str) -> Any:
-    """Returns the value of JSON in a file."""
-    try:
-        return parse_json(read_file(input_file).decode("utf-8-sig"))
-    except OSError as error:
-        reason = error.strerror or error
-        raise ValueError(f"{input_file!r} must be a readable file ({reason}).") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{input_file!r} must be UTF-8 text. {error}.") from error
-    except ValueError as error:
-        raise ValueError(f"{input_file!r} must be JSON. {error}.") from error
-
-
 def _field(place: str, holder: Any, name: str, kind: type) -> Any:
     """Returns a required field of an object, which must be of a type of `_NOUNS`."""
     if not isinstance(holder, dict):
@@ -153,7 +140,7 @@ class _Reader:
     def read(self, input_file: str) -> list[SquadExample]:
         """Returns the questions of a file that can be used."""
         examples = []
-        for place, article in _items(repr(input_file), _parse(input_file), "data"):
+        for place, article in _items(repr(input_file), read_json_object(input_file), "data"):
             self.counts["articles"] += 1
             for where, paragraph in _items(place, article, "paragraphs"):
                 examples += self._read_paragraph(where, paragraph)
