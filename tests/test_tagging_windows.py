@@ -243,11 +243,6 @@ def test_a_sentence_without_words_has_no_window_and_no_tags():
     assert decode(TAG_SET, [Sentence([])], np.zeros((0, 5)))[0].tags == []
 
 
-def test_windows_without_room_for_a_word_piece_are_an_error():
-    with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 3"):
-        make_features([sentence([1])], TAG_SET, TOKENIZER, 2)
-
-
 def test_logits_that_are_not_finite_are_an_error():
     logits = np.zeros((3, 5))
     logits[2, 1] = np.nan

@@ -5,7 +5,6 @@ A task predicts one of several labels, any number of labels (multi-label), or a 
 
 import abc
 import dataclasses
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,9 @@ from bert.log import logger
 from bert.options import OptionError
 
 Label = str | float | tuple[str, ...]
+
+# The largest number of single precision.
+_LARGEST = 3.4028234e38
 
 # The scores, higher ones better, that may select the best checkpoint of a task.
 METRICS = {
@@ -110,6 +112,21 @@ class ClassificationTask:
         if not all(isinstance(label, str) for label in values["labels"]):
             raise ValueError(f"`labels` of a task must be strings. Received {values['labels']}.")
         return cls(**{**values, "labels": tuple(values["labels"])})
+
+
+def parse_number(value: Any) -> float | None:
+    """Returns the number that is the label in a cell; None where it is none, or too large."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    # Python alone reads 1_000 as a number.
+    if isinstance(value, str) and "_" in value:
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    # NaN, infinity, and numbers beyond the precision of the labels are refused.
+    return number if abs(number) <= _LARGEST else None
 
 
 def positive_label(labels: Sequence[str]) -> str:
@@ -400,7 +417,7 @@ class GlueDataSet(DataSet):
 
     def _warn_of_labelled_header(self, path: str, row: Row, columns: _Columns) -> None:
         cell = "" if columns.label is None else row.cells[columns.label].strip()
-        if cell in self.task.labels or (not self.task.labels and _is_number(cell)):
+        if cell in self.task.labels or (not self.task.labels and parse_number(cell) is not None):
             logger.warning(
                 "%s:%d: is taken for the header, but looks like an example with label %r.",
                 path,
@@ -412,12 +429,13 @@ class GlueDataSet(DataSet):
         assert columns.label is not None
         cell = row.cells[columns.label].strip()
         if not self.task.labels:
-            if not _is_number(cell):
+            number = parse_number(cell)
+            if number is None:
                 raise ValueError(
                     f"{path}:{row.line}: the score, in column {columns.label} counted from 0, must "
                     f"be a finite number. Received {cell!r}."
                 )
-            return float(cell)
+            return number
         # Original: run_classifier.py, XnliProcessor.
         if cell == "contradictory" and self.task.name == "xnli":
             return "contradiction"
@@ -437,10 +455,3 @@ class GlueDataSet(DataSet):
             return f"Received {'its header only' if rows else 'blank lines only'}."
         found = sorted({row.cells[columns.language] for row in rows[1:]})
         return f"`xnli_language` must be one of {found}. Received {self._language!r}."
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False

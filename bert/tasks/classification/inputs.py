@@ -1,7 +1,6 @@
 """The inputs of a classifier: examples as arrays of ids (paper, figure 2)."""
 
 import logging
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -253,36 +252,14 @@ class _Packer:
 
 
 def _label_ids(examples: Sequence[InputExample], task: ClassificationTask) -> np.ndarray:
+    labels: list[Any] = [example.label for example in examples]
     if task.task_type == "regression":
-        scores = [[_number(example)] for example in examples]
-        return np.array(scores, np.float32).reshape(-1, 1)
+        return np.array([label or 0.0 for label in labels], np.float32)[:, None]
     numbers = {label: index for index, label in enumerate(task.labels)}
-    is_multi_label = task.task_type == "multi_label"
-    label_ids = np.zeros((len(examples), task.num_outputs if is_multi_label else 1), np.int32)
-    for row, example in zip(label_ids, examples, strict=True):
-        label: Any = example.label
-        if label is None:
-            continue
-        try:
-            if is_multi_label:
-                row[[numbers[name] for name in label]] = 1
-            else:
-                row[0] = numbers[label]
-        except (KeyError, TypeError):
-            kind = "a tuple of labels" if is_multi_label else "a label"
-            raise ValueError(
-                f"Example {example.guid!r} must have {kind} among {list(task.labels)}. "
-                f"Received {label!r}."
-            ) from None
+    if task.task_type == "classification":
+        known = [0 if label is None else numbers[label] for label in labels]
+        return np.array(known, np.int32)[:, None]
+    label_ids = np.zeros((len(labels), len(numbers)), np.int32)
+    for row, several in zip(label_ids, labels, strict=True):
+        row[[numbers[label] for label in several or ()]] = 1
     return label_ids
-
-
-def _number(example: InputExample) -> float:
-    if example.label is None:
-        return 0.0
-    if not isinstance(example.label, int | float) or not math.isfinite(example.label):
-        raise ValueError(
-            f"Example {example.guid!r} must have a finite number as its label. "
-            f"Received {example.label!r}."
-        )
-    return float(example.label)

@@ -13,7 +13,13 @@ from bert.files.paths import describe_folder
 from bert.files.rows import Row, format_of, is_table, shorten
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, joined
-from bert.tasks.classification.examples import ClassificationTask, DataSet, InputExample, Label
+from bert.tasks.classification.examples import (
+    ClassificationTask,
+    DataSet,
+    InputExample,
+    Label,
+    parse_number,
+)
 from bert.tasks.classification.options import ClassificationData
 from bert.tasks.classification.rows import File, is_not_finite, read_file
 from bert.tasks.split import DevSplit, find_file, list_files
@@ -32,8 +38,6 @@ _HEADER_WORDS = re.compile(
 _SUSPICIOUS_LABELS = 20
 _LABELS_SHOWN = 20
 _LINES_SHOWN = 20
-# The largest number of single precision.
-_LARGEST = 3.4028234e38
 _LABEL_SEPARATORS = (",", ";", "|", "/")
 # Words that programs write for a missing value.
 _MISSING = {"nan", "none", "null", "n/a", "na", "<na>", "nat"}
@@ -332,7 +336,7 @@ def _warn_of_alike(file: File, labels: Sequence[str]) -> None:
     """Warns of labels that may be meant as the same label, or as a missing one."""
     groups: dict[Any, list[str]] = {}
     for label in labels:
-        number = _parse_number(label)
+        number = parse_number(label)
         groups.setdefault(_plain(label) if number is None else number, []).append(label)
     alike = [group for group in groups.values() if len(group) > 1]
     missing = [label for label in labels if label.casefold() in _MISSING]
@@ -424,7 +428,7 @@ def _is_among(label: Label | None, labels: Sequence[str]) -> bool:
 def _parse_label(value: Any, data: ClassificationData) -> Label | None:
     """Returns the label in a cell, in the form of the task; None for another form."""
     if data.task_type == "regression":
-        return _parse_number(value)
+        return parse_number(value)
     if data.task_type == "classification":
         return _parse_name(value)
     if isinstance(value, str):
@@ -437,20 +441,6 @@ def _parse_label(value: Any, data: ClassificationData) -> Label | None:
     names = [_parse_name(part) for part in value]
     # A label named twice counts once.
     return None if None in names else tuple(dict.fromkeys(names))  # type: ignore[arg-type]
-
-
-def _parse_number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    # Python alone reads 1_000 as a number.
-    if isinstance(value, str) and "_" in value:
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    # NaN, infinity, and numbers beyond the precision of the labels are refused.
-    return number if abs(number) <= _LARGEST else None
 
 
 def _parse_name(value: Any) -> str | None:

@@ -32,8 +32,6 @@ from bert.tasks.tagging.tags import (
 
 # The value of `word_ids` at positions without a word.
 NO_WORD = -1
-# A word piece with [CLS] and [SEP].
-MIN_SEQ_LENGTH = 3
 
 # The first and last (exclusive) word of a window, and the words that are predicted in it.
 _Window = tuple[tuple[int, int], list[int]]
@@ -70,7 +68,6 @@ def make_features(
     Raises:
       ValueError: for a tag of a type that is not in `tag_set`, naming its place.
     """
-    check_max_seq_length(max_seq_length)
     pieces = _WordPieces(sentences, tokenizer)
     windows: list[_Window] = []
     num_split = 0
@@ -93,18 +90,6 @@ def make_features(
     special_ids = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     labels = _label_ids(sentences, tag_set)
     return _to_arrays(windows, pieces, special_ids, labels, max_seq_length)
-
-
-def check_max_seq_length(max_seq_length: int) -> None:
-    """Checks that a window has room for a word piece.
-
-    Raises:
-      ValueError: if it has none.
-    """
-    if max_seq_length < MIN_SEQ_LENGTH:
-        raise ValueError(
-            f"`max_seq_length` must be at least {MIN_SEQ_LENGTH}. Received {max_seq_length}."
-        )
 
 
 class _WordPieces:
