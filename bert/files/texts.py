@@ -146,96 +146,88 @@ class Texts:
     """
 
     def __init__(self, files: Sequence[str], columns: TextColumns | None = None) -> None:
-        columns = columns or TextColumns()
         self.files = files
-        self.has_ids = columns.id_column is not None
-        self._sources = [_Source(path, columns) for path in files]
+        self._given = columns or TextColumns()
+        self.has_ids = bool(self._given.id_column)
+        self._warned: set[str] = set()
+        # Of a table, the columns of its texts and the one of IDs.
+        self._columns = {path: self._find_columns(path) for path in files}
 
     def __iter__(self) -> Iterator[GivenText]:
-        for source in self._sources:
-            yield from source.read()
+        for path in self.files:
+            yield from self._read_table(path) if self._columns[path] else self._read_lines(path)
 
-
-class _Source:
-    """A file of texts, with the columns that are read."""
-
-    def __init__(self, path: str, columns: TextColumns) -> None:
-        self.path = path
-        self.form = columns.input_format or format_of(path)
-        self._id_column = columns.id_column
-        self._separator = columns.separator
-        self._has_warned = False
-        self._text_columns: list[str] = []
-        self._columns: list[str] = []
-        if self.form != "lines":
-            self._find_columns(columns.text_column)
-        elif columns.text_column or columns.id_column:
-            name = "text_column" if columns.text_column else "id_column"
-            raise MessageError(
-                "%s must be that of a table. %r is read as lines of text; give its format with "
-                "%s, csv, tsv or jsonl.",
-                Option(name, getattr(columns, name)),
-                path,
-                Option("input_format"),
-            )
-
-    def _open(self) -> Table:
-        reader = RowReader(self.path, self.form, self._separator)
+    def _open(self, path: str) -> Table:
+        reader = RowReader(path, self._given.input_format, self._given.separator)
         return Table(reader, strict=True).keep_blank_texts()
 
-    def _find_columns(self, text_column: str | None) -> None:
-        table = self._open()
+    def _find_columns(self, path: str) -> list[str]:
+        """Returns the columns to read, that of IDs last; [] for a file of lines."""
+        text_column, id_column = self._given.text_column, self._given.id_column
+        if (self._given.input_format or format_of(path)) == "lines":
+            for name, column in (("text_column", text_column), ("id_column", id_column)):
+                if column:
+                    raise MessageError(
+                        "%s must be that of a table. %r is read as lines of text; give its format "
+                        "with %s, csv, tsv or jsonl.",
+                        Option(name, column),
+                        path,
+                        Option("input_format"),
+                    )
+            return []
+        table = self._open(path)
         names = table.names
         if text_column:
-            self._text_columns = text_column.split(",")
+            texts = text_column.split(",")
         elif len(names) == 1:
-            self._text_columns = names
+            texts = names
         else:
             usual = (columns for columns in _USUAL_COLUMNS if {*columns} <= {*names})
-            self._text_columns = next(usual, [])
-        if not 1 <= len(self._text_columns) <= 2:
+            texts = next(usual, [])
+        if not 1 <= len(texts) <= 2:
             raise OptionError(
                 "text_column",
-                f"name the column of the texts in {self.path!r}, or two for pairs",
+                f"name the column of the texts in {path!r}, or two for pairs",
                 Message("%r; the columns are %s", text_column, names),
             )
         if not text_column and len(names) == 1 and table.suggest_separator(lambda _: True):
             must = Message("its columns must be named, a single one with %s", Option("text_column"))
             raise table.error(must, lambda _: True)
-        self._columns = self._text_columns + ([self._id_column] if self._id_column else [])
-        if None in map(table.find, self._columns):
+        columns = texts + ([id_column] if id_column else [])
+        if None in map(table.find, columns):
             options = Option("text_column"), Option("id_column")
             raise table.error(
-                Message("it must have the columns %s, those of %s and %s", self._columns, *options),
-                lambda cells: {*self._columns} <= {*cells},
+                Message("it must have the columns %s, those of %s and %s", columns, *options),
+                lambda cells: {*columns} <= {*cells},
                 Message("%s reads lines of text instead.", Option("input_format", "lines")),
             )
+        return columns
 
-    def read(self) -> Iterator[GivenText]:
-        """Yields the texts."""
-        if self.form == "lines":
-            damaged: collections.Counter[str] = collections.Counter()
-            for number, (line, _) in enumerate(decoded_lines(self.path, damaged), start=1):
-                yield GivenText(f"{self.path}:{number}", split_pair(clean_line(line)), None)
-            if not self._has_warned:
-                warn_of_damaged(damaged)
-                self._has_warned = True
-            return
-        table = self._open()
+    def _read_lines(self, path: str) -> Iterator[GivenText]:
+        damaged: collections.Counter[str] = collections.Counter()
+        for number, (line, _) in enumerate(decoded_lines(path, damaged), start=1):
+            yield GivenText(f"{path}:{number}", split_pair(clean_line(line)), None)
+        # Once, though a file may be read several times.
+        if path not in self._warned:
+            warn_of_damaged(damaged)
+            self._warned.add(path)
+
+    def _read_table(self, path: str) -> Iterator[GivenText]:
+        columns, table = self._columns[path], self._open(path)
         for row in table.rows:
-            place = f"{self.path}:{row.line}"
+            place = f"{path}:{row.line}"
             cells = table.name_cells(place, row.cells)
-            for name in self._columns:
+            for name in columns:
                 if name not in cells:
                     raise ValueError(
                         f"{place}: must have a value of {name!r}. Received only {list(cells)}."
                     )
-                if name in self._text_columns and not isinstance(cells[name], str):
-                    raise ValueError(
-                        f"{place}: must have text as {name!r}. Received {cells[name]!r:.80}."
-                    )
-            first, second = [*(cells[name] for name in self._text_columns), ""][:2]
-            given = None if self._id_column is None else cells[self._id_column]
+            values = [cells[name] for name in columns]
+            given = values.pop() if self.has_ids else None
+            for name, text in zip(columns, values, strict=False):
+                if not isinstance(text, str):
+                    raise ValueError(f"{place}: must have text as {name!r}. Received {text!r:.80}.")
+            first, second = [*values, ""][:2]
             yield GivenText(place, (first, second), None if given is None else str(given))
 
 
