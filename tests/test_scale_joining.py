@@ -50,7 +50,7 @@ def test_archives_that_do_not_go_together_are_refused(tmp_path):
         with pytest.raises(ValueError, match=message):
             join([first, other], "npz", io.BytesIO())
     (tmp_path / "d.npz").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"d\.npz' must be a complete archive"):
+    with pytest.raises(ValueError, match=r"d\.npz' must be a complete NumPy file"):
         join([first, str(tmp_path / "d.npz")], "npz", io.BytesIO())
     (tmp_path / "d.npy").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"d\.npy' must be a complete NumPy file"):

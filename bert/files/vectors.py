@@ -41,17 +41,8 @@ def array_errors(path: str) -> Iterator[None]:
 
 def read_npz(path: str) -> dict[str, np.ndarray]:
     """Returns the arrays of an .npz file by name; raises `ValueError` where it is damaged."""
-    arrays = {}
-    with (
-        os_errors(path),
-        open_file(path) as file,
-        array_errors(path),
-        zipfile.ZipFile(file) as archive,
-    ):
-        for name in archive.namelist():
-            with archive.open(name) as member:
-                arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member)
-    return arrays
+    with os_errors(path), open_file(path) as file, array_errors(path):
+        return dict(np.lib.npyio.NpzFile(file))
 
 
 def write_jsonl(

@@ -404,11 +404,8 @@ def _names(paths: Sequence[str]) -> list[str]:
     """Returns the names of the arrays, which all archives must have."""
     found: list[list[str]] = []
     for path in paths:
-        try:
-            with os_errors(path), open_file(path) as file, zipfile.ZipFile(file) as archive:
-                found.append([name.removesuffix(".npy") for name in archive.namelist()])
-        except zipfile.BadZipFile as error:
-            raise ValueError(f"{path!r} must be a complete archive of NumPy. {error}.") from error
+        with os_errors(path), open_file(path) as file, array_errors(path):
+            found.append(np.lib.npyio.NpzFile(file).files)
         if found[-1] != found[0]:
             raise ValueError(
                 f"{path!r} must hold {found[0]}, as {paths[0]!r}. It holds {found[-1]}."
