@@ -43,7 +43,7 @@ BUDGETS = {
     "bert": 950,
     "bert.commands": 1800,
     "bert.export": 1650,
-    "bert.files": 5200,
+    "bert.files": 5150,
     "bert.inspection": 550,
     "bert.models": 4070,
     "bert.network": 1350,

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
-from bert.files.encodings import check_beginning, decode_line
-from bert.files.paths import file_size, parse_json, read_lines
+from bert.files.paths import check_beginning, decode_line, file_size, parse_json, read_lines
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
-from bert.files.encodings import check_beginning
-from bert.files.paths import match_files, read_lines
+from bert.files.paths import check_beginning, match_files, read_lines
 from bert.files.rows import (
     FORMATS,
     SEPARATORS,

@@ -10,9 +10,8 @@ import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert.files.encodings import check_no_workbook
 from bert.files.fingerprints import of_files
-from bert.files.paths import describe_folder, is_file, is_folder, list_folder
+from bert.files.paths import check_no_workbook, describe_folder, is_file, is_folder, list_folder
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.options import DataFiles
