@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from absl import flags
+from helpers.new_flags import new_flags
 
 import convert_checkpoint
 import create_pretraining_data
@@ -25,6 +26,8 @@ from bert.commands.checks import OutputSettings
 from bert.commands.flags import WITHOUT_EFFECT, changed_flags, define, read_settings
 from bert.options import REQUIRED, OptionError, option, read_grid, several
 from bert.runs.recipes import EvaluatedSteps, Steps
+
+__all__ = ["new_flags"]
 
 SCRIPTS = (
     *(convert_checkpoint, create_pretraining_data, create_vocab, extend_vocab, extract_features),
@@ -55,17 +58,6 @@ class NightLamp(Switched):
     color: str = "red"
 
 
-@pytest.fixture
-def new_flags():
-    """Returns, when called, what has been defined in the test, which is forgotten after it."""
-    before = set(flags.FLAGS)
-    yield lambda: {name: flags.FLAGS[name] for name in set(flags.FLAGS) - before}
-    for name in set(flags.FLAGS) - before:
-        delattr(flags.FLAGS, name)
-    flags.FLAGS.unparse_flags()
-    flags.FLAGS.set_gnu_getopt(False)
-
-
 def fields_of(script):
     kinds = [script.Settings]
     if script is run_classifier_with_tfhub:
@@ -75,8 +67,7 @@ def fields_of(script):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_each_flag_is_a_field_of_the_same_default_unless_it_is_without_effect(script, new_flags):
-    script.define_flags()
-    defined, fields = new_flags(), fields_of(script)
+    defined, fields = new_flags(script), fields_of(script)
     aliases = {name for name, each in defined.items() if each.help.startswith("Alias for ")}
     without_effect = {name for name, each in defined.items() if each.help == WITHOUT_EFFECT}
     assert aliases <= {"do_lower"}
@@ -84,6 +75,80 @@ def test_each_flag_is_a_field_of_the_same_default_unless_it_is_without_effect(sc
     for name, field in fields.items():
         is_absent = field.default is REQUIRED or field.default == ""
         assert defined[name].default == (None if is_absent else field.default), name
+
+
+# Flags of the scripts of the original, and their defaults.
+ORIGINAL = {
+    "bert_config_file": None,
+    "output_dir": None,
+    "init_checkpoint": None,
+    "do_train": False,
+    "train_batch_size": 32,
+    "learning_rate": 5e-5,
+    "save_checkpoints_steps": 1000,
+    "iterations_per_loop": 1000,
+    "use_tpu": False,
+    "tpu_name": None,
+    "tpu_zone": None,
+    "gcp_project": None,
+    "master": None,
+    "num_tpu_cores": 8,
+}
+ORIGINAL_OF_FINE_TUNING = {
+    **ORIGINAL,
+    "vocab_file": None,
+    # The folder of a model may say it; where it does not, the original's default holds.
+    "do_lower_case": None,
+    "do_predict": False,
+    "predict_batch_size": 8,
+    "num_train_epochs": 3.0,
+    "warmup_proportion": 0.1,
+}
+DEFAULTS = {
+    run_classifier: {
+        **ORIGINAL_OF_FINE_TUNING,
+        "data_dir": None,
+        "task_name": None,
+        "max_seq_length": 128,
+        "do_eval": False,
+        "eval_batch_size": 8,
+    },
+    run_squad: {
+        **ORIGINAL_OF_FINE_TUNING,
+        "train_file": None,
+        "predict_file": None,
+        "max_seq_length": 384,
+        "doc_stride": 128,
+        "max_query_length": 64,
+        "n_best_size": 20,
+        "max_answer_length": 30,
+        "verbose_logging": False,
+        "version_2_with_negative": False,
+        "null_score_diff_threshold": 0.0,
+    },
+    run_pretraining: {
+        **ORIGINAL,
+        "input_file": None,
+        # As the index beside the records says, or else 128 and 20.
+        "max_seq_length": None,
+        "max_predictions_per_seq": None,
+        "do_eval": False,
+        "eval_batch_size": 8,
+        "num_train_steps": 100000,
+        "num_warmup_steps": 10000,
+        "max_eval_steps": 100,
+    },
+    run_swag: {"train_batch_size": 16, "learning_rate": 2e-5, "num_train_epochs": 3.0},
+    run_ner: {"text_column": 0, "label_column": -1, "scheme": None},
+}
+
+
+@pytest.mark.parametrize("script", DEFAULTS, ids=lambda script: script.__name__)
+def test_flags_have_the_defaults_of_the_original_or_of_the_paper(script, new_flags):
+    defined = new_flags(script)
+    assert {name: defined[name].default for name in DEFAULTS[script]} == DEFAULTS[script]
+    if script is not run_pretraining:
+        assert script.Settings.LOWERS_BY_DEFAULT is (script is not run_ner)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)

@@ -7,6 +7,7 @@ import sys
 import pytest
 from absl import flags
 from conftest import run_python
+from helpers.new_flags import new_flags
 
 import bert
 from bert.commands import help as command_line_help
@@ -14,29 +15,15 @@ from bert.commands.flags import GROUPS, WITHOUT_EFFECT
 from bert.commands.help import help_text, parse_flags
 from bert.commands.other_names import OTHERS, answer
 
+__all__ = ["new_flags"]
+
 SCRIPTS = [importlib.import_module(name) for name in bert.SCRIPTS]
 by_name = pytest.mark.parametrize("script", SCRIPTS, ids=bert.SCRIPTS)
 
 
-@pytest.fixture
-def defined():
-    """Returns the flags of a script, when called, which are forgotten after the test."""
-    before = set(flags.FLAGS)
-
-    def define(script):
-        script.define_flags()
-        return {name: flags.FLAGS[name] for name in set(flags.FLAGS) - before}
-
-    yield define
-    for name in set(flags.FLAGS) - before:
-        delattr(flags.FLAGS, name)
-    flags.FLAGS.unparse_flags()
-    flags.FLAGS.set_gnu_getopt(False)
-
-
 @by_name
-def test_help_shows_every_flag_once_in_its_group(script, defined):
-    own = defined(script)
+def test_help_shows_every_flag_once_in_its_group(script, new_flags):
+    own = new_flags(script)
     told = help_text(script.__doc__)
     assert told.startswith(script.__doc__.strip())
     assert max(map(len, told.splitlines())) <= 100
@@ -64,8 +51,8 @@ def test_help_shows_every_flag_once_in_its_group(script, defined):
 
 
 @by_name
-def test_help_tells_what_is_required_and_what_holds_by_default(script, defined):
-    own = {name: each for name, each in defined(script).items() if hasattr(each, "said")}
+def test_help_tells_what_is_required_and_what_holds_by_default(script, new_flags):
+    own = {name: each for name, each in new_flags(script).items() if hasattr(each, "said")}
     shown = re.split(r"\n  (?=--)", help_text(script.__doc__).partition("\nMore:")[0])
     texts = {re.match(r"--(?:\[no\])?(\w+)", row)[1]: " ".join(row.split()) for row in shown[1:]}
     for name, each in own.items():
@@ -80,8 +67,8 @@ def test_help_tells_what_is_required_and_what_holds_by_default(script, defined):
 
 
 @by_name
-def test_the_example_of_a_script_can_be_pasted(script, defined):
-    defined(script)
+def test_the_example_of_a_script_can_be_pasted(script, new_flags):
+    new_flags(script)
     lines = script.__doc__.replace("\\\n", " ").splitlines()
     examples = [each for each in lines if f"    python {script.__name__}.py" in each]
     assert examples
@@ -93,8 +80,8 @@ def test_the_example_of_a_script_can_be_pasted(script, defined):
 
 
 @by_name
-def test_what_is_called_otherwise_elsewhere_is_answered_with_a_flag_of_the_script(script, defined):
-    defined(script)
+def test_what_is_called_otherwise_elsewhere_is_answered_with_a_flag(script, new_flags):
+    new_flags(script)
     known = [*flags.FLAGS, *(f"no{name}" for name in flags.FLAGS if flags.FLAGS[name].boolean)]
     for name in set(OTHERS) - set(flags.FLAGS):
         said = answer(name, "1", known)
@@ -108,14 +95,14 @@ def test_what_is_called_otherwise_elsewhere_is_answered_with_a_flag_of_the_scrip
 @pytest.mark.parametrize(
     ("script", "ours"), [("run_classifier", "metric=f1"), ("run_swag", "early_stopping_patience")]
 )
-def test_the_metric_of_others_is_one_here_where_there_is_a_choice(script, ours, defined):
-    known = defined(SCRIPTS[bert.SCRIPTS.index(script)])
+def test_the_metric_of_others_is_one_here_where_there_is_a_choice(script, ours, new_flags):
+    known = new_flags(SCRIPTS[bert.SCRIPTS.index(script)])
     said = answer("metric_for_best_model", "f1", known)
     assert f"transformers' name. Here: `--{ours}`" in said and "best/" in said
 
 
-def test_each_name_of_others_is_answered_in_some_script(defined):
-    known = [set(defined(script)) for script in SCRIPTS[:1]]
+def test_each_name_of_others_is_answered_in_some_script(new_flags):
+    known = [set(new_flags(script)) for script in SCRIPTS[:1]]
     known += [
         {field for field in vars(script.Settings)["__dataclass_fields__"]} for script in SCRIPTS
     ]
@@ -175,8 +162,8 @@ def test_each_name_of_others_is_answered_in_some_script(defined):
         ("--flagfile=nowhere", "Unable to open flagfile"),
     ],
 )
-def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, line):
-    defined(SCRIPTS[bert.SCRIPTS.index("run_swag")])
+def test_a_wrong_flag_is_answered_with_what_to_type(new_flags, log, arguments, line):
+    new_flags(SCRIPTS[bert.SCRIPTS.index("run_swag")])
     with pytest.raises(SystemExit) as stopped:
         parse_flags(["there/run_swag.py", *arguments.split()])
     assert stopped.value.code == 1
@@ -190,15 +177,15 @@ def test_a_wrong_flag_is_answered_with_what_to_type(defined, log, arguments, lin
         (["--input_file=a"], "`--output_file` must be given."),
     ],
 )
-def test_what_is_missing_is_asked_for_alone(defined, log, given, missing):
-    defined(SCRIPTS[bert.SCRIPTS.index("create_vocab")])
+def test_what_is_missing_is_asked_for_alone(new_flags, log, given, missing):
+    new_flags(SCRIPTS[bert.SCRIPTS.index("create_vocab")])
     with pytest.raises(SystemExit):
         parse_flags(["create_vocab.py", *given])
     assert log.messages[-1].startswith(missing)
 
 
-def test_two_swapped_letters_of_a_short_flag_are_forgiven(defined, log):
-    defined(SCRIPTS[bert.SCRIPTS.index("serve")])
+def test_two_swapped_letters_of_a_short_flag_are_forgiven(new_flags, log):
+    new_flags(SCRIPTS[bert.SCRIPTS.index("serve")])
     with pytest.raises(SystemExit):
         parse_flags(["serve.py", "--model_dir=a", "--prot=8501", "--hots=a"])
     assert log.messages[-1].splitlines() == [
@@ -207,8 +194,8 @@ def test_two_swapped_letters_of_a_short_flag_are_forgiven(defined, log):
     ]
 
 
-def test_all_unknown_flags_are_answered_at_once_and_only_near_ones_are_suggested(defined, log):
-    defined(SCRIPTS[bert.SCRIPTS.index("run_classifier")])
+def test_all_unknown_flags_are_answered_at_once_and_only_near_ones_are_suggested(new_flags, log):
+    new_flags(SCRIPTS[bert.SCRIPTS.index("run_classifier")])
     words = "--model_name_or_path bert --do_train --split_sed=8 --fp16 --max_steps 9 --tie_rate"
     with pytest.raises(SystemExit):
         parse_flags(["run_classifier.py", *words.split(), "--", "--bf16"])
@@ -230,17 +217,17 @@ def test_all_unknown_flags_are_answered_at_once_and_only_near_ones_are_suggested
         ("create_pretraining_data", "no_nsp", "Here: `--nonext_sentence`."),
     ],
 )
-def test_an_answer_is_that_of_the_script(defined, log, name, flag, said):
-    defined(SCRIPTS[bert.SCRIPTS.index(name)])
+def test_an_answer_is_that_of_the_script(new_flags, log, name, flag, said):
+    new_flags(SCRIPTS[bert.SCRIPTS.index(name)])
     with pytest.raises(SystemExit):
         parse_flags([f"{name}.py", f"--{flag}"])
     assert log.messages[-1].startswith(f"There is no `--{flag}`. {said}")
 
 
 @pytest.mark.parametrize("word", ["-h", "--help", "-help", "--helpshort", "-?"])
-def test_help_ends_well_and_without_the_names_of_modules(defined, capsys, monkeypatch, word):
+def test_help_ends_well_and_without_the_names_of_modules(new_flags, capsys, monkeypatch, word):
     script = SCRIPTS[bert.SCRIPTS.index("run_swag")]
-    defined(script)
+    new_flags(script)
     monkeypatch.setitem(sys.modules, "__main__", script)
     with pytest.raises(SystemExit) as stopped:
         parse_flags(["run_swag.py", "--do_train", word])
@@ -248,8 +235,8 @@ def test_help_ends_well_and_without_the_names_of_modules(defined, capsys, monkey
     assert capsys.readouterr().out == f"{help_text(script.__doc__)}\n"
 
 
-def test_what_stands_behind_two_dashes_is_no_question_for_help(defined):
-    defined(SCRIPTS[bert.SCRIPTS.index("fill_mask")])
+def test_what_stands_behind_two_dashes_is_no_question_for_help(new_flags):
+    new_flags(SCRIPTS[bert.SCRIPTS.index("fill_mask")])
     left = parse_flags(["fill_mask.py", "--checkpoint=bert", "--", "-h", "--help"])
     assert left == ["fill_mask.py", "-h", "--help"]
 
@@ -288,8 +275,8 @@ def test_help_and_wrong_flags_need_neither_tensorflow_nor_numpy():
     assert "Did you mean `--model_dir`" in result.stderr
 
 
-def test_help_is_as_wide_as_the_terminal_within_reason(defined, monkeypatch):
-    defined(SCRIPTS[0])
+def test_help_is_as_wide_as_the_terminal_within_reason(new_flags, monkeypatch):
+    new_flags(SCRIPTS[0])
     widths = []
     for columns in ("40", "92", "300"):
         monkeypatch.setenv("COLUMNS", columns)

@@ -17,7 +17,6 @@ from conftest import (
     exhaustive,
     mostly_portable,
     read_report,
-    run_python,
 )
 from helpers import opened_tasks
 from helpers.checked_runs import assert_refused
@@ -32,35 +31,6 @@ from bert.tasks.classification import examples as glue
 from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.task import Inputs, Part
 from bert.weights.folder import ModelFolder
-
-# Flag, default (original: run_classifier.py).
-ORIGINAL_FLAGS = {
-    "data_dir": None,
-    "bert_config_file": None,
-    "task_name": None,
-    "vocab_file": None,
-    "output_dir": None,
-    "init_checkpoint": None,
-    "do_lower_case": True,
-    "max_seq_length": 128,
-    "do_train": False,
-    "do_eval": False,
-    "do_predict": False,
-    "train_batch_size": 32,
-    "eval_batch_size": 8,
-    "predict_batch_size": 8,
-    "learning_rate": 5e-5,
-    "num_train_epochs": 3.0,
-    "warmup_proportion": 0.1,
-    "save_checkpoints_steps": 1000,
-    "iterations_per_loop": 1000,
-    "use_tpu": False,
-    "tpu_name": None,
-    "tpu_zone": None,
-    "gcp_project": None,
-    "master": None,
-    "num_tpu_cores": 8,
-}
 
 
 @pytest.fixture
@@ -127,19 +97,6 @@ def test_exported_model_equals_the_original_on_raw_text(tmp_path, golden):
         ours.append(answer(**texts)["probabilities"].numpy())
     theirs = np.loadtxt(golden / f"classifier_{task}_test_results.tsv", delimiter="\t")
     np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=0, atol=1e-5)
-
-
-def test_original_flags_have_their_defaults():
-    listing = run_python("run_classifier.py", "--helpxml", check=False).stdout
-    found = dict(
-        re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
-    )
-    # The folder of a model may say its casing; where it does not, it is the original's default.
-    assert found["do_lower_case"] == "None"
-    found["do_lower_case"] = str(run_classifier.Settings.LOWERS_BY_DEFAULT)
-    for name, default in ORIGINAL_FLAGS.items():
-        text = "" if default is None else str(default)
-        assert found[name].lower() == text.lower(), name
 
 
 @pytest.mark.usefixtures("eager")
@@ -540,30 +497,6 @@ def test_invalid_settings_are_refused_before_anything_is_written(
     out = tmp_path / "out"
     assert not out.exists() or not list(out.iterdir())
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "out") == before
-
-
-def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):
-    write_tsv(tmp_path / "train.tsv", [("red", "yes"), ("blue",)])
-    result = fork_python(
-        "run_classifier.py",
-        "--task_name=custom",
-        f"--data_dir={tmp_path}",
-        f"--vocab_file={make_settings().vocab_file}",
-        f"--bert_config_file={make_settings().bert_config_file}",
-        f"--output_dir={tmp_path / 'out'}",
-        "--max_seq_length=12",
-        "--do_train",
-        check=False,
-    )
-    assert result.returncode == 1
-    assert "train.tsv:3" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_misspelt_flag_is_an_error():
-    result = run_python("run_classifier.py", "--dopredict", check=False)
-    assert result.returncode == 1
-    assert "Did you mean `--do_predict`" in result.stderr
 
 
 @pytest.fixture(scope="module")

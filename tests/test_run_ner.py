@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, exhaustive, read_report, run_python
+from conftest import ROOT, exhaustive, read_report
 from helpers import opened_tasks
 from helpers.checked_runs import assert_refused
 from helpers.forks import fork_python
@@ -639,17 +639,6 @@ def test_a_trained_head_may_come_from_a_checkpoint(make_settings, tmp_path, trai
         run_ner.run(make_settings(do_eval=True, feature_based=True, feature_layers="last"))
 
 
-def test_an_error_is_one_line_and_status_1(make_settings, tmp_path):
-    write_texts(tmp_path, train="Ada B-PER\nsaw\n")
-    arguments = ["run_ner.py", f"--data_dir={tmp_path}", "--do_train", "--max_seq_length=9"]
-    for name in ("vocab_file", "bert_config_file", "output_dir"):
-        arguments.append(f"--{name}={getattr(make_settings(), name)}")
-    result = fork_python(*arguments, check=False)
-    assert result.returncode == 1
-    assert "train.txt:2" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 def test_training_on_features_has_a_learning_rate_of_its_own_unless_one_is_given():
     rates = [
         run_ner.Settings(output_dir="out", **given).learning_rate
@@ -681,13 +670,3 @@ def test_the_flags_that_are_shown_train_at_the_same_rate(given, shown):
         *shown,
         "--output_dir=out",
     }
-
-
-def test_models_are_cased_by_default():
-    listing = run_python("run_ner.py", "--helpxml", check=False).stdout
-    found = dict(
-        re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
-    )
-    assert (found["do_lower_case"], run_ner.Settings.LOWERS_BY_DEFAULT) == ("None", False)
-    for name, value in {"text_column": "0", "label_column": "-1", "scheme": ""}.items():
-        assert found[name] == value

@@ -1,7 +1,6 @@
 import contextlib
 import json
 import random
-import re
 import shutil
 from pathlib import Path
 
@@ -9,9 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, read_report, run_python
+from conftest import GOLDEN, read_report
 from helpers.checked_runs import assert_refused
-from helpers.forks import fork_python
 from helpers.script_runs import finish_beside_killed
 from helpers.squad_runs import (
     golden_settings,
@@ -32,40 +30,6 @@ from bert.original import squad as original_squad
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
 from bert.weights.folder import ModelFolder
-
-# Flag, default (original: run_squad.py).
-ORIGINAL_FLAGS = {
-    "bert_config_file": None,
-    "vocab_file": None,
-    "output_dir": None,
-    "train_file": None,
-    "predict_file": None,
-    "init_checkpoint": None,
-    "do_lower_case": True,
-    "max_seq_length": 384,
-    "doc_stride": 128,
-    "max_query_length": 64,
-    "do_train": False,
-    "do_predict": False,
-    "train_batch_size": 32,
-    "predict_batch_size": 8,
-    "learning_rate": 5e-5,
-    "num_train_epochs": 3.0,
-    "warmup_proportion": 0.1,
-    "save_checkpoints_steps": 1000,
-    "iterations_per_loop": 1000,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "use_tpu": False,
-    "tpu_name": None,
-    "tpu_zone": None,
-    "gcp_project": None,
-    "master": None,
-    "num_tpu_cores": 8,
-    "verbose_logging": False,
-    "version_2_with_negative": False,
-    "null_score_diff_threshold": 0.0,
-}
 
 ANSWER_FILES = ("predictions.json", "nbest_predictions.json", "null_odds.json")
 
@@ -120,20 +84,6 @@ def test_answers_and_nbest_lists_equal_the_original(tmp_path, golden, version):
         (tmp_path / "nbest_predictions.json").unlink()
         run_squad.run(golden_settings(golden, version, tmp_path))
         assert (tmp_path / "nbest_predictions.json").read_bytes() == before
-
-
-def test_original_flags_have_their_defaults():
-    listing = run_python("run_squad.py", "--helpxml", check=False).stdout
-    found = dict(
-        re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
-    )
-    assert len(ORIGINAL_FLAGS) == 30
-    # The folder of a model may say its casing; where it does not, it is the original's default.
-    assert found["do_lower_case"] == "None"
-    found["do_lower_case"] = str(run_squad.Settings.LOWERS_BY_DEFAULT)
-    for name, default in ORIGINAL_FLAGS.items():
-        text = "" if default is None else str(default)
-        assert found[name].lower() == text.lower(), name
 
 
 def test_an_export_may_lose_a_hundredth_of_the_greatest_score():
@@ -365,28 +315,6 @@ def test_flags_are_validated_for_a_program_as_for_the_script(
     settings = make_settings(**{"do_train": True, **changes})
     with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
         run_squad.validate_flags_or_throw(config, settings)
-
-
-def test_a_wrong_answer_is_named_in_one_line(make_settings, tmp_path):
-    write_task(tmp_path, count=8)
-    content = read_json(tmp_path / "train.json")
-    content["data"][0]["paragraphs"][5]["qas"][0]["answers"][0]["answer_start"] = 9999
-    (tmp_path / "train.json").write_text(json.dumps(content))
-    settings = make_settings()
-    result = fork_python(
-        "run_squad.py",
-        "--do_train",
-        "--max_seq_length=16",
-        "--max_query_length=4",
-        *(
-            f"--{name}={getattr(settings, name)}"
-            for name in ("bert_config_file", "vocab_file", "train_file", "output_dir")
-        ),
-        check=False,
-    )
-    assert result.returncode == 1
-    assert "paragraphs[5].qas[0] (id 'train-5')" in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.usefixtures("eager")

@@ -7,7 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import LARGE_GOLDEN, eagerly, read_report, run_python
+from conftest import LARGE_GOLDEN, eagerly, read_report
 from helpers import opened_tasks
 from helpers.checked_runs import assert_refused
 from helpers.swag_runs import (
@@ -275,23 +275,6 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, rows, mes
     settings = make_settings(**{"do_train": True, **changes})
     assert_refused(run_swag, settings, tmp_path, message)
     assert not (tmp_path / "out/task.json").exists()
-
-
-def test_a_model_of_one_segment_type_is_refused(make_settings, tmp_path):
-    write_task(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(path.read_text().replace('"type_vocab_size": 2', '"type_vocab_size": 1'))
-    with pytest.raises(ValueError, match="`type_vocab_size` of the model must be"):
-        run_swag.run(make_settings(do_train=True))
-
-
-def test_flags_have_the_papers_defaults():
-    listing = run_python("run_swag.py", "--helpxml", check=False).stdout
-    found = dict(
-        re.findall(r"<name>(\w+)</name>.*?<default>(.*?)</default>", listing, flags=re.DOTALL)
-    )
-    assert (found["train_batch_size"], found["learning_rate"]) == ("16", "2e-05")
-    assert found["num_train_epochs"] == "3.0"
 
 
 @pytest.mark.usefixtures("eager")
