@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import re
 import shutil
@@ -21,7 +20,6 @@ from conftest import (
 from helpers import opened_tasks
 from helpers.checked_runs import assert_refused
 from helpers.classifier_runs import COLORS, make_rows, read_tsv, settings_in, write_task, write_tsv
-from helpers.forks import fork_python
 
 import predict
 import run_classifier
@@ -403,46 +401,6 @@ def test_several_runs_have_folders_of_their_own_and_one_dev_set(make_settings, t
         True
     ] * 2
     assert summary["mean"]["loss"] == pytest.approx(np.mean(losses))
-
-
-# Runs with the settings given as JSON, on as many devices, without the dropout of the head.
-RUN = """
-import json, sys
-import keras, tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-import run_classifier
-from bert.network import heads
-heads.HEAD_DROPOUT_PROB = 0.0
-results = {}
-for name, settings in json.loads(sys.argv[1]).items():
-    keras.utils.set_random_seed(1)
-    results[name] = run_classifier.run(run_classifier.Settings(**settings))
-print(json.dumps(results))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-def test_two_replicas_or_micro_batches_equal_one_device(make_settings, tmp_path):
-    write_task(tmp_path, lambda color: color)
-    runs = {}
-    for name, changes in (
-        ("one", {}),
-        ("mirrored", {"strategy": "mirrored"}),
-        ("accumulated", {"gradient_accumulation_steps": 4}),
-    ):
-        settings = make_settings(
-            do_train=True, do_eval=True, num_train_epochs=2.0, output_dir=str(tmp_path / name),
-            eval_batch_size=7, **changes,
-        )  # fmt: skip
-        runs[name] = dataclasses.asdict(settings)
-    output = fork_python("-c", RUN, json.dumps(runs)).stdout
-    results = json.loads(output.splitlines()[-1])
-    for name in ("mirrored", "accumulated"):
-        assert results[name]["loss"] == pytest.approx(results["one"]["loss"], abs=1e-3), name
-        assert results[name]["confusion_matrix"] == results["one"]["confusion_matrix"]
 
 
 @pytest.mark.parametrize(

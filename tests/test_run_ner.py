@@ -12,7 +12,6 @@ import tensorflow as tf
 from conftest import ROOT, exhaustive, read_report
 from helpers import opened_tasks
 from helpers.checked_runs import assert_refused
-from helpers.forks import fork_python
 from helpers.tagging_runs import (
     GOOD,
     PIECES,
@@ -361,48 +360,6 @@ def test_several_runs_report_dev_and_test(make_settings, tmp_path, log):
         assert summary["mean"][f"{prefix}loss"] == pytest.approx(np.mean(losses))
     # One step does not teach to find anything.
     assert summary["failed"] == [run["seed"] for run in summary["runs"] if run["scores"]["f1"] == 0]
-
-
-# Runs with the settings given as JSON, on as many devices, without the dropout of the head.
-RUN = """
-import json, sys
-import keras, tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-import run_ner
-from bert.network import heads
-heads.HEAD_DROPOUT_PROB = 0.0
-results = {}
-for name, settings in json.loads(sys.argv[1]).items():
-    keras.utils.set_random_seed(1)
-    results[name] = run_ner.run(run_ner.Settings(**settings))
-print(json.dumps(results))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("crf", [False, True])
-def test_two_replicas_micro_batches_or_padding_equal_one_device(make_settings, tmp_path, crf):
-    write_task(tmp_path)
-    runs = {}
-    for name, changes in (
-        ("one", {}),
-        ("mirrored", {"strategy": "mirrored"}),
-        ("accumulated", {"gradient_accumulation_steps": 4}),
-        ("padded", {"pad_to_max_length": True}),
-    ):
-        settings = make_settings(
-            do_train=True, do_eval=True, num_train_epochs=2.0, output_dir=str(tmp_path / name),
-            eval_batch_size=7, crf=crf, **changes,
-        )  # fmt: skip
-        runs[name] = dataclasses.asdict(settings)
-    output = fork_python("-c", RUN, json.dumps(runs)).stdout
-    results = json.loads(output.splitlines()[-1])
-    for name in ("mirrored", "accumulated", "padded"):
-        assert results[name]["loss"] == pytest.approx(results["one"]["loss"], abs=1e-3), name
-        assert results[name]["types"] == results["one"]["types"], name
 
 
 @pytest.fixture(scope="module")

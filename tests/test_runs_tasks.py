@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 from conftest import exhaustive
 from helpers import classifier_runs, opened_tasks, squad_runs, swag_runs, tagging_runs
+from helpers.forks import fork_python
+from helpers.trainers import TRAIN_SOME_STEPS
 
 import modeling
 import run_classifier
@@ -28,12 +30,12 @@ RUNNERS = {
 }
 
 
-def write_task(kind, folder):
+def write_task(kind, folder, count=16):
     written = RUNNERS[kind][1]
     if kind == "classification":
-        written.write_task(folder, lambda color: color, count=16)
+        written.write_task(folder, lambda color: color, count=count)
     else:
-        written.write_task(folder, count=16)
+        written.write_task(folder, count=count)
 
 
 def make_settings(kind, folder, **changes):
@@ -44,6 +46,39 @@ def open_task(kind, settings):
     config = modeling.BertConfig.from_json_file(settings.bert_config_file)
     tokenizer = tokenization.FullTokenizer(settings.vocab_file, bool(settings.do_lower_case))
     return opened_tasks.open_task(RUNNERS[kind][0], settings, config, tokenizer)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("kind", "same", "changes"),
+    [
+        ("classification", "confusion_matrix", {}),
+        ("tagging", "types", {}),
+        ("tagging", "types", {"crf": True}),
+    ],
+    ids=["classification", "tagging", "tagging with a CRF"],
+)
+def test_two_replicas_micro_batches_or_padding_equal_one_device(tmp_path, kind, same, changes):
+    write_task(kind, tmp_path, count=64)
+    ways = {
+        "one": {},
+        "mirrored": {"strategy": "mirrored"},
+        "accumulated": {"gradient_accumulation_steps": 4},
+        "padded": {"pad_to_max_length": True},
+    }
+    shared = {"do_eval": True, "num_train_epochs": 2.0, "eval_batch_size": 7, **changes}
+    runs = [
+        make_settings(kind, tmp_path, **shared, **way, output_dir=str(tmp_path / name))
+        for name, way in ways.items()
+    ]
+    given = {"devices": 2, "settings": [dataclasses.asdict(each) for each in runs]}
+    given["script"] = RUNNERS[kind][0].__name__
+    output = fork_python("-c", TRAIN_SOME_STEPS, json.dumps(given)).stdout
+    one, *others = json.loads(output.splitlines()[-1])
+    for name, other in zip([*ways][1:], others, strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], abs=1e-3), name
+        assert other[same] == one[same], name
 
 
 # Exports of all kinds share the code.

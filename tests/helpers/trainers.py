@@ -13,9 +13,9 @@ def assert_same(one, other):
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
-# On two devices where there is only one processor.
+# On two devices where there is only one processor, and without the dropout of fine-tuned heads.
 TRAIN_SOME_STEPS = """
-import json, sys
+import importlib, json, sys
 import keras, tensorflow as tf
 arguments = json.loads(sys.argv[1])
 if arguments["devices"] > 1:
@@ -23,10 +23,12 @@ if arguments["devices"] > 1:
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * arguments["devices"],
     )
-import run_pretraining
+script = importlib.import_module(arguments.get("script", "run_pretraining"))
+from bert.network import heads
+heads.HEAD_DROPOUT_PROB = 0.0
 results = []
 for settings in arguments["settings"]:
     keras.utils.set_random_seed(1)
-    results.append(run_pretraining.run(run_pretraining.Settings(**settings)))
+    results.append(script.run(script.Settings(**settings)))
 print(json.dumps(results))
 """
