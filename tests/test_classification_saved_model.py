@@ -12,9 +12,8 @@ import modeling
 import tokenization
 from bert.export import saved_model
 from bert.export.tokenizer import GraphTokenizer
-from bert.models.exported import _is_multi_label
 from bert.tasks.classification.examples import METRICS, ClassificationTask
-from bert.tasks.classification.export import _decode, export_classifier
+from bert.tasks.classification.export import export_classifier
 
 VOCAB_FILE = str(GOLDEN / "vocab.txt")
 MAX_SEQ_LENGTH = 12
@@ -211,18 +210,6 @@ def test_single_texts_may_have_several_labels(tmp_path, tokenizer, log, python):
     assert answer["label"] == expected
     assert nothing == {"logits": [], "probabilities": [], "label": []}
     assert ",".join(bert.load(folder).predict(FIRST[0])[0]["labels"]) == expected[0]
-
-
-@pytest.mark.parametrize("task_type", ["classification", "multi_label"])
-@pytest.mark.parametrize(
-    "logits", [[2, -1, 0.5], [0, 0, 0], [-20, -21, -22], [16, -17, -18], [40, -40, -30]]
-)
-def test_probabilities_show_whether_a_task_is_multi_label(logits, task_type):
-    logits = tf.constant([logits], tf.float32)
-    labels = tf.constant(["red", "green", "blue"])
-    outputs = {"logits": logits, **_decode(logits, labels, task_type)}
-    arrays = {name: value.numpy() for name, value in outputs.items()}
-    assert _is_multi_label(arrays) == (task_type == "multi_label")
 
 
 @pytest.mark.parametrize("task_type", ["classification", *exhaustive("multi_label")])

@@ -276,6 +276,12 @@ def test_what_saves_an_export_may_be_called_nowhere(tmp_path, operation, call):
         read_graph(str(tmp_path), "model")
 
 
+def test_an_export_that_does_not_say_what_its_labels_are_is_refused(tmp_path):
+    save(tmp_path / "model", answer)
+    with pytest.raises(ValueError, match=r"does not say what its labels are; export the model"):
+        bert.load(str(tmp_path / "model"))
+
+
 def test_check_of_an_export_runs_no_graph(tmp_path, exported, monkeypatch):
     folder = tmp_path / "out"
     shutil.copytree(exported, folder)

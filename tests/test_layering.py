@@ -45,7 +45,7 @@ BUDGETS = {
     "bert.export": 1650,
     "bert.files": 5150,
     "bert.inspection": 550,
-    "bert.models": 4070,
+    "bert.models": 4000,
     "bert.network": 1350,
     "bert.original": 2400,
     "bert.pretraining": 4800,

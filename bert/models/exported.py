@@ -15,14 +15,9 @@ from bert.files.paths import without_wildcards
 from bert.models.model import Between, Model, Queries, as_list, assume_frozen_weights
 from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
-from bert.tasks.tagging.tags import OUTSIDE, TagSet
+from bert.tasks.tagging.tags import TagSet
 from bert.tasks.tagging.windows import as_word
 from bert.tasks.task import LISTS, Row, num_sequences, read_rows
-
-# Logarithms of probabilities that are closer than this are equal.
-_ROUNDING = 1e-6
-# The smallest probability whose logarithm is compared.
-_LEAST = float(np.finfo(np.float32).tiny)
 
 # The operation of TensorFlow Text in exports with its tokenizer.
 _TEXT = "FastWordpieceTokenizeWithOffsets"
@@ -94,16 +89,14 @@ class ExportedModel(Model):
         for dtype in {variable.dtype for variable in self._serve.variables}:
             assume_frozen_weights(dtype.name)
         self.labels = self._constants("labels")
-        self.answers_with_words = self.kind == "tagging" and _answers_with_words(
-            self.labels, self._constants("scheme")
-        )
+        scheme, task_type = self._constants("scheme"), self._constants("task_type")
+        if self.labels and not (scheme or task_type):
+            raise ValueError("it does not say what its labels are; export the model again")
+        self.is_multi_label = task_type == ["multi_label"]
+        tags = TagSet(labels=tuple(self.labels), scheme=scheme[0]) if scheme else None
+        self.answers_with_words = tags is not None and tags.answers_with_words
         example = {name: ["a", "b"] if name in LISTS else "a" for name in self.fields}
         outputs = self._run([example])
-        # Older exports have no signature for the type of task.
-        task_type = self._constants("task_type")
-        self.is_multi_label = self.kind == "classification" and (
-            task_type == ["multi_label"] if task_type else _is_multi_label(outputs)
-        )
         self.answer_names = tuple(self._decode(self, outputs, [example])[0])
 
     def _constants(self, name: str) -> list[str]:
@@ -210,38 +203,6 @@ def _import_operations(graph: Any, path: str, option: str) -> None:
             f"It has {_TEXT!r}. This one needs TensorFlow Text: `pip install tensorflow-text`; or "
             "export the model again.",
         ) from None
-
-
-def _answers_with_words(labels: Sequence[str], scheme: Sequence[str]) -> bool:
-    """Returns whether a tagger answers with words."""
-    if not scheme:
-        # Older exports have no signature for the scheme.
-        return OUTSIDE not in labels
-    return TagSet(labels=tuple(labels), scheme=scheme[0]).answers_with_words
-
-
-def _is_multi_label(outputs: Mapping[str, np.ndarray]) -> bool:
-    """Returns whether outputs are probabilities of labels that do not exclude each other.
-
-    No temperature is known: that of a calibrated model may be too large to tell.
-    """
-    if "probabilities" not in outputs:
-        return False
-    logits = outputs["logits"].astype(np.float64)  # [B, C]
-    raised = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    exclusive = raised / raised.sum(axis=-1, keepdims=True)
-    independent = 1 / (1 + np.exp(-logits))
-    # Where one label is certain, only the size of the small probabilities differs.
-    given = _log(outputs["probabilities"])
-    distances = [np.abs(given - _log(values)).max() for values in (independent, exclusive)]
-    if max(distances) < _ROUNDING:
-        # No probability is above one half: an independent label is not chosen then.
-        return bool((outputs["label"] == b"").all())
-    return bool(distances[0] < distances[1])
-
-
-def _log(probabilities: np.ndarray) -> np.ndarray:
-    return np.log(np.maximum(probabilities, _LEAST, dtype=np.float64))
 
 
 def _read_classes(model: ExportedModel, outputs: Mapping[str, Any], _: Any) -> Answers:
