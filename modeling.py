@@ -837,14 +837,14 @@ if not TYPE_CHECKING:
         layer_norm_and_dropout reshape_from_matrix reshape_to_matrix transformer_model
     """
     _LSTM = """
-        BilstmLayer Lstm LstmEncoder both_ways end_positions join_ends num_pooled pool
-        pooled_positions reversed_positions side_by_side
+        BilstmLayer Lstm LstmEncoder both_ways join_ends pool reversed_positions side_by_side
     """
     __getattr__, __dir__, __all__ = names.serve(
         globals(),
         {
             "bert.dropout": ["dropout_seed"],
             "bert.original.modeling": _ORIGINAL.split(),
+            "bert.network.heads": ["end_positions", "num_pooled", "pooled_positions"],
             "bert.network.lstm": _LSTM.split(),
         },
     )

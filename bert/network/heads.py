@@ -1,6 +1,7 @@
 """The fine-tuning models: BERT with one layer on top, and what they minimize (paper, section 4).
 
-Dimension key and conventions as in `modeling.py`; also `C` labels and `E` choices.
+Dimension key and conventions as in `modeling.py`; also `C` labels and `E` choices. LSTMs
+and CRFs, which few models have, are loaded by their names when they are made.
 """
 
 import contextlib
@@ -11,8 +12,7 @@ import keras
 from keras import ops
 
 import modeling
-from bert.network.crf import Crf, path_losses, word_order
-from bert.network.lstm import AddedBilstm, pooled_positions
+from bert import names
 
 Tensor = Any
 Batch = Mapping[str, Tensor]
@@ -97,6 +97,31 @@ def named_layers(encoded: Mapping[str, Any]) -> dict[str, Tensor]:
     return {layer_name(number): each for number, each in enumerate(encoded["encoder_layers"])}
 
 
+def pooled_positions(config: modeling.BertConfig, input_mask: Tensor) -> Tensor:
+    """Returns the positions of the tokens that represent a sequence: int32 [B, `num_pooled`].
+
+    Args:
+      config: The configuration of the model.
+      input_mask: [B, S], 1 for real tokens, which come before padding.
+    """
+    if config.is_bilstm:
+        return end_positions(input_mask)
+    first = ops.zeros_like(input_mask[:, :1])
+    return end_positions(input_mask)[:, :1] if config.is_decoder else first
+
+
+def num_pooled(config: modeling.BertConfig) -> int:
+    """Returns the number of tokens that represent a sequence."""
+    return 2 if config.is_bilstm else 1
+
+
+def end_positions(input_mask: Tensor) -> Tensor:
+    """Returns the position of each row's last real token, and that of its first: int32 [B, 2]."""
+    first = ops.zeros_like(input_mask[:, :1])
+    last = ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
+    return ops.concatenate([last, first], axis=1)
+
+
 def classifier_model(
     config: modeling.BertConfig,
     num_outputs: int,
@@ -155,7 +180,7 @@ def _encode_tokens(
     encoded: dict[str, Any] = bert(inputs)
     if not add_bilstm:
         return encoded
-    layer = AddedBilstm(config, name="bilstm", dtype=dtype)
+    layer = names.load("bert.network.lstm", "AddedBilstm")(config, name="bilstm", dtype=dtype)
     layer.build(None)
     return {**encoded, **layer(encoded["sequence_output"], inputs["input_mask"])}
 
@@ -205,7 +230,8 @@ def tagging_model(
     layer = OutputLayer(config, num_labels, HEAD_DROPOUT_PROB, name="tagger", dtype=dtype)
     outputs = {"logits": layer(encoded["sequence_output"])}
     if add_crf:
-        outputs["transitions"] = Crf(name="crf", dtype="float32")(outputs["logits"])
+        layer = names.load("bert.network.crf", "Crf")(name="crf", dtype="float32")
+        outputs["transitions"] = layer(outputs["logits"])
     outputs |= named_layers(encoded) if gives_layers else {}
     return keras.Model(inputs, outputs, name="tagging")
 
@@ -419,15 +445,16 @@ def crf_objective() -> tuple[Weights, Losses]:
     also where they are a part of a longer sentence.
     """
     weights, _ = tagging_objective()
+    crf = names.load("bert.network.crf")
 
     def losses(
         outputs: Mapping[str, Tensor], batch: Batch, weights: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        order, counts = word_order(batch["label_mask"])
+        order, counts = crf.word_order(batch["label_mask"])
         places = order[:, : ops.maximum(ops.max(counts), 1)]  # [B, W]
         logits = ops.take_along_axis(outputs["logits"], places[:, :, None], axis=1)
         labels = ops.take_along_axis(batch["label_ids"], places, axis=1)
-        each = path_losses(logits, counts, outputs["transitions"][0], labels)
+        each = crf.path_losses(logits, counts, outputs["transitions"][0], labels)
         return {"loss": ops.sum(each) / weights["loss"]}
 
     return weights, losses

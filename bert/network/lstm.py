@@ -1,4 +1,4 @@
-"""Bidirectional LSTMs, ELMo's encoder and a layer on top of any, and the pooling of sequences.
+"""Bidirectional LSTMs, ELMo's encoder and a layer on top of any, and the pooling of their outputs.
 
 Dimension key as in `modeling`; also `U`, the width of one direction, H/2.
 """
@@ -9,35 +9,11 @@ import keras
 from keras import ops
 
 import modeling
+from bert.network.heads import end_positions, pooled_positions
 from bert.network.recomputation import recompute
 from modeling import BertConfig, gather_tokens
 
 Tensor = Any
-
-
-def pooled_positions(config: BertConfig, input_mask: Tensor) -> Tensor:
-    """Returns the positions of the tokens that represent a sequence: int32 [B, `num_pooled`].
-
-    Args:
-      config: The configuration of the model.
-      input_mask: [B, S], 1 for real tokens, which come before padding.
-    """
-    if config.is_bilstm:
-        return end_positions(input_mask)
-    first = ops.zeros_like(input_mask[:, :1])
-    return end_positions(input_mask)[:, :1] if config.is_decoder else first
-
-
-def num_pooled(config: BertConfig) -> int:
-    """Returns the number of tokens that represent a sequence."""
-    return 2 if config.is_bilstm else 1
-
-
-def end_positions(input_mask: Tensor) -> Tensor:
-    """Returns the position of each row's last real token, and that of its first: int32 [B, 2]."""
-    first = ops.zeros_like(input_mask[:, :1])
-    last = ops.maximum(ops.sum(input_mask, axis=1, keepdims=True) - 1, first)
-    return ops.concatenate([last, first], axis=1)
 
 
 def pool(config: BertConfig, encodings: Tensor, input_mask: Tensor, *, is_gathered: bool) -> Tensor:

@@ -10,8 +10,7 @@ import keras
 from keras import ops
 
 import modeling
-from bert.network.heads import Blend, cross_entropy, named_layers
-from bert.network.lstm import num_pooled, pooled_positions
+from bert.network.heads import Blend, cross_entropy, named_layers, num_pooled, pooled_positions
 from bert.options import Option
 from bert.training.loop import Objective
 from bert.training.records import LENGTH, Feature, encoder_features
