@@ -28,7 +28,6 @@ from bert.models.keras_models import make_model, random_inputs
 from bert.models.options import FORMATS, ConversionOutput, ConversionSource, Overrides
 from bert.network.blank import blank_variables
 from bert.options import Message, MessageError, Option, OptionError
-from bert.pretraining.options import find_untrained
 from bert.weights import (
     checkpoint,
     huggingface_weights,
@@ -45,6 +44,7 @@ from bert.weights.model_files import (
     make_huggingface_config,
     read_task_type,
 )
+from bert.weights.provenance import find_untrained
 from tokenization import FullTokenizer
 
 # The library that reads the weights of a format.

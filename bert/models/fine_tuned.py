@@ -23,12 +23,12 @@ from bert.models.vectors import Encoding, find_encoder
 from bert.network.blank import blank_variables
 from bert.network.kernels import infer
 from bert.options import Message, MessageError, Option, OptionError, joined, whole_number
-from bert.pretraining.options import find_untrained
 from bert.tasks.task import Arrays, Task, stored_field
 from bert.training.options import check_length
 from bert.weights import huggingface_weights, model_files
 from bert.weights.folder import ModelFolder
 from bert.weights.options import ARCHITECTURES, FINE_TUNED
+from bert.weights.provenance import find_untrained
 
 if TYPE_CHECKING:
     from bert.tasks.classification.examples import ClassificationTask

@@ -16,11 +16,11 @@ from bert.files.rows import text_lines
 from bert.files.stored_models import WEIGHTS
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
-from bert.pretraining.options import find_untrained
 from bert.text.vocabulary import vocab_text
 from bert.weights import checkpoint, readers, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE
+from bert.weights.provenance import find_untrained
 from bert.weights.saving import is_slot
 from bert.weights.tokenizers import splitting_options
 from bert.weights.variables import WORD_TABLE

@@ -1,20 +1,17 @@
 """Options of pre-training and of the making of its records, and its objectives."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from bert.files.display import read_duration
 from bert.files.paths import PATTERNS
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
-from bert.weights import provenance
+from bert.weights.provenance import BERT_OBJECTIVE
 
 # The memory of a process for itself and its current work.
 BYTES_PER_PROCESS = 250_000_000
 # The default for all processes.
 _MEMORY = 4_000_000_000
-
-
-PAIR_HEAD = "cls/seq_relationship/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +56,7 @@ class Goal:
         return f"{self.tokens}_loss"
 
 
-BERT = Goal("masked_lm_nsp", has_next_sentence=True)
+BERT = Goal(BERT_OBJECTIVE, has_next_sentence=True)
 GOALS: Mapping[str, Goal] = {
     goal.name: goal
     for goal in (
@@ -69,22 +66,6 @@ GOALS: Mapping[str, Goal] = {
         Goal("bilstm_lm", encoder_type="bilstm"),
     )
 }
-
-
-def find_learned(folder: str) -> str:
-    """Returns the objective of the model in a folder; BERT's where the folder records none."""
-    return provenance.read(folder).get("made_of", {}).get("--objective", BERT.name)
-
-
-def find_untrained(folder: str, names: Iterable[str]) -> set[str]:
-    """Returns the names of a folder's tensors that its training run has not trained.
-
-    These are of the next-sentence head. A copy of the model must not have them, since it does not
-    record the objective.
-    """
-    if find_learned(folder) == BERT.name:
-        return set()
-    return {name for name in names if name.startswith(PAIR_HEAD)}
 
 
 # The original's defaults.

@@ -16,12 +16,7 @@ from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts
 from bert.pretraining import inputs
 from bert.pretraining.objectives import OBJECTIVES, MaskedBatches
-from bert.pretraining.options import (
-    PretrainingSchedule,
-    RecordFiles,
-    count_predictions,
-    find_learned,
-)
+from bert.pretraining.options import PretrainingSchedule, RecordFiles, count_predictions
 from bert.pretraining.records import RecordDescription
 from bert.runs import identity, plans, teachers
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
@@ -40,6 +35,7 @@ from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.opening import open_model
+from bert.weights.provenance import find_learned
 from modeling import BertConfig
 
 

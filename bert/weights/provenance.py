@@ -5,7 +5,7 @@ A training run resumes only with the inputs that it began with: else no flags wo
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert.files import owned
@@ -15,6 +15,10 @@ from bert.log import logger
 from bert.options import OptionError
 
 RUN_FILE = "run.json"
+# The value of the option `objective` for the original's pre-training.
+BERT_OBJECTIVE = "masked_lm_nsp"
+# How the names of the head of next sentences begin.
+PAIR_HEAD = "cls/seq_relationship/"
 
 # The key of the fingerprint by which an input is compared; its other keys are for messages.
 _DIGEST = "sha256"
@@ -39,6 +43,22 @@ def read(folder: str) -> dict[str, Any]:
             "go on without that check."
         )
     return values
+
+
+def find_learned(folder: str) -> str:
+    """Returns the objective of the model in a folder; BERT's where the folder records none."""
+    return read(folder).get("made_of", {}).get("--objective", BERT_OBJECTIVE)
+
+
+def find_untrained(folder: str, names: Iterable[str]) -> set[str]:
+    """Returns the names of a folder's tensors that its training run has not trained.
+
+    These are of the next-sentence head. A copy of the model must not have them, since it does not
+    record the objective.
+    """
+    if find_learned(folder) == BERT_OBJECTIVE:
+        return set()
+    return {name for name in names if name.startswith(PAIR_HEAD)}
 
 
 def begin(
