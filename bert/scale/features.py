@@ -22,8 +22,8 @@ from bert.models.vectors import unit_length
 from bert.network.blank import blank_variables
 from bert.options import Message, MessageError, Option, OptionError, take
 from bert.scale.batches import Work, computed_files, folder_of, key_of
-from bert.scale.joining import described, join
-from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction, Part
+from bert.scale.joining import join
+from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction, Part, described
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import check_encoder, parse_layers, width
 from bert.weights.folder import ModelFolder

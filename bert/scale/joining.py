@@ -6,19 +6,16 @@ A hidden file beside each output describes its part, so that only parts of one o
 import codecs
 import collections
 import contextlib
-import dataclasses
 import itertools
-import json
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import IO, BinaryIO
 
 import numpy as np
 
 from bert.files import fingerprints, parquet
-from bert.files.durable import write_text
 from bert.files.paths import (
     file_size,
     index_path,
@@ -33,68 +30,12 @@ from bert.files.paths import (
 )
 from bert.files.vectors import Array, array_errors, write_npy, write_npz
 from bert.options import Message, MessageError, Option, OptionError
-from bert.scale.options import Part
+from bert.scale.options import DESCRIPTION_FORM, Description
 
-# The version of the format of descriptions.
-_FORM = 1
 # Extensions of other formats than JSON lines; outputs with .gz are not written.
 _ENDINGS = frozenset({".csv", ".tsv", ".parquet", ".npy", ".npz", ".gz"})
 # Differences that have a description of their own.
 _WORDS = {"input": "the input is another one", "model": "the model is another one"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """The description of the output of a part.
-
-    Attributes:
-      number: The number of the part, from 1.
-      count: The number of parts.
-      made_of: Options and digests of the input and the model, the same for all parts.
-      size: The size of the file in bytes.
-      digest: The digest of its content.
-    """
-
-    number: int
-    count: int
-    made_of: Mapping[str, Any]
-    size: int
-    digest: str
-
-
-@contextlib.contextmanager
-def described(
-    path: str,
-    part: Part | None,
-    options: Mapping[str, Any],
-    form: str,
-    inputs: Sequence[str],
-    model_files: Sequence[str],
-) -> Iterator[None]:
-    """Writes the description of a part after a block that writes its output.
-
-    Args:
-      path: The output.
-      part: The part; None where the output is no part, and has no description.
-      options: The options that change the output, by name.
-      form: The format of the output, such as "csv".
-      inputs: The files that are read.
-      model_files: The files of the model.
-    """
-    if part is None:
-        yield
-        return
-    made_of = {
-        **{name: value for name, value in options.items() if name != "shard"},
-        "form": form,
-        "input": fingerprints.of_whole_files(inputs),
-        "model": fingerprints.of_files([*filter(is_file, model_files)]),
-    }
-    yield
-    digest = fingerprints.of_whole_files([path])
-    found = Description(part.number, part.count, made_of, file_size(path), digest)
-    text = json.dumps({"form": _FORM, **dataclasses.asdict(found)}, indent=1, sort_keys=True)
-    write_text(part_path(path), f"{text}\n")
 
 
 def check_parts(paths: Sequence[str], output_file: str) -> None:
@@ -141,7 +82,7 @@ def _read_description(path: str) -> Description:
         )
     try:
         values = parse_json(read_file(description))
-        if values.pop("form") != _FORM:
+        if values.pop("form") != DESCRIPTION_FORM:
             raise ValueError("Its form is not known here.")
         part = Description(**values)
         numbers = (part.number, part.count, part.size)

@@ -1,11 +1,19 @@
-"""Options for files of any size: models, inputs, outputs, parts and pipelines."""
+"""Options for files of any size: models, inputs, outputs, parts and pipelines.
 
+A hidden file beside the output of a part describes the part (`bert.scale.joining`).
+"""
+
+import contextlib
 import dataclasses
+import json
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert.files.paths import PATTERNS
+from bert.files import fingerprints
+from bert.files.durable import write_text
+from bert.files.paths import PATTERNS, file_size, is_file, part_path
 from bert.files.rows import FORMATS, SEPARATORS
 from bert.files.texts import TextColumns
 from bert.models.options import EngineModel
@@ -21,6 +29,8 @@ RUNNERS = (
     *("DirectRunner", "FlinkRunner", "SparkRunner", "DataflowRunner"),
     *("PortableRunner", "PrismRunner"),
 )
+# The version of the format of descriptions.
+DESCRIPTION_FORM = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +79,61 @@ class Part:
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """The description of the output of a part.
+
+    Attributes:
+      number: The number of the part, from 1.
+      count: The number of parts.
+      made_of: Options and digests of the input and the model, the same for all parts.
+      size: The size of the file in bytes.
+      digest: The digest of its content.
+    """
+
+    number: int
+    count: int
+    made_of: Mapping[str, Any]
+    size: int
+    digest: str
+
+
+@contextlib.contextmanager
+def described(
+    path: str,
+    part: Part | None,
+    options: Mapping[str, Any],
+    form: str,
+    inputs: Sequence[str],
+    model_files: Sequence[str],
+) -> Iterator[None]:
+    """Writes the description of a part after a block that writes its output.
+
+    Args:
+      path: The output.
+      part: The part; None where the output is no part, and has no description.
+      options: The options that change the output, by name.
+      form: The format of the output, such as "csv".
+      inputs: The files that are read.
+      model_files: The files of the model.
+    """
+    if part is None:
+        yield
+        return
+    made_of = {
+        **{name: value for name, value in options.items() if name != "shard"},
+        "form": form,
+        "input": fingerprints.of_whole_files(inputs),
+        "model": fingerprints.of_files([*filter(is_file, model_files)]),
+    }
+    yield
+    digest = fingerprints.of_whole_files([path])
+    found = Description(part.number, part.count, made_of, file_size(path), digest)
+    values = {"form": DESCRIPTION_FORM, **dataclasses.asdict(found)}
+    text = json.dumps(values, indent=1, sort_keys=True)
+    write_text(part_path(path), f"{text}\n")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

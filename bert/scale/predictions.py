@@ -35,8 +35,7 @@ from bert.scale.answers import (
     read_back,
 )
 from bert.scale.batches import check_machines, computed_files, folder_of, key_of
-from bert.scale.joining import described
-from bert.scale.options import Answering, AnswerOutput, BeamOptions, Part
+from bert.scale.options import Answering, AnswerOutput, BeamOptions, Part, described
 
 if TYPE_CHECKING:
     from bert.scale.answers import Model
