@@ -56,7 +56,7 @@ BUDGETS = {
     "bert.tasks": 10900,
     "bert.text": 1200,
     "bert.training": 4500,
-    "bert.weights": 5550,
+    "bert.weights": 5600,
     "convert_checkpoint": 91,
     "create_pretraining_data": 423,
     "create_vocab": 141,

@@ -872,7 +872,7 @@ def test_a_checkpoint_that_is_listed_again_is_not_removed(tmp_path, trainer, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_text", die)
+        patch.setattr(checkpoint.durable, "write_text", die)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(trainer.state(), 2)
     checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=2).save(trainer.state(), 3)

@@ -25,7 +25,7 @@ from bert.network.kernels import infer
 from bert.options import Message, MessageError, Option, OptionError, joined, whole_number
 from bert.tasks.task import Arrays, Task, stored_field
 from bert.training.options import check_length
-from bert.weights import huggingface_weights, model_files
+from bert.weights import model_files
 from bert.weights.folder import ModelFolder
 from bert.weights.options import ARCHITECTURES, FINE_TUNED
 from bert.weights.provenance import find_untrained
@@ -99,7 +99,7 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
         is_there = named in FINE_TUNED.values() or set(ARCHITECTURES[named]).issubset(heads)
         architecture = named if is_there else None
     if architecture is None:
-        architecture = huggingface_weights.architecture_of(heads)
+        architecture = model_files.architecture_of(heads)
         if _HEAD in shapes:
             _warn(
                 folder,
@@ -114,7 +114,7 @@ def find_architecture(folder: ModelFolder, given: str | None = None) -> str:
             "be a class whose head the model has",
             architecture if given else Message("%r, as %s says", architecture, file),
             f"It needs {missing}, which {folder.stored.path!r} lacks or has not trained. By its "
-            f"heads, the model is a {huggingface_weights.architecture_of(heads)}.",
+            f"heads, the model is a {model_files.architecture_of(heads)}.",
         )
     return architecture
 

@@ -28,8 +28,9 @@ from bert.files.stored_models import (
     step_of,
 )
 from bert.log import logger
+from bert.names import load
 from bert.options import Message, MessageError, Option, OptionError
-from bert.weights import hub, provenance, readers, saved_models
+from bert.weights import provenance, readers, saved_models
 from bert.weights.formats import DAMAGES, FormatError, OtherModelError
 from bert.weights.loading import POOLER, find_loadable, log_loaded
 from bert.weights.saving import (
@@ -287,6 +288,7 @@ def _find_prefix(path: str, option: str, fetches: bool) -> str:
         return path
     if found := readers.find(path, option):
         return found
+    hub = load("bert.weights.hub")
     if hub.is_name(path):
         return _only_checkpoint(hub.fetch(path, option, fetches=fetches), option)
     # With a revision, it is a name whatever folders there are.

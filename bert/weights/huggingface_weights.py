@@ -1,14 +1,13 @@
-"""Weights as transformers has them: its classes by their heads, and the writing of safetensors."""
+"""Weights as transformers has them: the tensors that it has names for, written as safetensors."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import BinaryIO
 
 import numpy as np
 import safetensors.numpy
 
 from bert.files.paths import parse_json
-from bert.weights.options import ARCHITECTURES
 from bert.weights.saving import GLOBAL_STEP
 from bert.weights.variables import Table, find_variables
 
@@ -19,12 +18,6 @@ def find_known(tensor_names: Collection[str]) -> Table:
     return {name: table[name] for name in tensor_names if name in table}
 
 
-def architecture_of(tensor_names: Sequence[str]) -> str:
-    """Returns the first of `ARCHITECTURES` all heads of which are among the tensors."""
-    present = set(tensor_names)
-    return next(name for name, heads in ARCHITECTURES.items() if present.issuperset(heads))
-
-
 def write(file: BinaryIO, tensors: Mapping[str, np.ndarray], architecture: str) -> None:
     """Writes `model.safetensors`.
 
@@ -32,7 +25,7 @@ def write(file: BinaryIO, tensors: Mapping[str, np.ndarray], architecture: str) 
       file: Open for bytes.
       tensors: By their names in a TF1 checkpoint; tensors without a name in transformers are left
         out, and `global_step` becomes metadata.
-      architecture: One of `ARCHITECTURES`.
+      architecture: One of `bert.weights.options.ARCHITECTURES`.
     """
     # The encoder alone is saved without the prefix that it has within other models.
     prefix = "bert." if architecture == "BertModel" else ""

@@ -14,6 +14,7 @@ from bert.files import fingerprints
 from bert.files.paths import is_file, read_file, to_json
 from bert.files.stored_models import HUGGINGFACE_FIXED, TASK_FILE
 from bert.options import Message, MessageError, Option
+from bert.weights.options import ARCHITECTURES
 from bert.weights.tokenizers import (
     TOKENIZER,
     TOKENIZER_CONFIG_FILE,
@@ -157,6 +158,12 @@ _PROBLEM_TYPES = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
+
+
+def architecture_of(tensor_names: Sequence[str]) -> str:
+    """Returns the first of `ARCHITECTURES` all heads of which are among the tensors."""
+    present = set(tensor_names)
+    return next(name for name, heads in ARCHITECTURES.items() if present.issuperset(heads))
 
 
 def make_huggingface_config(

@@ -43,7 +43,6 @@ from bert.tasks.classification.options import (
     ClassificationData,
     LongTexts,
 )
-from bert.tasks.classification.own_files import CustomDataSet
 from bert.tasks.distillation import (
     IS_LABELED,
     TEACHER_LOGITS,
@@ -439,4 +438,6 @@ def _open_data_set(
             labels = known.get("labels") or None
         if data.metric is None and known.get("task_type") == data.task_type:
             data = dataclasses.replace(data, metric=known.get("metric"))
+    from bert.tasks.classification.own_files import CustomDataSet  # noqa: PLC0415
+
     return CustomDataSet(data, dev_split, labels)
