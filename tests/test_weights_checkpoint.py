@@ -596,6 +596,15 @@ def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
     assert checkpoint.Stored.open(str(folder)).prefix == str(folder / "model.ckpt-2")
 
 
+def test_a_saved_model_may_be_in_a_folder_with_the_characters_of_a_pattern(tmp_path, trainer):
+    folder = tmp_path / "model[1]"
+    (folder / "variables").mkdir(parents=True)
+    saving.save_variables(str(folder / "variables" / "variables"), trainer.state(), 1)
+    (folder / "saved_model.pb").touch()
+    stored = checkpoint.Stored.open(str(folder))
+    assert stored.read([saving.GLOBAL_STEP]) == {saving.GLOBAL_STEP: 1}
+
+
 def test_a_list_of_missing_checkpoints_is_an_error(tmp_path, trainer):
     checkpoints = checkpoint.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 1)

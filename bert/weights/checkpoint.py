@@ -116,13 +116,11 @@ class Stored:
     def _readable_prefix(self) -> str:
         """Returns the prefix, or where TensorFlow took it for a pattern, one through a link."""
         is_file = self.index == self.prefix
-        source = self.prefix if is_file else self.folder
+        folder, name = os.path.split(self.prefix)
         stack = contextlib.ExitStack()
         weakref.finalize(self, stack.close)
-        path = stack.enter_context(without_wildcards(source))
-        if path == source:
-            return self.prefix
-        return path if is_file else os.path.join(path, os.path.basename(self.prefix))
+        path = stack.enter_context(without_wildcards(self.prefix if is_file else folder))
+        return path if is_file else os.path.join(path, name)
 
     def _error(self, must: str, template: str, *arguments: Any) -> OptionError:
         return OptionError(self.option, must, remedy=Message(template, *arguments))
