@@ -468,7 +468,7 @@ def test_a_run_that_diverged_is_not_the_best_while_another_has_a_score():
 def test_check_covers_the_whole_grid(make_settings):
     lines = check(run_classifier, make_settings(**GRID, train_batch_size=(4, 8), num_runs=2))
     texts = {line.name: line.text for line in lines}
-    assert "8 in all, 0 of them ended" in texts["runs"]
+    assert (texts["runs"], texts["ended runs"]) == ("8 in all; then the best is used", "0 of 8")
     # 64 examples, four times, in batches of 4 and 8, at two rates, with two seeds.
     assert texts["steps"] == "384 in all, 32 to 64 a run"
     assert "for all runs" in texts["time"]
@@ -478,12 +478,28 @@ def test_check_covers_the_whole_grid(make_settings):
     assert [line.name for line in few if line.mark == WRONG] == ["steps"]
 
 
-@pytest.mark.parametrize(("overwrites", "num_ended"), [(False, 2), (True, 0)])
-def test_check_counts_the_runs_that_are_left(searched, overwrites, num_ended):
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({}, "2 of 2"),
+        ({"overwrite_output_dir": True}, "0 of 2"),
+        ({"learning_rate": (1e-5, 0.005, 0.01)}, "2 of 3"),
+        ({"num_train_epochs": 4.125, "resume_with_changes": True}, "0 of 2"),
+    ],
+)
+def test_check_counts_the_runs_that_have_ended(searched, changes, ended):
     _, make, _ = searched
-    lines = check(run_classifier, make(**GRID, overwrite_output_dir=overwrites))
-    [text] = [line.text for line in lines if line.name == "runs"]
-    assert f"2 in all, {num_ended} of them ended" in text
+    lines = {line.name: line for line in check(run_classifier, make(**(GRID | changes)))}
+    assert lines["ended runs"].text == ended
+    assert ("for all runs" in lines["time"].text) == (ended != "2 of 2")
+
+
+def test_check_finds_that_runs_have_ended_with_other_options(searched):
+    _, make, _ = searched
+    lines = check(run_classifier, make(learning_rate=(1e-5, 0.005, 0.01), seed=7))
+    [wrong] = [line for line in lines if line.mark == WRONG]
+    assert wrong.name == "steps"
+    assert "--seed is 12345 there and 7 now" in wrong.text
 
 
 def test_several_seeds_have_a_mean_and_a_deviation():

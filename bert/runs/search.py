@@ -26,7 +26,7 @@ from bert.files.process import same_random_state
 from bert.files.stored_models import SUFFIXES, TASK_FILE, WEIGHTS
 from bert.log import logger
 from bert.options import Message, Option, OptionError
-from bert.parts import Parts
+from bert.parts import GOOD, Parts
 from bert.reports.run import make_runs_tables, mean_text, write_runs_report
 from bert.runs import finetuning, finetuning_run, identity, plans
 from bert.runs.finetuning import FineTuningPlan
@@ -52,8 +52,7 @@ class SearchPlan(Plan):
     """The verified plans of the runs of a search.
 
     Attributes:
-      recipe: The search, with the precision; with a limit, of the runs that have not ended, or of
-        all if all have.
+      recipe: The search, with the precision.
       plans: The plan of each run.
     """
 
@@ -75,11 +74,12 @@ class SearchPlan(Plan):
         return self.plans[0].restore()
 
     def try_steps(self) -> str:
-        """Takes a few steps of the first run; returns an estimate of the time of all runs."""
-        sizes = [plan.recipe.schedule.train_batch_size for plan in self.plans]
-        steps = [plan.training.last_step for plan in self.plans if plan.training]
+        """Takes a few steps; returns an estimate of the time of all runs that have not ended."""
+        left = [plan for plan in self.plans if not _is_done(plan)] or self.plans
+        sizes = [plan.recipe.schedule.train_batch_size for plan in left]
+        steps = [plan.training.last_step for plan in left if plan.training]
         num_examples = sum(size * count for size, count in zip(sizes, steps, strict=True))
-        return self.plans[0].try_steps(num_examples / sizes[0])
+        return left[0].try_steps(num_examples / sizes[0])
 
 
 def plan(
@@ -88,28 +88,23 @@ def plan(
     """Returns the plan of a search; as `bert.runs.plan.plan`."""
     shared, output = recipe.shared, recipe.shared.output
     parts = Parts(is_muted=limit is not None)
-    trials, keeps = recipe.trials, not output.overwrite_output_dir
-    left = [each for each in trials if not (keeps and has_ended(each.recipe.output.output_dir))]
-    num_ended = len(trials) - len(left)
-    text = f"{len(trials)} in all, {num_ended} of them ended; then the best is used"
-    seeds = [trial.recipe.seed for trial in trials]
+    text = f"{len(recipe.trials)} in all; then the best is used"
+    seeds = [trial.recipe.seed for trial in recipe.trials]
     parts("runs", _check_runs, seeds, recipe.num_runs, output, shows=lambda _: text)
     if shared.steps.do_train:
         # The plan of each run checks its own folder alone.
         parts("paths", check_apart, output.output_dir, shared.read_paths(), shows=lambda _: "")
-    tried = recipe
-    if limit is not None and left:
-        tried = dataclasses.replace(recipe, trials=tuple(left))
-    plans = finetuning.plan(tried, limit, strategy, parts)
+    plans = finetuning.plan(recipe, limit, strategy, parts)
+    parts.add(GOOD, "ended runs", f"{sum(map(_is_done, plans))} of {len(plans)}")
     compute = plans[0].recipe.compute
-    planned = zip(tried.trials, plans, strict=True)
+    planned = zip(recipe.trials, plans, strict=True)
     return SearchPlan(
         recipe=dataclasses.replace(
-            tried,
+            recipe,
             shared=dataclasses.replace(shared, compute=compute),
             trials=tuple(Trial(trial.point, plan.recipe) for trial, plan in planned),
         ),
-        lines=plans[0].lines,
+        lines=tuple(parts.lines),
         strategy=plans[0].strategy,
         limit=limit,
         state=FolderState.of(output.output_dir),
@@ -126,11 +121,6 @@ def _check_runs(seeds: Sequence[int], num_runs: int, output: Output) -> None:
         must = Message("be at most %d with %s", min(seeds) - over, Option("num_runs", num_runs))
         raise OptionError("seed", must, min(seeds), "Each run has the next seed.")
     may_keep_best(output)
-
-
-def has_ended(folder: str) -> bool:
-    """Returns whether a training run has ended."""
-    return bool(provenance.read(folder).get("ended"))
 
 
 def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
@@ -236,7 +226,12 @@ def _remove_replaced(
 def _is_done(planned: FineTuningPlan) -> bool:
     """Returns whether the training run that has ended in the folder is the one that is planned."""
     folder, training = planned.recipe.output.output_dir, planned.training
-    return has_ended(folder) and not (training and provenance.differences(folder, training.made_of))
+    return bool(
+        training
+        and not training.starts_over
+        and provenance.read(folder).get("ended")
+        and not provenance.differences(folder, training.made_of)
+    )
 
 
 def _point_text(point: Mapping[str, float]) -> str:
