@@ -16,6 +16,7 @@ from bert.runs.plan import plan
 from bert.runs.recipes import Command
 from bert.runs.run import run
 from bert.training.evaluation import EarlyStopping
+from bert.weights import saving
 
 GRID = {"learning_rate": (1e-5, 0.005)}
 FOLDERS = ["learning_rate_1e-05-run_1", "learning_rate_0.005-run_1"]
@@ -195,6 +196,10 @@ def test_exports_of_another_best_model_are_named(searched, tmp_path, log):
         run_classifier.run(make(**GRID, do_predict=True, output_dir=str(out)))
     older = f"Exports are not those of the model as it is now: {[str(out / 'saved_model')]}"
     # The second time, the model has not changed.
+    assert log.text.count(older) == 1
+    # A search that was killed has removed it.
+    saving.remove(str(out / "bert_model.ckpt"))
+    run_classifier.run(make(**GRID, do_predict=True, output_dir=str(out)))
     assert log.text.count(older) == 1
 
 

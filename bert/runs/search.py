@@ -190,7 +190,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                 with same_random_state(recipe.seed):
                     [planned] = finetuning.plan(recipe)
                     result, refusals[best["folder"]] = finetuning_run.run(
-                        planned, first=tables, is_other=_read_model(folder) != before
+                        planned, first=tables, is_other=_is_other(before, _read_model(folder))
                     )
                 step = result.step
             _write_summary(folder, summary, points)
@@ -290,10 +290,17 @@ def keep_model(source: str, folder: str) -> None:
         saving.save_tensors(weights, stored.read())
 
 
-def _read_model(folder: str) -> list[bytes | None]:
-    """Returns what tells the model in a folder from another: the checksums, and `task.json`."""
-    paths = [os.path.join(folder, name) for name in (f"{WEIGHTS}.index", TASK_FILE)]
-    return [read_file(path) if is_file(path) else None for path in paths]
+def _read_model(folder: str) -> tuple[Any, bytes | None, bytes | None]:
+    """Returns what tells the model in a folder from another: identity, checksums, `task.json`."""
+    paths = (os.path.join(folder, name) for name in (f"{WEIGHTS}.index", TASK_FILE))
+    index, task = (read_file(path) if is_file(path) else None for path in paths)
+    return provenance.read(folder).get("made_of"), index, task
+
+
+def _is_other(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    """Returns whether a model is another than before, from the results of `_read_model`."""
+    # A search that was killed has removed the weights; its `run.json` still says which they were.
+    return before[::2] != after[::2] or before[1] not in (None, after[1])
 
 
 def _fill_scores(results: Sequence[dict[str, Any]]) -> None:
