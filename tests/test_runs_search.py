@@ -444,11 +444,10 @@ def test_of_equals_the_first_is_the_best():
     scores = [float("nan"), 0.5, 0.9, 0.7, 0.7, 0.9, 0.8, 0.8]
     points = [{"learning_rate": rate} for rate in (0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4)]
     grouped = search._group(points, [result(*each) for each in enumerate(scores)], "f1")
-    summary = search._sum_up(grouped, "f1")
+    summary, said = search._sum_up(grouped, "f1")
     assert summary["best"] == {"learning_rate": 0.2, "folder": "run_2", "seed": 2}
     assert [each["failed"] for each in summary["points"]] == [[0, 1], [], [], []]
     assert summary["points"][2]["standard_deviation"]["f1"] == pytest.approx(0.2**0.5 / 10**0.5)
-    said = search._say_best(grouped, "f1", summary["best"])
     assert "learning_rate 0.2 (the first of 3 equals), seed 2, in run_2" in said
     lines = search._table(grouped, "f1", summary["best"])
     assert [line[0] for line in lines[1:]] == [" ", "*", " ", " "]
@@ -464,9 +463,8 @@ def test_a_run_that_diverged_is_not_the_best_while_another_has_a_score():
     grouped = search._group([{"learning_rate": rate} for rate in rates], results, "f1")
     # It has learned nothing.
     assert [point["failed"] for point in grouped] == [[0, 1], [2]]
-    best = search._sum_up(grouped, "f1")["best"]
-    assert best == {"learning_rate": 0.1, "folder": "run_3", "seed": 3}
-    said = search._say_best(grouped, "f1", best)
+    summary, said = search._sum_up(grouped, "f1")
+    assert summary["best"] == {"learning_rate": 0.1, "folder": "run_3", "seed": 3}
     assert said == "Best by f1 on the dev set: learning_rate 0.1, seed 3, in run_3."
 
 
@@ -518,11 +516,10 @@ def test_several_seeds_have_a_mean_and_a_deviation():
         for seed, score in scores.items()
     ]
     grouped = search._group([{}] * 3, runs, "f1")
-    summary = search._sum_up(grouped, "f1")
+    summary, said = search._sum_up(grouped, "f1")
     assert summary["mean"] == pytest.approx({"f1": 0.7333333, "baseline": 0.6})
     assert summary["standard_deviation"] == pytest.approx({"f1": 0.2081666, "baseline": 0.0})
     assert (summary["failed"], summary["runs"]) == ([8], runs)
     assert summary["best"] == {"folder": "run_3", "seed": 9}
     assert search._lines(grouped[0])[0] == "f1 = 0.7333 ± 0.2082  (0.8000, 0.5000, 0.9000)"
-    said = search._say_best(grouped, "f1", summary["best"])
     assert said == "Best by f1 on the dev set: seed 9, in run_3."

@@ -175,7 +175,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
             results.append({"seed": seed, "folder": trial.folder, "scores": scores})
         _fill_scores(results)
         points = _group([trial.point for trial in search.trials], results, metric)
-        summary = {"metric": metric, **_sum_up(points, metric)}
+        summary, sentence = _sum_up(points, metric)
         if is_chief:
             best = summary["best"]
             if keeps_best:
@@ -193,7 +193,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                         planned, first=tables, is_other=_is_other(before, _read_model(folder))
                     )
                 step = result.step
-            _write_summary(folder, summary, points)
+            _write_summary(folder, summary, points, sentence)
             if not keeps_best:
                 write_runs_report(folder, metric, points, best)
             # A refused export of another run does not end the search.
@@ -333,14 +333,15 @@ def _sum_up_point(
     names = [name for name, value in runs[0]["scores"].items() if isinstance(value, int | float)]
     values = {name: [run["scores"][name] for run in runs] for name in names}
     several = {name: _deviation(scores) for name, scores in values.items() if len(scores) > 1}
-    scores_of = {run["seed"]: run["scores"] for run in runs}
     return {
         "point": dict(point),
         "runs": [dict(run) for run in runs],
         "mean": {name: statistics.fmean(scores) for name, scores in values.items()},
         "standard_deviation": several,
         # NaN, the score of a run that has diverged, is not above a baseline, either.
-        "failed": [seed for seed, of in scores_of.items() if not of[metric] > of[_BASELINE]],
+        "failed": [
+            run["seed"] for run in runs if not run["scores"][metric] > run["scores"][_BASELINE]
+        ],
     }
 
 
@@ -348,18 +349,32 @@ def _deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
-def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
-    """Returns the results of all points, and the best run.
+def _sum_up(points: Sequence[dict[str, Any]], metric: str) -> tuple[dict[str, Any], str]:
+    """Returns the results of all points with the best run, and a sentence on it.
 
     The best point has the highest mean, its best run the highest score, the first of equals. Where
     a run of each point has diverged, the point of the highest score is the best.
     """
-    point = max(points, key=lambda point: _rank_point(point, metric))
-    best = max(point["runs"], key=lambda run: _rank(run["scores"][metric]))
-    chosen = {name: best[name] for name in ("folder", "seed")}
+    ranks = [_rank_point(point, metric) for point in points]
+    point = points[ranks.index(max(ranks))]
+    scores = [_rank(run["scores"][metric]) for run in point["runs"]]
+    run = point["runs"][scores.index(max(scores))]
+    best = {**point["point"], "folder": run["folder"], "seed": run["seed"]}
+    parts = []
+    if len(points) > 1:
+        parts.append(f"{_point_text(point['point'])}{_first_of(ranks)}")
+    if len(scores) > 1:
+        parts.append(f"seed {run['seed']}{_first_of(scores)}")
+    sentence = f"Best by {metric} on the dev set: {', '.join(parts)}, in {run['folder']}."
+    results: dict[str, Any] = {"points": list(points)}
     if not point["point"]:
-        return {**{name: point[name] for name in point if name != "point"}, "best": chosen}
-    return {"points": list(points), "best": {**point["point"], **chosen}}
+        results = {name: value for name, value in point.items() if name != "point"}
+    return {"metric": metric, **results, "best": best}, sentence
+
+
+def _first_of(scores: Collection[Any]) -> str:
+    count = [*scores].count(max(scores))
+    return f" (the first of {count} equals)" if count > 1 else ""
 
 
 def _rank(score: float) -> float:
@@ -375,7 +390,7 @@ def _rank_point(point: Mapping[str, Any], metric: str) -> tuple[float, float]:
 
 
 def _write_summary(
-    folder: str, summary: Mapping[str, Any], points: Sequence[dict[str, Any]]
+    folder: str, summary: Mapping[str, Any], points: Sequence[dict[str, Any]], sentence: str
 ) -> None:
     """Logs and writes the results of all runs."""
     metric = summary["metric"]
@@ -387,7 +402,6 @@ def _write_summary(
     logger.info("***** %s *****", title)
     for line in lines:
         logger.info("  %s", line)
-    sentence = _say_best(points, metric, summary["best"])
     logger.info("%s", sentence)
     _warn_of_failed(points, metric)
     texts = {
@@ -423,24 +437,6 @@ def _table(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, 
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-
-
-def _say_best(points: Sequence[Mapping[str, Any]], metric: str, best: Mapping[str, Any]) -> str:
-    """Returns a sentence on the best run."""
-    ranks = [_rank_point(point, metric) for point in points]
-    chosen = points[ranks.index(max(ranks))]
-    scores = [_rank(run["scores"][metric]) for run in chosen["runs"]]
-    parts = []
-    if len(points) > 1:
-        parts.append(f"{_point_text(chosen['point'])}{_first_of(ranks)}")
-    if len(scores) > 1:
-        parts.append(f"seed {best['seed']}{_first_of(scores)}")
-    return f"Best by {metric} on the dev set: {', '.join(parts)}, in {best['folder']}."
-
-
-def _first_of(scores: Collection[Any]) -> str:
-    count = [*scores].count(max(scores))
-    return f" (the first of {count} equals)" if count > 1 else ""
 
 
 def _warn_of_failed(points: Sequence[Mapping[str, Any]], metric: str) -> None:
