@@ -131,7 +131,7 @@ class Parts:
         name: str,
         function: Callable[..., Any],
         *arguments: Any,
-        shows: Callable[[Any], str | Message] | None = None,
+        shows: str | Message | Callable[[Any], str | Message] | None = None,
     ) -> Any:
         """Calls a function, records a line about it, and returns its value.
 
@@ -139,7 +139,7 @@ class Parts:
           name: The name of the part.
           function: Raises where something is wrong; its warnings are part of the line.
           *arguments: The arguments of the function. If one is `FAILED`, it is not called.
-          shows: Returns the text of the line for the value; absent, the text is what is logged.
+          shows: The text of the line, or what returns it for the value; absent, what is logged.
 
         Returns:
           `FAILED` where there is no value.
@@ -150,7 +150,8 @@ class Parts:
         try:
             with recorded_messages(is_muted=self._is_muted) as messages:
                 value = function(*arguments)
-            text = shows(value) if shows else joined(messages.infos, " ")
+            text = joined(messages.infos, " ") if shows is None else shows
+            text = text(value) if callable(text) else text
         except Exception as error:
             # The loss of another worker is not a fault of this part.
             if hasattr(error, "exit_status") or not is_fault(error):

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from bert.export.formats import ExportOptions, read_exports
+from bert.export.formats import read_exports
 from bert.files import owned
 from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.parts import FAILED, Parts, recorded_messages
-from bert.runs import identity, plans
+from bert.runs import identity
 from bert.runs.finetuning_steps import describe_teacher, describe_trainings, plan_trainings
 from bert.runs.identity import FolderState, find_weights
-from bert.runs.plans import Plan
+from bert.runs.plans import Opening, Plan, check_scored
 from bert.runs.recipes import FineTuning, Search, Steps
 from bert.tasks.options import Evaluation
 from bert.tasks.squad.options import SquadData
@@ -41,10 +41,9 @@ from bert.training.options import (
     check_precision,
 )
 from bert.training.trackers import Trackers
-from bert.weights import checkpoint
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TOKENIZER
-from bert.weights.opening import open_model, open_vocabulary
+from bert.weights.options import ModelSource
 from bert.weights.tokenizers import options_of
 
 if TYPE_CHECKING:
@@ -204,75 +203,59 @@ def plan(
       strategy: As `bert.runs.plan.plan`.
       parts: Records what is found; absent, new ones.
     """
-    is_trial = limit is not None
-    parts = parts or Parts(is_muted=is_trial)
+    opening = Opening(limit, parts)
+    parts = opening.parts
     if isinstance(recipe, Search):
         shared, runs = recipe.shared, [run.recipe for run in recipe.trials]
         scored = recipe.scored_options()
     else:
         shared, runs, scored = recipe, [recipe], []
     steps, patience = shared.steps, shared.evaluation.early_stopping_patience
-    lengths, model, output = shared.lengths, shared.model, shared.output
+    model, output = shared.model, shared.output
     files = None
     if isinstance(shared.data, SquadData) or shared.unread_paths():
-        files = parts("files", shared.check_files, shows=lambda _: "can be read")
-    flags = parts(
-        "flags",
-        plans.check_scored,
-        steps,
-        shared.export,
-        patience,
-        scored,
-        shows=lambda _: steps.describe(),
-    )
-    # Devices.
-    strategy, num_replicas = plans.open_devices(
-        parts, shared.compute, shared.options(), strategy, is_trial=is_trial
-    )
-    # Model.
-    source, config = open_model(parts, model, model, output.output_dir, fetches=not is_trial)
-    tokenizer = open_vocabulary(parts, model, model, source, config)
-    if not is_trial and source is not FAILED:
-        source.log_found(filter(source.find, ("bert_config_file", "vocab_file")))
+        files = parts("files", shared.check_files, shows="can be read")
+    requested = (steps, shared.export, patience, scored)
+    flags = parts("flags", check_scored, *requested, shows=steps.describe())
+    # Devices and model.
+    opening.open_devices(shared.compute, shared.options(), strategy)
+    tokenizer = opening.open_model(model, model, output.output_dir)
+    source, config = opening.source, opening.config
     outputs = [run.output for run in runs]
-    compute = plans.choose_precision(
-        parts, shared.compute, [output, *outputs], config, strategy, is_training=steps.do_train
-    )
+    compute = opening.choose_precision(shared.compute, [output, *outputs], steps)
     runs = [dataclasses.replace(run, compute=compute) for run in runs]
-    length, schedule = lengths.max_seq_length, runs[0].schedule
-    parts("lengths", check_length, length, config, shows=lambda _: f"up to {length} tokens")
+    length, schedule = shared.lengths.max_seq_length, runs[0].schedule
+    parts("lengths", check_length, length, config, shows=f"up to {length} tokens")
     sizes = dict.fromkeys(run.schedule.train_batch_size for run in runs)
-    _check_batch_sizes(parts, sizes, compute, num_replicas, is_trained=steps.do_train)
+    _check_batch_sizes(parts, sizes, compute, opening.num_replicas, is_trained=steps.do_train)
     if schedule.freeze_layers is not None:
         parts("frozen layers", check_frozen_layers, schedule.freeze_layers, config)
-    init = parts(
-        "weights",
-        plans.find_init,
-        model,
-        source,
-        config,
-        outputs[0].output_dir,
-        steps,
-        shows=plans.describe_init,
-    )
-    if not is_trial:
+    init = opening.find_init(model, outputs[0].output_dir, steps)
+    if limit is None:
         # Reading the data takes long, so all faults so far are raised before.
         parts.check()
     # Task and data.
     task = parts(
         "task",
-        lambda config, tokenizer, _: runs[0].open_task(config, tokenizer, scored, not is_trial),
+        lambda config, tokenizer, _: runs[0].open_task(config, tokenizer, scored, limit is None),
         config,
         tokenizer,
         files,
         shows=_describe_task,
     )
     most = {"train": schedule.max_train_samples, "dev": shared.evaluation.max_eval_samples}
-    data = _make_all_inputs(parts, task, steps, strategy, most, limit)
+    data = _make_all_inputs(parts, task, steps, opening.strategy, most, limit)
     # Output folder.
-    _check_folder(parts, steps, outputs, model.init_checkpoint, shared.export, source, task)
+    exports = read_exports(shared.export) if steps.do_export else []
+    opening.add_folder(outputs[0], steps, exports)
+    parts(
+        "model there",
+        lambda source, task: _check_model_there(outputs, steps, model, source, task),
+        source,
+        task,
+        shows="of the same task, if there is any",
+    )
     trainings: Any = [None] * len(runs)
-    has_memory = True
     if steps.do_train:
         # Schedule and identity.
         trainings = parts(
@@ -291,12 +274,9 @@ def plan(
             flags,
             shows=describe_trainings,
         )
-        has_memory = plans.add_needs(
-            parts,
+        opening.add_needs(
             compute,
             runs[0].output,
-            config,
-            num_replicas,
             trainings,
             num_weights_alone=1 + 2 * steps.evaluates(patience),
             num_sequences=max(sizes) * (1 if data is FAILED else data[0].num_sequences),
@@ -304,24 +284,20 @@ def plan(
             teacher=getattr(getattr(task, "teacher", None), "step_config", None),
         )
     parts.check(later="time" if steps.do_train else "model")
-    if not is_trial and compute.strategy == "multi_worker":
-        values = identity.shared_after_reading(
-            config,
-            source.vocabulary,
-            trainings[0],
-            lambda: checkpoint.find_trained(runs[0].output.output_dir),
-        )
-        for inputs in data:
-            values |= inputs.describe()
-        strategies.check_same(strategy, values)
+    opening.check_same(
+        source.vocabulary,
+        trainings[0],
+        outputs[0].output_dir,
+        lambda: {name: value for each in data for name, value in each.describe().items()},
+    )
     return [
         FineTuningPlan(
             recipe=run,
             lines=tuple(parts.lines),
-            strategy=strategy,
+            strategy=opening.strategy,
             limit=limit,
             state=FolderState.of(run.output.output_dir),
-            has_memory=has_memory,
+            has_memory=opening.has_memory,
             source=source,
             task=task,
             inputs=data,
@@ -428,38 +404,25 @@ def _describe_made(task: Any, data: Sequence[Inputs]) -> str:
     return "; ".join(texts)
 
 
-def _check_folder(
-    parts: Parts,
-    steps: Steps,
-    outputs: Sequence[Output],
-    init_checkpoint: str | None,
-    export: ExportOptions,
-    source: Any,
-    task: Any,
+def _check_model_there(
+    outputs: Sequence[Output], steps: Steps, model: ModelSource, source: ModelFolder, task: Task
 ) -> None:
-    """Adds the output folder, and the model in it."""
-    exports = read_exports(export) if steps.do_export else []
-    plans.add_folder(parts, outputs[0], is_training=steps.do_train, exports=exports)
-
-    def check_same(source: ModelFolder, task: Task) -> None:
-        stored = stored_task(task)
-        # What no later run in the folder may change.
-        names = (*task.fixed(is_training=steps.do_train), TOKENIZER)
-        fixed = {name: stored[name] for name in names}
-        for output in outputs:
-            if not (output.overwrite_output_dir and steps.do_train):
-                folder = ModelFolder(output.output_dir)
-                folder.check_same(source.config, source.vocabulary, fixed)
-            if steps.do_train or not init_checkpoint or find_weights(output, source.stored):
-                continue
-            if getattr(task, "calibrates", False):
-                must = Message("be given with a trained %s, which keeps it", Option("output_dir"))
-                raise OptionError("calibrate", must, remedy="This folder has no weights.")
-            if labels := fixed.get("task", {}).get("labels"):
-                source.check_labels(labels)
-
-    same = "of the same task, if there is any"
-    parts("model there", check_same, source, task, shows=lambda _: same)
+    """Checks that models in the output folders are of the same task and shape."""
+    stored = stored_task(task)
+    # What no later run in the folder may change.
+    names = (*task.fixed(is_training=steps.do_train), TOKENIZER)
+    fixed = {name: stored[name] for name in names}
+    for output in outputs:
+        if not (output.overwrite_output_dir and steps.do_train):
+            folder = ModelFolder(output.output_dir)
+            folder.check_same(source.config, source.vocabulary, fixed)
+        if steps.do_train or not model.init_checkpoint or find_weights(output, source.stored):
+            continue
+        if getattr(task, "calibrates", False):
+            must = Message("be given with a trained %s, which keeps it", Option("output_dir"))
+            raise OptionError("calibrate", must, remedy="This folder has no weights.")
+        if labels := fixed.get("task", {}).get("labels"):
+            source.check_labels(labels)
 
 
 def stored_task(task: Task) -> dict[str, Any]:

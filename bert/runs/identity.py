@@ -13,7 +13,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,7 @@ def shared_after_reading(
     config: BertConfig,
     vocabulary: bytes,
     training: "Training | None",
-    find_weights: Callable[[], str | None],
+    output_dir: str,
 ) -> dict[str, Any]:
     """Returns by name what workers must have in common once a plan has read its files.
 
@@ -160,16 +160,15 @@ def shared_after_reading(
       config: The shape of the model.
       vocabulary: The content of its vocabulary.
       training: The training run, if there is one.
-      find_weights: Returns the prefix of the weights in the output folder, if there are any.
+      output_dir: The output folder.
     """
     # A folder that starts over may list files of another training run that were deleted.
     starts_over = training is not None and training.starts_over
+    weights = None if starts_over else checkpoint.find_trained(output_dir)
     return {
         "the configuration": config.to_dict(),
         "the vocabulary": fingerprints.of_bytes(vocabulary),
-        "the weights in the output folder": os.path.basename(
-            (not starts_over and find_weights()) or ""
-        ),
+        "the weights in the output folder": os.path.basename(weights or ""),
         **(training.made_of if training else {}),
     }
 

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +22,8 @@ from bert.training.cluster import find_cluster
 from bert.training.options import AUTO, Compute, Output
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.options import ModelSource
+from bert.weights.opening import open_model, open_vocabulary
+from bert.weights.options import ModelSource, VocabularySource
 from modeling import BertConfig
 
 
@@ -144,34 +145,192 @@ def check_scored(
         )
 
 
-def open_devices(
-    parts: Parts,
-    compute: Compute,
-    options: Mapping[str, Any],
-    strategy: tf.distribute.Strategy | None,
-    *,
-    is_trial: bool,
-) -> tuple[Any, Any]:
-    """Adds the devices; returns their strategy and their number.
+class Opening:
+    """Opens what all runs need, part by part: devices, model, precision, weights, output folder.
+
+    What could not be opened is `FAILED`.
 
     Args:
-      parts: Records what is found.
-      compute: The requested devices.
-      options: All options of the run, in which workers must agree.
-      strategy: A strategy that was opened before, if any.
-      is_trial: Whether one of several workers is checked alone.
+      limit: The most examples of each data set to read; None for all.
+      parts: Records what is found; absent, new ones.
+
+    Attributes:
+      parts: The parts so far.
+      is_trial: Whether the run is only looked at.
+      strategy: The devices.
+      num_replicas: Devices that share a batch.
+      source: The folder of the model to start from.
+      config: The shape of the model.
+      has_memory: Whether there is enough memory, as far as that is known.
     """
 
-    def open_strategy() -> tf.distribute.Strategy:
-        if is_trial and compute.strategy == "multi_worker" and not compute.use_tpu:
-            return _stay_alone()
-        opened = strategy or strategies.open_strategy(compute)
-        if strategies.has_several_workers(opened):
-            strategies.check_same(opened, identity.shared_by_workers(options))
-        return opened
+    def __init__(self, limit: int | None, parts: Parts | None = None) -> None:
+        self.is_trial = limit is not None
+        self.parts = parts or Parts(is_muted=self.is_trial)
+        self.strategy, self.num_replicas = FAILED, FAILED
+        self.source, self.config = FAILED, FAILED
+        self.has_memory = True
 
-    opened = parts("devices", open_strategy, shows=_describe_devices)
-    return (FAILED, FAILED) if opened is FAILED else (opened, opened.num_replicas_in_sync)
+    def open_devices(
+        self,
+        compute: Compute,
+        options: Mapping[str, Any],
+        strategy: tf.distribute.Strategy | None,
+    ) -> None:
+        """Adds the devices.
+
+        Args:
+          compute: The requested devices.
+          options: All options of the run, in which workers must agree.
+          strategy: A strategy that was opened before, if any.
+        """
+
+        def open_strategy() -> tf.distribute.Strategy:
+            if self.is_trial and compute.strategy == "multi_worker" and not compute.use_tpu:
+                return _stay_alone()
+            opened = strategy or strategies.open_strategy(compute)
+            if strategies.has_several_workers(opened):
+                strategies.check_same(opened, identity.shared_by_workers(options))
+            return opened
+
+        self.strategy = self.parts("devices", open_strategy, shows=_describe_devices)
+        if self.strategy is not FAILED:
+            self.num_replicas = self.strategy.num_replicas_in_sync
+
+    def open_model(
+        self, model: ModelSource, vocabulary: VocabularySource | None, output_dir: str
+    ) -> Any:
+        """Adds the model to start from; returns its tokenizer where a vocabulary is needed."""
+        self.source, self.config = open_model(
+            self.parts, model, vocabulary, output_dir, fetches=not self.is_trial
+        )
+        tokenizer, files = None, ["bert_config_file"]
+        if vocabulary:
+            tokenizer = open_vocabulary(self.parts, model, vocabulary, self.source, self.config)
+            files.append("vocab_file")
+        if not self.is_trial and self.source is not FAILED:
+            self.source.log_found(filter(self.source.find, files))
+        return tokenizer
+
+    def choose_precision(
+        self, compute: Compute, outputs: Sequence[Output], steps: TrainingStep
+    ) -> Compute:
+        """Adds the precision that `auto` stands for; returns the options of computing with it.
+
+        Args:
+          compute: The options of computing.
+          outputs: The output folders; a run that resumes in one of them has its precision.
+          steps: The steps of the run.
+        """
+        if compute.precision != AUTO:
+            return compute
+        starts_over = steps.do_train and outputs[0].overwrite_output_dir
+        folders = [] if starts_over else [output.output_dir for output in outputs]
+
+        def choose(config: BertConfig, strategy: tf.distribute.Strategy) -> str:
+            chosen = _choose_precision(folders, config) if strategies.is_chief(strategy) else ""
+            return strategies.broadcast(strategy, chosen)
+
+        chosen = self.parts("precision", choose, self.config, self.strategy)
+        precision = "float32" if chosen is FAILED else str(chosen)
+        return dataclasses.replace(compute, precision=precision)
+
+    def find_init(self, model: ModelSource, output_dir: str, steps: TrainingStep) -> Any:
+        """Adds and returns the weights of `init_checkpoint`; None without.
+
+        They must have the shape of the model. A run without training needs some in either folder.
+        """
+
+        def find(source: ModelFolder, config: BertConfig) -> Stored | None:
+            if model.init_checkpoint:
+                source.stored.check_fit(config)
+                return source.stored
+            if not steps.do_train and ModelFolder(output_dir).find_weights() is None:
+                raise OptionError(
+                    "output_dir",
+                    Message(
+                        "hold a trained model, or %s name one, unless %s is given",
+                        Option("init_checkpoint"),
+                        Option("do_train"),
+                    ),
+                    Message("%r, which holds none", output_dir),
+                )
+            return None
+
+        text = "of the shape that the configuration asks for" if model.init_checkpoint else ""
+        return self.parts("weights", find, self.source, self.config, shows=text)
+
+    def add_folder(
+        self, output: Output, steps: TrainingStep, exports: Iterable[Export] = ()
+    ) -> None:
+        """Adds the output folder and its lock.
+
+        Args:
+          output: The folder, and whether files of runs in it are deleted.
+          steps: The steps of the run.
+          exports: The exports that the run writes there.
+        """
+        output_dir = output.output_dir
+
+        def check() -> None:
+            check_folder(output_dir)
+            if steps.do_train:
+                ModelFolder(output_dir).check_fillable(overwrites=output.overwrite_output_dir)
+            for export in exports:
+                check_saved_model(os.path.join(output_dir, export.name), MODEL_FILES[export.format])
+
+        there = "is there" if tf.io.gfile.isdir(output_dir) else "is new"
+        self.parts("output folder", check, shows=f"{output_dir!r} {there}")
+        if steps.do_train:
+            self.parts("lock", owned.check_lock, output_dir, shows="nothing else trains there")
+
+    def add_needs(
+        self,
+        compute: Compute,
+        output: Output,
+        trainings: Any,
+        num_weights_alone: int = 0,
+        **sizes: Any,
+    ) -> None:
+        """Adds memory and disk.
+
+        Args:
+          compute: The options of computing.
+          output: The options of what is saved.
+          trainings: The training runs.
+          num_weights_alone: Number of checkpoints without the optimizer's slots.
+          **sizes: The sizes of a batch, as for `devices.log_training_memory`.
+        """
+
+        def log_memory(config: BertConfig, num_replicas: int) -> bool:
+            return devices.log_training_memory(compute, config, num_replicas=num_replicas, **sizes)
+
+        def log_disk(config: BertConfig, trainings: Sequence[Training]) -> None:
+            num_train_steps = [training.num_train_steps for training in trainings]
+            devices.log_disk(output, config, num_train_steps, num_weights_alone)
+
+        has_memory = self.parts("memory", log_memory, self.config, self.num_replicas)
+        self.parts("disk", log_disk, self.config, trainings)
+        self.has_memory = has_memory is not False
+
+    def check_same(
+        self,
+        vocabulary: bytes,
+        training: Training | None,
+        output_dir: str,
+        describe_data: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        """Checks that several workers have read the same; nothing else may be wrong.
+
+        Args:
+          vocabulary: The content of the vocabulary.
+          training: The training run, if there is one.
+          output_dir: The output folder.
+          describe_data: Returns descriptions of the data.
+        """
+        if not self.is_trial and strategies.has_several_workers(self.strategy):
+            values = identity.shared_after_reading(self.config, vocabulary, training, output_dir)
+            strategies.check_same(self.strategy, {**values, **describe_data()})
 
 
 def _stay_alone() -> tf.distribute.Strategy:
@@ -190,38 +349,6 @@ def _describe_devices(strategy: tf.distribute.Strategy) -> str:
     return f"{used} used, of {gpus} GPUs and {os.cpu_count()} CPU cores"
 
 
-def choose_precision(
-    parts: Parts,
-    compute: Compute,
-    outputs: Sequence[Output],
-    config: Any,
-    strategy: Any,
-    *,
-    is_training: bool,
-) -> Compute:
-    """Adds the precision that `auto` stands for; returns the options of computing with it.
-
-    Args:
-      parts: Records what is found.
-      compute: The options of computing.
-      outputs: The output folders; a run that resumes in one of them has its precision.
-      config: The shape of the model.
-      strategy: The devices, whose chief chooses.
-      is_training: Whether the run trains.
-    """
-    if compute.precision != AUTO:
-        return compute
-    starts_over = is_training and outputs[0].overwrite_output_dir
-    folders = [] if starts_over else [output.output_dir for output in outputs]
-
-    def choose(config: BertConfig, strategy: tf.distribute.Strategy) -> str:
-        chosen = _choose_precision(folders, config) if strategies.is_chief(strategy) else ""
-        return strategies.broadcast(strategy, chosen)
-
-    chosen = parts("precision", choose, config, strategy)
-    return dataclasses.replace(compute, precision="float32" if chosen is FAILED else str(chosen))
-
-
 def _choose_precision(folders: Iterable[str], config: BertConfig) -> str:
     """Returns the precision of a training run in one of the folders, or else the faster one."""
     for folder in folders:
@@ -229,101 +356,6 @@ def _choose_precision(folders: Iterable[str], config: BertConfig) -> str:
             logger.info("Precision: %s, in which the training in %s began.", begun, folder)
             return str(begun)
     return devices.measure(config.hidden_size, config.intermediate_size)
-
-
-def add_folder(
-    parts: Parts, output: Output, *, is_training: bool, exports: Iterable[Export] = ()
-) -> None:
-    """Adds the output folder and its lock.
-
-    Args:
-      parts: Records what is found.
-      output: The folder, and whether files of runs in it are deleted.
-      is_training: Whether the run trains in the folder.
-      exports: The exports that the run writes there.
-    """
-    output_dir = output.output_dir
-
-    def check() -> None:
-        check_folder(output_dir)
-        if is_training:
-            ModelFolder(output_dir).check_fillable(overwrites=output.overwrite_output_dir)
-        for export in exports:
-            check_saved_model(os.path.join(output_dir, export.name), MODEL_FILES[export.format])
-
-    there = "is there" if tf.io.gfile.isdir(output_dir) else "is new"
-    parts("output folder", check, shows=lambda _: f"{output_dir!r} {there}")
-    if is_training:
-        nothing = "nothing else trains there"
-        parts("lock", owned.check_lock, output_dir, shows=lambda _: nothing)
-
-
-def add_needs(
-    parts: Parts,
-    compute: Compute,
-    output: Output,
-    config: Any,
-    num_replicas: Any,
-    trainings: Any,
-    num_weights_alone: int = 0,
-    **sizes: Any,
-) -> bool:
-    """Adds memory and disk; returns whether there is enough memory, as far as that is known.
-
-    Args:
-      parts: Records what is found.
-      compute: The options of computing.
-      output: The options of what is saved.
-      config: The shape of the model.
-      num_replicas: Devices that share a batch.
-      trainings: The training runs.
-      num_weights_alone: Number of checkpoints without the optimizer's slots.
-      **sizes: The sizes of a batch, as for `devices.log_training_memory`.
-    """
-
-    def log_memory(config: BertConfig, num_replicas: int) -> bool:
-        return devices.log_training_memory(compute, config, num_replicas=num_replicas, **sizes)
-
-    def log_disk(config: BertConfig, trainings: Sequence[Training]) -> None:
-        num_train_steps = [training.num_train_steps for training in trainings]
-        devices.log_disk(output, config, num_train_steps, num_weights_alone)
-
-    has_memory = parts("memory", log_memory, config, num_replicas)
-    parts("disk", log_disk, config, trainings)
-    return has_memory is not False
-
-
-def describe_init(init: Any) -> str:
-    """Returns the line of a plan on the initial weights, if there are any."""
-    return "of the shape that the configuration asks for" if init else ""
-
-
-def find_init(
-    model: ModelSource,
-    source: ModelFolder,
-    config: BertConfig,
-    output_dir: str,
-    steps: TrainingStep,
-) -> Stored | None:
-    """Returns the weights of `init_checkpoint`, which have the shape of the model; None without.
-
-    Raises:
-      OptionError: where a run without training has no weights, either.
-    """
-    if model.init_checkpoint:
-        source.stored.check_fit(config)
-        return source.stored
-    if not steps.do_train and ModelFolder(output_dir).find_weights() is None:
-        raise OptionError(
-            "output_dir",
-            Message(
-                "hold a trained model, or %s name one, unless %s is given",
-                Option("init_checkpoint"),
-                Option("do_train"),
-            ),
-            Message("%r, which holds none", output_dir),
-        )
-    return None
 
 
 def list_files(folder: str) -> list[str]:

@@ -13,28 +13,25 @@ from bert.files.display import duration_text
 from bert.files.paths import match_files
 from bert.log import logger
 from bert.options import Message, Option, OptionError
-from bert.parts import FAILED, Parts
+from bert.parts import FAILED
 from bert.pretraining import inputs
 from bert.pretraining.objectives import OBJECTIVES, MaskedBatches
 from bert.pretraining.options import PretrainingSchedule, RecordFiles, count_predictions
 from bert.pretraining.records import RecordDescription
-from bert.runs import identity, plans, teachers
+from bert.runs import identity, teachers
 from bert.runs.identity import FolderState, Training, find_weights, plan_training
-from bert.runs.plans import Plan
+from bert.runs.plans import Opening, Plan, check_steps
 from bert.runs.recipes import PreTraining, PreTrainingSteps
 from bert.runs.training import TrainingRun, count_tried_examples
 from bert.tasks.distillation import Teacher, teacher_name
-from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.clock import TrainingClock
 from bert.training.loop import Objective
 from bert.training.muon import OPTIMIZERS
 from bert.training.options import Compute, Output, check_length
 from bert.training.trainer import Trainer
-from bert.weights import checkpoint
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.opening import open_model
 from bert.weights.provenance import find_learned
 from modeling import BertConfig
 
@@ -137,12 +134,10 @@ def plan(
     recipe: PreTraining, limit: int | None = None, strategy: tf.distribute.Strategy | None = None
 ) -> PreTrainingPlan:
     """Returns the plan of a pre-training run; as `bert.runs.plan.plan`."""
-    parts = Parts(is_muted=limit is not None)
-    steps, schedule, output = recipe.steps, recipe.schedule, recipe.output
-    parts("flags", _check_steps, steps, schedule, recipe.compute, shows=lambda _: steps.describe())
-    strategy, num_replicas = plans.open_devices(
-        parts, recipe.compute, recipe.options(), strategy, is_trial=limit is not None
-    )
+    opening = Opening(limit)
+    parts, steps, schedule, output = opening.parts, recipe.steps, recipe.schedule, recipe.output
+    parts("flags", _check_steps, steps, schedule, recipe.compute, shows=steps.describe())
+    opening.open_devices(recipe.compute, recipe.options(), strategy)
     description = parts(
         "made with",
         inputs.find_description,
@@ -150,36 +145,17 @@ def plan(
         schedule.objective,
         shows=RecordDescription.summary,
     )
-    source, config = open_model(parts, recipe.model, None, output.output_dir, fetches=limit is None)
-    if limit is None and source is not FAILED:
-        source.log_found(filter(source.find, ["bert_config_file"]))
-    compute = plans.choose_precision(
-        parts, recipe.compute, [output], config, strategy, is_training=steps.do_train
-    )
+    opening.open_model(recipe.model, None, output.output_dir)
+    compute = opening.choose_precision(recipe.compute, [output], steps)
     known = RecordDescription({}, "") if description is FAILED else description
     data = inputs.complete_files(recipe.data, known)
     schedule = inputs.complete_schedule(schedule)
     recipe = dataclasses.replace(recipe, data=data, schedule=schedule, compute=compute)
-    name = schedule.objective
-    config = parts("objective", OBJECTIVES[name].fit, config, shows=lambda _: name)
-    parts(
-        "vocabulary",
-        inputs.check_description,
-        description,
-        source,
-        config,
-        shows=lambda _: "can be the model's",
-    )
-    init = parts(
-        "weights",
-        plans.find_init,
-        recipe.model,
-        source,
-        config,
-        output.output_dir,
-        steps,
-        shows=plans.describe_init,
-    )
+    name, source = schedule.objective, opening.source
+    opening.config = config = parts("objective", OBJECTIVES[name].fit, opening.config, shows=name)
+    fits = "can be the model's"
+    parts("vocabulary", inputs.check_description, description, source, config, shows=fits)
+    init = opening.find_init(recipe.model, output.output_dir, steps)
     parts(
         "lengths",
         # A wrong index beside the records does not say how long they are.
@@ -187,7 +163,7 @@ def plan(
         data.max_seq_length,
         config,
         description,
-        shows=lambda _: f"up to {data.max_seq_length} tokens",
+        shows=f"up to {data.max_seq_length} tokens",
     )
     teacher, options = None, recipe.teacher
     if steps.do_train and options and options.teacher:
@@ -202,23 +178,20 @@ def plan(
             data.max_seq_length,
             limit is None,
         )
-    sizes = (
-        schedule.train_batch_size if steps.do_train else None,
-        recipe.evaluation.eval_batch_size if steps.do_eval else None,
-        compute.gradient_accumulation_steps,
-    )
     parts(
         "batch",
         inputs.check_batch_sizes,
-        *sizes,
-        num_replicas,
-        shows=lambda _: f"{schedule.train_batch_size} sequences, in {compute.precision}",
+        schedule.train_batch_size if steps.do_train else None,
+        recipe.evaluation.eval_batch_size if steps.do_eval else None,
+        compute.gradient_accumulation_steps,
+        opening.num_replicas,
+        shows=f"{schedule.train_batch_size} sequences, in {compute.precision}",
     )
     if limit is None:
         # What reads all records comes last.
         parts.check()
     features = FAILED if config is FAILED else inputs.features_of(data, config)
-    train_batches = eval_batches = None
+    train_batches = eval_batches = training = None
     if steps.do_train:
         train_batches = parts(
             "records",
@@ -242,9 +215,17 @@ def plan(
             steps.do_train,
             shows=_describe_records,
         )
-    _check_folder(parts, output, steps, config, description)
+    opening.add_folder(output, steps)
+    parts(
+        "model there",
+        _check_model_there,
+        output,
+        steps,
+        config,
+        description,
+        shows="of the same shape, if there is any",
+    )
     state = FolderState.of(output.output_dir)
-    training, has_memory = None, True
     if steps.do_train:
         training = parts(
             "steps",
@@ -258,38 +239,26 @@ def plan(
             teacher,
             shows=Training.describe,
         )
-        has_memory = plans.add_needs(
-            parts,
+        opening.add_needs(
             compute,
             output,
-            config,
-            num_replicas,
             FAILED if training is FAILED else [training],
             num_sequences=schedule.train_batch_size,
             length=data.max_seq_length,
-            num_predictions=count_predictions(schedule.objective, data),
+            num_predictions=count_predictions(name, data),
             teacher=getattr(teacher, "step_config", None),
         )
     parts.check(later="time" if steps.do_train else "model")
-    if limit is None and compute.strategy == "multi_worker":
-        values = identity.shared_after_reading(
-            config,
-            description.vocabulary or b"",
-            training,
-            checkpoint.Checkpoints(output.output_dir).latest,
-        )
-        for name in ("input_file", "eval_input_file"):
-            if pattern := getattr(data, name):
-                # Compared by content, since other machines may have them at other paths.
-                values[f"--{name}"] = fingerprints.of_files(match_files(pattern, name))
-        strategies.check_same(strategy, values)
+    opening.check_same(
+        description.vocabulary or b"", training, output.output_dir, lambda: _digest_records(data)
+    )
     return PreTrainingPlan(
         recipe=recipe,
         lines=tuple(parts.lines),
-        strategy=strategy,
+        strategy=opening.strategy,
         limit=limit,
         state=state,
-        has_memory=has_memory,
+        has_memory=opening.has_memory,
         source=source,
         config=config,
         description=description,
@@ -303,7 +272,7 @@ def plan(
 
 def _check_steps(steps: PreTrainingSteps, schedule: PretrainingSchedule, compute: Compute) -> None:
     """Checks that something is to be done, and for how long."""
-    plans.check_steps(steps)
+    check_steps(steps)
     inputs.check_schedule(schedule, compute.strategy)
 
 
@@ -311,19 +280,23 @@ def _describe_records(batches: Batches) -> str:
     return f"{len(batches.records):,}, of which the first of each file is as it should be"
 
 
-def _check_folder(
-    parts: Parts, output: Output, steps: PreTrainingSteps, config: Any, description: Any
+def _check_model_there(
+    output: Output, steps: PreTrainingSteps, config: BertConfig, description: RecordDescription
 ) -> None:
-    """Adds the output folder, and what is in it."""
-    plans.add_folder(parts, output, is_training=steps.do_train)
+    """Checks that a model in the output folder is of the same shape and vocabulary."""
+    if not (output.overwrite_output_dir and steps.do_train):
+        ModelFolder(output.output_dir).check_same(config)
+        inputs.check_vocabulary_there(output.output_dir, description)
 
-    def check_same(config: BertConfig, description: RecordDescription) -> None:
-        if not (output.overwrite_output_dir and steps.do_train):
-            ModelFolder(output.output_dir).check_same(config)
-            inputs.check_vocabulary_there(output.output_dir, description)
 
-    same = "of the same shape, if there is any"
-    parts("model there", check_same, config, description, shows=lambda _: same)
+def _digest_records(data: RecordFiles) -> dict[str, str]:
+    """Returns digests of the records by flag; workers may have them at different paths."""
+    patterns = {"input_file": data.input_file, "eval_input_file": data.eval_input_file}
+    return {
+        f"--{name}": fingerprints.of_files(match_files(pattern, name))
+        for name, pattern in patterns.items()
+        if pattern
+    }
 
 
 def _plan_training(
