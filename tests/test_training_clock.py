@@ -10,7 +10,7 @@ from conftest import batches_in, change, exhaustive, make_examples, write_exampl
 from helpers.checked_runs import check, wrong_texts
 from helpers.forks import fork_python
 from helpers.observers import Call
-from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
+from helpers.trainers import TRAIN_SOME_STEPS, assert_same, train_and_save, values_of
 
 import optimization
 import run_pretraining
@@ -18,7 +18,6 @@ from bert.pretraining import heads as pretraining_heads
 from bert.pretraining.options import STEPS
 from bert.training.clock import TrainingClock
 from bert.training.muon import MuonOptimizer
-from bert.training.observers import train_and_save
 from bert.training.progress import ProgressLog, TrainLog
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint

@@ -29,7 +29,7 @@ from conftest import (
 from helpers.forks import Forked, fork_python
 from helpers.observers import Call
 from helpers.power_loss import PowerLoss
-from helpers.trainers import TRAIN_SOME_STEPS, assert_same, values_of
+from helpers.trainers import TRAIN_SOME_STEPS, assert_same, train_and_save, values_of
 
 import modeling
 import optimization
@@ -41,7 +41,6 @@ from bert.tasks.options import Schedule
 from bert.training import trainer as trainer_module
 from bert.training.loop import Objective
 from bert.training.meeting import NOWHERE, READS, RESTS, TAKES, Place
-from bert.training.observers import train_and_save
 from bert.training.options import Compute
 from bert.training.progress import ProgressLog, TrainLog
 from bert.training.trainer import LossScale, NonFiniteLossError, Trainer, initialize

@@ -3,7 +3,7 @@ import contextlib
 import pytest
 from conftest import change, exhaustive
 from helpers.observers import Call
-from helpers.trainers import assert_same, values_of
+from helpers.trainers import assert_same, train_and_save, values_of
 
 import optimization
 import run_pretraining
@@ -14,7 +14,7 @@ from bert.runs.identity import Training
 from bert.runs.training import TrainingRun
 from bert.training import observers as observers_module
 from bert.training.loop import Observer, train
-from bert.training.observers import train_and_save, user_observers
+from bert.training.observers import user_observers
 from bert.training.options import Output
 from bert.training.trainer import Trainer
 from bert.weights import checkpoint

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import errno
+import functools
 import gc
 import itertools
 import os
@@ -35,21 +36,13 @@ def run_script(main: Callable[[list[str]], None], *, takes_arguments: bool = Fal
     status; a second one ends it at once. With --verbosity=1 the traceback is shown, too.
     `takes_arguments` allows what is not a flag.
     """
-
-    def checked_main(arguments: list[str]) -> None:
-        write_lines()
-        remedy = _remedy_for_spaces(arguments[1:]) or _remedy_for_several(arguments[1:])
-        if remedy or (len(arguments) > 1 and not takes_arguments):
-            refuse(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
-        _run(main, arguments)
-
     own_process()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until `_run` handles signals, Ctrl-C ends the script without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_streams()
     try:
-        app.run(checked_main, flags_parser=parse_flags)
+        app.run(functools.partial(_run, main, takes_arguments), flags_parser=parse_flags)
     except SystemExit as end:
         if "tensorflow" not in sys.modules or not isinstance(end.code, int | None):
             raise
@@ -115,7 +108,11 @@ def _remedy_for_several(arguments: Sequence[str]) -> str:
     return f" Write several values with commas: `--{name}={','.join([value, *more])}`."
 
 
-def _run(main: Callable[[list[str]], None], arguments: list[str]) -> None:
+def _run(main: Callable[[list[str]], None], takes_arguments: bool, arguments: list[str]) -> None:
+    write_lines()
+    remedy = _remedy_for_spaces(arguments[1:]) or _remedy_for_several(arguments[1:])
+    if remedy or (len(arguments) > 1 and not takes_arguments):
+        refuse(f"Arguments must be flags. Received {arguments[1:]}.{remedy}")
     try:
         with watched_signals():
             main(arguments)

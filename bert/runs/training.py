@@ -24,8 +24,8 @@ from bert.tasks.options import Schedule
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
-from bert.training.loop import Objective, Observer
-from bert.training.observers import train_and_save, user_observers
+from bert.training.loop import Objective, Observer, train
+from bert.training.observers import begin_saving, user_observers
 from bert.training.options import Compute, Output, read_trackers
 from bert.training.progress import ProgressLog, TrainLog, steps_between_points
 from bert.training.trackers import TRACKED, Trackers
@@ -142,15 +142,15 @@ class TrainingRun:
             watching.append(evaluation)
         watching += user_observers(self.trainer.strategy, observers)
         try:
-            train_and_save(
+            watching = begin_saving(
                 self.trainer,
-                batches,
                 num_train_steps=num_train_steps,
                 checkpoints=self.checkpoints,
                 save_checkpoints_steps=output.save_checkpoints_steps,
                 log=TrainLog(output.output_dir, **reach) if writes else None,
                 observers=watching,
             )
+            train(self.trainer, batches, num_train_steps, watching)
         except Stop as stop:
             if not output.overwrite_output_dir:
                 raise

@@ -14,13 +14,12 @@ the others when one has failed. After all of them, an exception `Stop` gets its 
 import contextlib
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from bert.files.process import Stop, deferred_stop, stop_signal
 from bert.log import logger
-from bert.training.loop import Observer, train
+from bert.training.loop import Observer
 from bert.training.progress import TrainLog
 from bert.training.strategies import has_several_workers, is_chief
 from bert.training.trainer import REMEDY, NonFiniteLossError, Trainer
@@ -207,33 +206,29 @@ def _logged_beside(error: BaseException | None, trainer: Trainer) -> Iterator[No
             logger.error("Step %d could not be saved: %s", trainer.step, other)
 
 
-def train_and_save(
+def begin_saving(
     trainer: Trainer,
-    batches: Any,
     *,
     num_train_steps: int | None,
     checkpoints: Checkpoints,
     save_checkpoints_steps: int,
     log: TrainLog | None = None,
     observers: Sequence[Observer] = (),
-) -> None:
-    """Trains as `loop.train` does, and saves checkpoints during training and at its end.
+) -> list[Observer]:
+    """Saves the weights of step 0; returns all observers of a training run, in their order.
+
+    With these, `loop.train` saves its last step however training ends, except after an exception
+    within a step, which may have changed a part of the weights. It raises `NonFiniteLossError` with
+    the step and where its batch was written, and saves nothing after it; and after a signal `Stop`
+    with the step.
 
     Args:
       trainer: As `loop.train`.
-      batches: As `loop.train`.
       num_train_steps: As `loop.train`.
       checkpoints: The checkpoints of the run; only the chief worker saves.
       save_checkpoints_steps: Steps between checkpoints.
       log: Records the results of the steps that are saved.
       observers: Called after the results are in the log and before a step is saved.
-
-    However training ends, its last step is saved, except after an exception within a step, which
-    may have changed a part of the weights.
-
-    Raises:
-      NonFiniteLossError: with the step and where its batch was written; nothing is saved after it.
-      Stop: after a signal, with the step.
     """
     saves = is_chief(trainer.strategy)
     start = trainer.step
@@ -241,7 +236,7 @@ def train_and_save(
         with deferred_stop():
             checkpoints.save(trainer.state(), start)
     trainer.folder = checkpoints.folder if saves else None
-    in_order = [
+    return [
         Signals(trainer),
         Results(trainer, log),
         *observers,
@@ -254,4 +249,3 @@ def train_and_save(
             log=log,
         ),
     ]
-    train(trainer, batches, num_train_steps, in_order)

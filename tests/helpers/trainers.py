@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from bert.training.loop import train
+from bert.training.observers import begin_saving
+
 
 def values_of(trainer):
     return {name: np.asarray(variable.numpy()) for name, variable in trainer.state().items()}
@@ -11,6 +14,12 @@ def assert_same(one, other):
     assert one.keys() == other.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def train_and_save(trainer, batches, *, num_train_steps, **options):
+    """Trains with the observers of `begin_saving`, which takes the other options."""
+    observers = begin_saving(trainer, num_train_steps=num_train_steps, **options)
+    train(trainer, batches, num_train_steps, observers)
 
 
 # On two devices where there is only one processor, and without the dropout of fine-tuned heads.
