@@ -214,14 +214,13 @@ def test_without_a_possible_span_there_is_no_answer(log, version_2, blank):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "logits for each window. Received 0"),
         ([(logits()[:10], logits())], "start logits .* 15 tokens. Received 10 for question 'q'"),
         ([(logits(), logits(john=np.nan))], "end logits .* 1 of them not finite"),
         # Padding competes with the tokens.
         ([(logits(pad=np.nan), logits())], "start logits .* 1 of them not finite"),
     ],
 )
-def test_logits_must_be_there_and_finite(rows, message):
+def test_logits_must_be_long_enough_and_finite(rows, message):
     with pytest.raises(ValueError, match=message):
         find([EXAMPLE], table_of(EXAMPLE), rows)
 

@@ -64,7 +64,7 @@ def input_features(
     for index, window in enumerate(windows):
         first, _, length = table.parts[window].tolist()
         ids = rows["input_ids"][index].tolist()
-        places = range(first, first + length)
+        places, words = range(first, first + length), table.part(table.paragraph_words, window)
         if table.answers is not None:
             answers = {
                 "start_position": int(rows["start_positions"][index, 0]),
@@ -76,7 +76,7 @@ def input_features(
             example_index=example,
             doc_span_index=index,
             tokens=tokenizer.convert_ids_to_tokens(ids[: first + length + 1]),
-            token_to_orig_map=dict(zip(places, table.part_words(window).tolist(), strict=True)),
+            token_to_orig_map=dict(zip(places, words.tolist(), strict=True)),
             token_is_max_context=dict(zip(places, max_context[index].tolist(), strict=True)),
             input_ids=ids,
             input_mask=rows["input_mask"][index].astype(int).tolist(),

@@ -136,7 +136,7 @@ def find_answers(
       decoding: The options that choose among spans.
 
     Raises:
-      ValueError: if logits are missing, too short or not finite.
+      ValueError: if logits are too short or not finite.
     """
     rows = iter(logits)
     progress = Progress("Finding answers", len(examples))
@@ -145,18 +145,13 @@ def find_answers(
         windows = [
             Window(
                 int(table.parts[number, 0]),
-                tokenizer.convert_ids_to_tokens(table.part_ids(number).tolist()),
-                table.part_words(number),
+                tokenizer.convert_ids_to_tokens(table.part(table.paragraph_ids, number).tolist()),
+                table.part(table.paragraph_words, number),
                 may_begin,
             )
             for number, may_begin in zip(numbers, table.max_context(index), strict=True)
         ]
         window_rows = list(itertools.islice(rows, len(windows)))
-        if len(window_rows) < len(windows):
-            raise ValueError(
-                "There must be logits for each window. Received "
-                f"{numbers.start + len(window_rows)} rows only."
-            )
         yield decode_windows(example, windows, window_rows, decoding, tokenizer.basic_tokenizer)
         progress(index + 1)
 

@@ -144,15 +144,8 @@ class WindowTable:
             features["is_labeled"] = (examples < self.num_labeled)[:, None]
         return features
 
-    def part_ids(self, window: int) -> np.ndarray:
-        """Returns the ids of the tokens of the paragraph in a window."""
-        return self._part(self.paragraph_ids, window)
-
-    def part_words(self, window: int) -> np.ndarray:
-        """Returns the index of the word of each token of the paragraph in a window."""
-        return self._part(self.paragraph_words, window)
-
-    def _part(self, values: Ragged, window: int) -> np.ndarray:
+    def part(self, values: Ragged, window: int) -> np.ndarray:
+        """Returns the values, ids or words, of the tokens of the paragraph in a window."""
         _, start, length = self.parts[window].tolist()
         return values[self.paragraphs[self.examples[window]]][start : start + length]
 
