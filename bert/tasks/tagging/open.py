@@ -28,16 +28,12 @@ def from_stored(
 ) -> Tagging:
     """Returns the task that a `task.json` describes."""
     tag_set = TagSet.from_dict(stored_field(stored, "task", dict))
-    given = (stored, config, tokenizer)
-    common: dict[str, Any] = {"tag_set": tag_set, "add_crf": _has_crf(stored)}
+    own: dict[str, Any] = {"tag_set": tag_set, "add_crf": _has_crf(stored)}
     if not stored.get("feature_based"):
-        return Tagging.restore(*given, **common)
-    return FeatureTagging.restore(
-        *given,
-        **common,
-        layers=stored_field(stored, "feature_layers", str),
-        lstm_size=stored_field(stored, "lstm_size", int),
-    )
+        return Tagging.restore(stored, config, tokenizer, **own)
+    own["layers"] = stored_field(stored, "feature_layers", str)
+    own["lstm_size"] = stored_field(stored, "lstm_size", int)
+    return FeatureTagging.restore(stored, config, tokenizer, **own)
 
 
 def open_tagging(
@@ -64,12 +60,8 @@ def open_tagging(
             Option("init_checkpoint"),
             stored.get("kind"),
         )
-    given_scheme, given_features = tags.scheme, features
-    tags, features = _complete(tags, stored), _complete(features, stored)
-    if features.feature_based:
-        _check_features(features, context, encoder, schedule)
-    else:
-        _check_no_features(given_features)
+    given, tags = tags, _complete(tags, stored)
+    kind, own = _open_features(features, context, encoder, schedule)
     _check_schemes(data, tags)
     assert tags.scheme and tags.unit
     files = TaggedFiles(
@@ -87,28 +79,20 @@ def open_tagging(
         known = TagSet.from_dict(stored.get("task", {}))
         tag_set = dataclasses.replace(known, scheme=tags.scheme, unit=tags.unit)
     else:
-        is_bmes = given_scheme is None and files.found["train"] == "bmes"
-        scheme = "bmes" if is_bmes else tags.scheme
+        is_bmes = given.scheme is None and files.found["train"] == "bmes"
         trained = [sentence.tags or () for sentence in sentences["train"]]
-        tag_set = TagSet.from_tags(trained, scheme, tags.unit)
-    given = (context, lengths, encoder)
-    common: dict[str, Any] = {
-        "tag_set": tag_set,
-        "document_context": bool(tags.document_context),
-        "files": files,
-        "sentences": sentences,
-        "output_scheme": tags.output_scheme,
-        "add_crf": _find_crf(context, tags.crf),
-    }
-    if not features.feature_based:
-        return Tagging.for_run(*given, **common)
-    assert features.feature_layers and features.lstm_size
-    return FeatureTagging.for_run(
-        *given,
-        **common,
-        layers=features.feature_layers,
-        lstm_size=features.lstm_size,
-        features_dir=features.features_dir,
+        tag_set = TagSet.from_tags(trained, "bmes" if is_bmes else tags.scheme, tags.unit)
+    return kind.for_run(
+        context,
+        lengths,
+        encoder,
+        tag_set=tag_set,
+        document_context=bool(tags.document_context),
+        files=files,
+        sentences=sentences,
+        output_scheme=tags.output_scheme,
+        add_crf=_find_crf(context, tags.crf),
+        **own,
     )
 
 
@@ -144,20 +128,23 @@ def _complete(options: Options, stored: Mapping[str, Any]) -> Options:
     return dataclasses.replace(options, **values)
 
 
-def _check_no_features(given: FeatureOptions) -> None:
-    """Checks that no option of a feature-based tagger is given for another one."""
-    for name in ("feature_layers", "lstm_size", "features_dir"):
-        if (value := getattr(given, name)) is not None:
-            message = "%s needs %s. Received %r."
-            raise MessageError(message, Option(name), _FEATURE_BASED, value)
+def _open_features(
+    given: FeatureOptions, context: TaskContext, encoder: Encoder, schedule: Schedule
+) -> tuple[type[Tagging], dict[str, Any]]:
+    """Returns the class of the task, and its fields that only a feature-based tagger has.
 
-
-def _check_features(
-    features: FeatureOptions, context: TaskContext, encoder: Encoder, schedule: Schedule
-) -> None:
-    """Checks the options of a feature-based tagger, and that its export can be written."""
-    assert features.feature_layers
+    Raises:
+      ValueError: where the options do not fit together, or an export cannot be written.
+    """
+    features = _complete(given, context.stored)
+    if not features.feature_based:
+        for name in ("feature_layers", "lstm_size", "features_dir"):
+            if (value := getattr(given, name)) is not None:
+                message = "%s needs %s. Received %r."
+                raise MessageError(message, Option(name), _FEATURE_BASED, value)
+        return Tagging, {}
     config = context.config
+    assert features.feature_layers
     if config.is_word_vectors and features.feature_layers != "embeddings":
         raise OptionError(
             "feature_layers",
@@ -189,6 +176,11 @@ def _check_features(
         )
     # ONNX supports the tagger's own LSTMs, which are Keras's, but not those of an encoder.
     check_lstm_export(context.export_formats, ["saved_model", "onnx"])
+    return FeatureTagging, {
+        "layers": features.feature_layers,
+        "lstm_size": features.lstm_size,
+        "features_dir": features.features_dir,
+    }
 
 
 def _check_schemes(data: TaggingData, tags: TagOptions) -> None:
