@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import exhaustive
+from conftest import ROOT, exhaustive
 from helpers.forks import fork_python
 from helpers.prediction_runs import WORDS, model_dir, untrained
 from helpers.remembered import remembered
 
 import predict
+from benchmarks import house
 from bert.files import display
 from bert.files.row_writer import ResumableFile
 from bert.scale.predictions import AnswerFile
@@ -81,6 +82,11 @@ BAD = [
     ('{"text_a": 7}', "must have text as 'text_a'. Received 7"),
     ('{"text_a": ' + "[" * 100_000, "must be one JSON"),
 ]
+
+
+def test_a_classifier_answers_with_few_modules_of_the_project(untrained):
+    start = "runpy.run_path('predict.py', run_name='__main__')"
+    assert house.count_loaded(ROOT, start, f"--model_dir={untrained}", "red") <= 80
 
 
 @pytest.mark.parametrize(("bad", "problem"), [*BAD[:2], *exhaustive(*BAD[2:])])

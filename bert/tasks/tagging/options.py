@@ -5,8 +5,12 @@ import dataclasses
 from bert.options import Message, Option, option
 from bert.tasks.layers import FEATURE_LAYERS
 from bert.tasks.options import MAX_TOKENS, DataFiles, Lengths
-from bert.tasks.tagging.tags import NONE, SCHEMES, UNITS
 
+# What has a tag in raw text, and the schemes of tags (`bert.tasks.tagging.tags`).
+UNITS = ("word", "character")
+SCHEMES = ("iob2", "iob1", "iobes", "bmes")
+# The scheme of tags that are not entities, such as parts of speech: each tag is a class.
+NONE = "none"
 # The endings of the files in a folder, to which .gz may be added.
 ENDINGS = (".txt", ".conll", ".bio", ".iob", ".iob2", ".iobes", ".tsv")
 # The defaults of options that a trained model may set.

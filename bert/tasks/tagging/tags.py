@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-UNITS = ("word", "character")
+from bert.tasks.tagging.options import NONE, SCHEMES, UNITS
 
 Span = tuple[int, int]
 # Matches ASCII only, since `simplify` replaces other letters, digits and marks with a letter.
@@ -33,9 +33,6 @@ _UNSPACED = re.compile(
 )
 _APOSTROPHES = "'’ʼ"  # noqa: RUF001
 
-SCHEMES = ("iob2", "iob1", "iobes", "bmes")
-# The scheme of tags that are not entities, such as parts of speech: each tag is a class.
-NONE = "none"
 # The scheme of models from elsewhere whose labels have any name: each word with a label other than
 # O is an entity of this type.
 WORDS = "words"
