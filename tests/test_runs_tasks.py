@@ -224,6 +224,15 @@ def test_outputs_per_token_are_padded():
     np.testing.assert_array_equal(whole[:, :, 0], [[7, 0, 0, 0], [5, 5, 5, 0], [7, 0, 0, 0]])
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_outputs_that_are_not_finite_are_an_error(value):
+    batches = [(np.array([row]), {"logits": np.full((1, 1, 2), row * value)}) for row in range(2)]
+    with pytest.raises(ValueError, match="outputs of the model must be finite"):
+        collect(batches)
+    with pytest.raises(ValueError, match="outputs of the model must be finite"):
+        collect_padded(batches, (2, 4), "logits")
+
+
 @pytest.mark.parametrize("value", [0, 2**31, 10**30, -(10**30), 3.0, "3", None, True])
 def test_a_stored_length_must_be_one(value):
     assert stored_field({"doc_stride": 3}, "doc_stride", int) == 3

@@ -234,17 +234,6 @@ def test_a_choice_that_is_not_there_has_no_probability():
     assert decoded[0]["probabilities"] == chances[0, :2].tolist()
 
 
-def test_logits_of_choices_must_be_finite():
-    features = swag_examples.make_features(EXAMPLES, TOKENIZER, 9)
-    logits = np.array(LOGITS, np.float64)
-    logits[0, 2] = np.nan
-    # The choice is not there.
-    assert swag_examples.probabilities(features, logits)[0, 2] == 0
-    logits[1, 0] = np.inf
-    with pytest.raises(ValueError, match=r"must be finite. Received \[inf, .* for example 1,"):
-        swag_examples.decode(EXAMPLES, features, logits)
-
-
 def test_scores_are_those_of_the_choices_that_are_there():
     features = swag_examples.make_features([*EXAMPLES, EXAMPLES[1]], TOKENIZER, 9)
     scores = swag_examples.score(features, np.concatenate([LOGITS, [[0.0, 0.0, 9.0]]]))

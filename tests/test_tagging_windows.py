@@ -243,13 +243,6 @@ def test_a_sentence_without_words_has_no_window_and_no_tags():
     assert decode(TAG_SET, [Sentence([])], np.zeros((0, 5)))[0].tags == []
 
 
-def test_logits_that_are_not_finite_are_an_error():
-    logits = np.zeros((3, 5))
-    logits[2, 1] = np.nan
-    with pytest.raises(ValueError, match=r"text, word 2: .* must be finite. Received \[0.0, nan"):
-        decode(TAG_SET, [sentence([1]), Sentence([]), sentence([1, 1])], logits)
-
-
 def test_entities_of_raw_text_have_their_characters():
     text = " Frau Müller,  aus  New York."
     raw = RawText.read(text, "word")

@@ -62,21 +62,6 @@ class Score:
         return math.exp(min(-self.pseudo_log_likelihood / self.num_tokens, 700))
 
 
-def check_finite(values: np.ndarray) -> np.ndarray:
-    """Returns the values that a model has computed.
-
-    Raises:
-      ValueError: where one is infinite or not a number.
-    """
-    if not np.isfinite(values).all():
-        raise ValueError(
-            "The outputs of the model must be finite. Received infinity or NaN. If it computes in "
-            "float16, large values overflow: give another precision. Otherwise its weights are "
-            "broken."
-        )
-    return values
-
-
 def as_list(inputs: Queries) -> Sequence[Any]:
     """Returns inputs as a list; a single text or dictionary is a list of one."""
     return [inputs] if isinstance(inputs, str | Mapping) else inputs

@@ -17,11 +17,11 @@ import tensorflow as tf
 import modeling
 import tokenization
 from bert.files.texts import split_pair
-from bert.models.model import Between, Guess, Score, check_finite
+from bert.models.model import Between, Guess, Score
 from bert.models.model import Text as GivenText
 from bert.models.vectors import Encoding, as_pair, check_list
 from bert.network.blank import blank_variables
-from bert.network.kernels import infer
+from bert.network.kernels import check_finite, infer
 from bert.network.lengths import pad_sequences, sort_by_length
 from bert.options import OptionError, whole_number
 from bert.pretraining import heads as pretraining_heads

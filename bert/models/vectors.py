@@ -13,7 +13,8 @@ import numpy as np
 
 import modeling
 from bert.files.paths import split_by_size
-from bert.models.model import Between, Model, Text, check_finite
+from bert.models.model import Between, Model, Text
+from bert.network.kernels import check_finite
 from bert.network.lengths import pad_sequences
 from bert.options import OptionError
 from bert.tasks.features import Extractor, Line, read_line

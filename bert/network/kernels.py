@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 import modeling
@@ -269,3 +270,18 @@ def _has_kernel() -> bool:
     except ImportError:
         return False
     return bool(_pywrap_util_port.IsMklEnabled())
+
+
+def check_finite(values: np.ndarray) -> np.ndarray:
+    """Returns the values that a model has computed.
+
+    Raises:
+      ValueError: where one is infinite or not a number.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "The outputs of the model must be finite. Received infinity or NaN. If it computes in "
+            "float16, large values overflow: give another precision. Otherwise its weights are "
+            "broken."
+        )
+    return values

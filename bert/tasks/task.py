@@ -15,6 +15,7 @@ import tokenization
 from bert.export.formats import CORE
 from bert.files import fingerprints
 from bert.log import logger
+from bert.network.kernels import check_finite
 from bert.options import OptionError
 from bert.tasks.options import DataFiles
 from bert.tasks.split import DevSplit, find_labelled, find_split
@@ -409,7 +410,10 @@ def collect(outputs: Outputs) -> dict[str, np.ndarray]:
     numbers, batches = zip(*outputs, strict=True)
     order = np.argsort(np.concatenate(numbers))
     names = batches[0].keys()
-    return {name: np.concatenate([batch[name] for batch in batches])[order] for name in names}
+    return {
+        name: check_finite(np.concatenate([batch[name] for batch in batches]))[order]
+        for name in names
+    }
 
 
 def collect_padded(outputs: Outputs, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -422,7 +426,7 @@ def collect_padded(outputs: Outputs, shape: tuple[int, ...], name: str) -> np.nd
     """
     padded = np.zeros((*shape, 0), np.float32)
     for numbers, batch in outputs:
-        values = batch[name]
+        values = check_finite(batch[name])
         if not padded.size:
             padded = np.zeros((*shape, values.shape[-1]), np.float32)
         padded[numbers, : values.shape[1]] = values

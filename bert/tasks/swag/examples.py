@@ -294,20 +294,9 @@ def probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.nd
 
 
 def log_probabilities(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:
-    """Returns the logarithm of the probability of each choice, [N, E].
-
-    Raises:
-      ValueError: for logits that are not finite.
-    """
-    is_there, logits = arrays["choice_mask"] > 0, np.asarray(logits, np.float64)
-    is_finite = (np.isfinite(logits) | ~is_there).all(axis=1)
-    if not is_finite.all():
-        row = int(is_finite.argmin())
-        raise ValueError(
-            f"`logits` must be finite. Received {logits[row].tolist()} for example {row}, counted "
-            "from 0."
-        )
-    return log_softmax(np.where(is_there, logits, ABSENT), axis=1)
+    """Returns the logarithm of the probability of each choice, [N, E]."""
+    logits = np.asarray(logits, np.float64)
+    return log_softmax(np.where(arrays["choice_mask"] > 0, logits, ABSENT), axis=1)
 
 
 def losses(arrays: Mapping[str, np.ndarray], logits: np.ndarray) -> np.ndarray:

@@ -286,19 +286,8 @@ def decode(
       sentences: The sentences of the words.
       words: The logits of all words, float [words, C].
       labels: The index of each word's tag, int [words]; None for the most probable ones.
-
-    Raises:
-      ValueError: for logits that are not finite.
     """
     ends = list(itertools.accumulate((len(s.words) for s in sentences), initial=0))
-    is_finite = np.isfinite(words).all(axis=-1)
-    if not is_finite.all():
-        word = int(is_finite.argmin())
-        number = bisect.bisect_right(ends, word) - 1
-        raise ValueError(
-            f"{sentences[number].place(word - ends[number])}: the logits of a word must be finite. "
-            f"Received {words[word].tolist()}."
-        )
     labels = words.argmax(axis=-1) if labels is None else labels
     probabilities = softmax(words.astype(np.float64), axis=-1)[np.arange(len(words)), labels]
     tags = [tag_set.labels[label] for label in labels]
