@@ -6,8 +6,7 @@ import time
 import pytest
 
 from bert.files import cache
-
-DAY = 24 * 60 * 60
+from bert.files.durable import discard, open_beside
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def write(entry, age):
 
 def test_as_many_entries_stay_as_fit_and_the_last_used_go_last(entry, monkeypatch):
     write(entry("a"), 40)
-    size = sum(each.stat().st_size for each in os.scandir(entry("a").path))
+    size = os.path.getsize(entry("a").path)
     monkeypatch.setattr(cache, "_MAX_BYTES", 3 * size)
     write(entry("b"), 30)
     write(entry("c"), 20)
@@ -34,13 +33,13 @@ def test_as_many_entries_stay_as_fit_and_the_last_used_go_last(entry, monkeypatc
     assert [letter for letter in "abcd" if entry(letter).exists] == ["a", "c", "d"]
 
 
-def test_what_another_process_makes_stays_for_a_day(entry):
+def test_what_another_process_makes_stays_and_what_a_killed_one_made_does_not(entry):
     write(entry("a"), 0)
-    for name, age in ((".making-new", DAY - 99), (".making-old", DAY + 99)):
-        folder = os.path.join(entry("a").root, name)
-        os.mkdir(folder)
-        with open(os.path.join(folder, "content"), "wb") as file:
-            file.write(b"x")
-        os.utime(folder, (time.time() - age,) * 2)
+    made = open_beside(entry("c").path)
+    killed = made[0].replace("c" * 64, "d" * 64)
+    with open(killed, "wb") as file:
+        file.write(b"x")
     write(entry("b"), 0)
-    assert sorted(os.listdir(entry("a").root)) == [".making-new", "a" * 64, "b" * 64]
+    paths = {os.path.join(entry("a").root, name) for name in os.listdir(entry("a").root)}
+    assert paths == {entry("a").path, entry("b").path, made[0]}
+    discard([made])

@@ -43,7 +43,7 @@ BUDGETS = {
     "bert": 950,
     "bert.commands": 1800,
     "bert.export": 1650,
-    "bert.files": 5150,
+    "bert.files": 5100,
     "bert.inspection": 550,
     "bert.models": 4000,
     "bert.network": 1370,

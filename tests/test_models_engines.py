@@ -92,7 +92,8 @@ def test_an_engine_answers_as_tensorflow_does(
     expected = chances(bert.load(str(classifier)))
     if precision == "float32":
         name = converted[1][engine]
-        shutil.copytree(converted[0] / name, cache_folder / name)
+        cache_folder.mkdir(parents=True)
+        shutil.copy(converted[0] / name, cache_folder / name)
     before = {path: path.stat().st_mtime_ns for path in classifier.iterdir()}
     model = bert.load(str(classifier), engine=engine, precision=precision)
     limit = 1e-5 if precision == "float32" else 0.1
@@ -360,7 +361,7 @@ def test_a_conversion_that_the_system_stops_leaves_tensorflow(
 
 def test_what_is_kept_is_made_anew_where_it_is_damaged(classifier, cache_folder, filled, log):
     expected = chances(bert.load(str(classifier), engine="litert"))
-    path = cache_folder / filled["litert"] / "content"
+    path = cache_folder / filled["litert"]
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     log.clear()
@@ -370,12 +371,11 @@ def test_what_is_kept_is_made_anew_where_it_is_damaged(classifier, cache_folder,
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize(("name", "left"), [("content", b"ent"), ("entry.json", None)])
-def test_what_is_kept_in_part_is_not_read(cache_folder, log, name, left):
+@pytest.mark.parametrize("left", [0, 9, 34])
+def test_what_is_kept_in_part_is_not_read(log, left):
     entry = cache.Entry.find("bert-engines", "a" * 64)
     entry.write(b"entry")
-    path = cache_folder / ("a" * 64) / name
-    path.write_bytes(left) if left else path.unlink()
+    os.truncate(entry.path, left)
     assert entry.read() is None
     assert any("is damaged" in line for line in log.messages)
     entry.write(b"entry")
@@ -400,7 +400,7 @@ def test_other_weights_are_another_entry(classifier, cache_folder, filled, tmp_p
 
 def test_the_oldest_entries_are_removed_and_no_file_of_others(cache_folder, monkeypatch, tmp_path):
     monkeypatch.setattr(cache, "_MAX_BYTES", 250)
-    others = [cache_folder / "notes", cache_folder / ("a" * 64) / "mine"]
+    others = [cache_folder / "notes", cache_folder / "mine.entry"]
     for number, key in enumerate("abcd"):
         entry = cache.Entry.find("bert-engines", key * 64)
         entry.write(b"x" * 100)
@@ -434,7 +434,7 @@ def test_an_entry_that_another_process_removes_meanwhile_is_no_error(
         if folder != new.root:
             return scan(folder)
         found = list(scan(folder))
-        shutil.rmtree(old.path)
+        os.remove(old.path)
         return found
 
     monkeypatch.setattr(os, "scandir", scan_and_lose)

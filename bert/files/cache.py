@@ -3,31 +3,24 @@
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import re
-import shutil
-import tempfile
-import time
 
+from bert.files import durable
 from bert.files.machine import size_text
-from bert.files.paths import read_file
 from bert.log import logger
 
-_CONTENT, _RECORD = "content", "entry.json"
-_NAME = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[0-9a-f]{64}\.entry")
 _MAX_BYTES = 5 * 10**9
-# An unfinished entry of this age belongs to a process that was killed.
-_DAY = 24 * 60 * 60
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A folder in the cache, with a file and its digest.
+    """A file in the cache: the SHA-256 of its content, and the content.
 
     Attributes:
       root: The cache.
-      path: The folder, named by the digest of what the file is made of.
+      path: The file, named by the digest of what the content is made of.
     """
 
     root: str
@@ -43,24 +36,21 @@ class Entry:
         """
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         root = os.path.join(home, folder)
-        return cls(root, os.path.join(root, key))
+        return cls(root, os.path.join(root, f"{key}.entry"))
 
     @property
     def exists(self) -> bool:
-        """Whether the folder is there; what is in it may be damaged."""
+        """Whether the file is there; its content may be damaged."""
         return os.path.exists(self.path)
 
     def read(self) -> bytes | None:
-        """Returns the file; None where it is absent or damaged."""
+        """Returns the content; None where it is absent or damaged."""
         if not self.exists:
             return None
-        try:
-            content = read_file(os.path.join(self.path, _CONTENT))
-            record = json.loads(read_file(os.path.join(self.path, _RECORD)))
-            is_whole = record["sha256"] == hashlib.sha256(content).hexdigest()
-        except (OSError, ValueError, LookupError, TypeError):
-            is_whole = False
-        if not is_whole:
+        digest, content = b"", b""
+        with contextlib.suppress(OSError), open(self.path, "rb") as file:
+            digest, content = file.read(hashlib.sha256().digest_size), file.read()
+        if digest != hashlib.sha256(content).digest():
             logger.warning("%r is damaged, and is made anew.", self.path)
             _remove(self.path)
             return None
@@ -70,57 +60,33 @@ class Entry:
         return content
 
     def write(self, content: bytes) -> None:
-        """Writes the file, unless another process has; a cache that cannot be written is named."""
-        record = json.dumps({"sha256": hashlib.sha256(content).hexdigest()})
+        """Writes the content; a cache that cannot be written is named."""
         try:
             os.makedirs(self.root, exist_ok=True)
-            folder = tempfile.mkdtemp(dir=self.root, prefix=".making-")
-            try:
-                for name, written in ((_CONTENT, content), (_RECORD, record.encode())):
-                    with open(os.path.join(folder, name), "wb") as file:
-                        file.write(written)
-                with contextlib.suppress(OSError):
-                    os.rename(folder, self.path)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+            with durable.replace_files([self.path]) as (file,):
+                file.write(hashlib.sha256(content).digest())
+                file.write(content)
             self._trim()
         except OSError as error:
             logger.warning("Nothing is kept for the next time: %s.", error)
 
     def _trim(self) -> None:
         """Removes the oldest entries of a cache that is too large, and what killed ones left."""
+        durable.remove_leftovers(self.root, _NAME.findall(" ".join(os.listdir(self.root))))
         found = []
         for each in os.scandir(self.root):
-            try:
-                age = each.stat(follow_symlinks=False).st_mtime
-            except FileNotFoundError:
-                # Another process has renamed or removed it meanwhile.
-                continue
-            if not each.is_dir(follow_symlinks=False) or each.path == self.path:
-                continue
-            if each.name.startswith(".making-") and time.time() - age > _DAY:
-                _remove(each.path)
-            elif _NAME.fullmatch(each.name):
-                found.append((age, each.path))
-        total = _size(self.path) + sum(_size(path) for _, path in found)
-        for _, path in sorted(found):
-            if total <= _MAX_BYTES:
-                break
-            logger.info("Removing %r, since the cache exceeds %s.", path, size_text(_MAX_BYTES))
-            total -= _size(path)
-            _remove(path)
+            # Another process may have removed it meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                if _NAME.fullmatch(each.name):
+                    found.append((each.stat().st_mtime, each.stat().st_size, each.path))
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total > _MAX_BYTES and path != self.path:
+                logger.info("Removing %r, since the cache exceeds %s.", path, size_text(_MAX_BYTES))
+                total -= size
+                _remove(path)
 
 
-def _size(folder: str) -> int:
+def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
-        return sum(each.stat(follow_symlinks=False).st_size for each in os.scandir(folder))
-    return 0
-
-
-def _remove(folder: str) -> None:
-    """Removes the files of an entry, and its folder where nothing else is in it."""
-    for name in (_CONTENT, _RECORD):
-        with contextlib.suppress(OSError):
-            os.remove(os.path.join(folder, name))
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
+        os.remove(path)
