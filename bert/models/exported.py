@@ -17,7 +17,7 @@ from bert.options import Message, Option, OptionError
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.tagging.tags import TagSet
 from bert.tasks.tagging.windows import as_word
-from bert.tasks.task import LISTS, Row, num_sequences, read_rows
+from bert.tasks.task import LISTS, InputRow, num_sequences, read_rows
 
 # The operation of TensorFlow Text in exports with its tokenizer.
 _TEXT = "FastWordpieceTokenizeWithOffsets"
@@ -115,7 +115,7 @@ class ExportedModel(Model):
             between()
         return answers
 
-    def _run(self, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    def _run(self, rows: Sequence[InputRow]) -> dict[str, np.ndarray]:
         values = {}
         for name in self.fields:
             column = [row[name] for row in rows]
@@ -125,7 +125,7 @@ class ExportedModel(Model):
         return {name: output.numpy() for name, output in self._serve(**values).items()}
 
 
-def _check_endings(rows: Sequence[Row]) -> None:
+def _check_endings(rows: Sequence[InputRow]) -> None:
     """Checks endings, since an error of the graph would not name the input."""
     for number, row in enumerate(rows):
         endings = row.get("endings")
@@ -136,9 +136,9 @@ def _check_endings(rows: Sequence[Row]) -> None:
             )
 
 
-def _split(rows: Sequence[Row], limit: int) -> Iterator[list[Row]]:
+def _split(rows: Sequence[InputRow], limit: int) -> Iterator[list[InputRow]]:
     """Yields batches of at most `limit` sequences with padding, or of a single row."""
-    batch: list[Row] = []
+    batch: list[InputRow] = []
     most = 0
     for row in rows:
         most = max(most, num_sequences(row))

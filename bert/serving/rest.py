@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert.serving.served import DEFAULT, Served, Signature
-from bert.tasks.task import LISTS, Row, num_sequences
+from bert.tasks.task import LISTS, InputRow, num_sequences
 
 _KEYS = ("signature_name", "instances", "inputs")
 _SHOWN = 80
@@ -29,7 +29,7 @@ class Question:
     """
 
     signature: str
-    rows: Sequence[Row]
+    rows: Sequence[InputRow]
     key: str
     format: Callable[[Sequence[Mapping[str, Any]]], Any]
     model: str | None = None
@@ -186,7 +186,7 @@ def _named(signature: Signature) -> str:
     return " and ".join(f"{name!r}{remark.get(name, '')}" for name in signature.fields)
 
 
-def _read_row(row: Any, number: int, signature: Signature, max_characters: int | None) -> Row:
+def _read_row(row: Any, number: int, signature: Signature, max_characters: int | None) -> InputRow:
     required = signature.required
     if len(required) == 1 and not isinstance(row, dict):
         row = {required[0]: row}

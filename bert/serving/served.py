@@ -20,13 +20,13 @@ from bert.models.pretrained import PretrainedModel, Score
 from bert.models.vectors import Encoding
 from bert.options import OptionError
 from bert.serving.options import AnswerOptions
-from bert.tasks.task import LISTS, Row
+from bert.tasks.task import LISTS, InputRow
 from tokenization import FullTokenizer
 
 DEFAULT = "serving_default"
 
 Check = Callable[[], None]
-Answer = Callable[[Sequence[Row], Check], Sequence[Mapping[str, Any]]]
+Answer = Callable[[Sequence[InputRow], Check], Sequence[Mapping[str, Any]]]
 Model = AnsweringModel | ExportedModel | PretrainedModel
 
 _TEXTS = ("text_a", "text_b")
@@ -73,11 +73,11 @@ class Served:
     version: int
     kind: str
     signatures: Mapping[str, Signature]
-    example: Row
+    example: InputRow
     score_pair: Callable[[Mapping[str, Any]], float] | None = None
 
     def answer(
-        self, signature: str, rows: Sequence[Row], check: Check
+        self, signature: str, rows: Sequence[InputRow], check: Check
     ) -> Sequence[Mapping[str, Any]]:
         """Returns an answer for each row, as the model's own methods give it.
 
@@ -192,7 +192,7 @@ def _pair_scorer(model: Model, label: str | None) -> Callable[[Mapping[str, Any]
 def _predicting(model: AnsweringModel | ExportedModel) -> Answer:
     shortened = _shortener(model, _lengths(model)) if isinstance(model, AnsweringModel) else dict
 
-    def predict(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
+    def predict(rows: Sequence[InputRow], check: Check) -> list[dict[str, Any]]:
         short = list(map(shortened, rows))
         # By name, the values would be taken for columns of the training.
         values = [tuple(row[name] for name in model.fields) for row in short]
@@ -220,7 +220,7 @@ def _lengths(model: AnsweringModel) -> dict[str, int]:
 
 def _shortener(
     model: AnsweringModel | Encoding, lengths: Mapping[str, int]
-) -> Callable[[Row], Row]:
+) -> Callable[[InputRow], InputRow]:
     """Returns a function that truncates the texts of a row to what the model reads."""
 
     def shortened(name: str, value: Any) -> Any:
@@ -274,7 +274,7 @@ def _encoding(model: Encoding, pooling: str | None) -> dict[str, Signature]:
         logger.warning("The signature `encode` is not offered: %s", error)
         return {}
 
-    def encode(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
+    def encode(rows: Sequence[InputRow], check: Check) -> list[dict[str, Any]]:
         # The encoder of an engine's model is loaded here.
         most = model.max_seq_length or model.encoder.config.max_position_embeddings
         shortened = _shortener(model, dict.fromkeys(_TEXTS, most))
@@ -294,14 +294,14 @@ def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
     if not model.masked:
         return {}
 
-    def fill(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
+    def fill(rows: Sequence[InputRow], check: Check) -> list[dict[str, Any]]:
         filled = model.fill_mask(list(map(_text, rows)), top_k, between=check)
         return [
             {"masks": [[dataclasses.asdict(guess) for guess in mask] for mask in masks]}
             for masks in filled
         ]
 
-    def score(rows: Sequence[Row], check: Check) -> list[dict[str, Any]]:
+    def score(rows: Sequence[InputRow], check: Check) -> list[dict[str, Any]]:
         scores = model.score(list(map(_text, rows)), between=check)
         return [{**dataclasses.asdict(each), "perplexity": each.perplexity} for each in scores]
 
@@ -312,7 +312,7 @@ def _masked(model: PretrainedModel, top_k: int) -> dict[str, Signature]:
     }
 
 
-def _text(row: Row) -> str | tuple[str, str]:
+def _text(row: InputRow) -> str | tuple[str, str]:
     return (row["text_a"], row["text_b"]) if row.get("text_b") else row["text_a"]
 
 

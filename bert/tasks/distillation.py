@@ -18,7 +18,7 @@ from bert.network.heads import Batch, Blend, Losses, Weights, layer_name
 from bert.network.kernels import infer
 from bert.options import MessageError, Option, OptionError
 from bert.tasks.options import Teacher as TeacherOptions
-from bert.tasks.task import Inputs, Outputs, Row, Task, read_row
+from bert.tasks.task import InputRow, Inputs, Outputs, Task, read_row
 from bert.weights.tokenizers import options_of
 
 if TYPE_CHECKING:
@@ -309,7 +309,9 @@ def soft_losses(
     return temperature**2 * ops.mean(chance * present + (1.0 - chance) * absent, axis=-1)
 
 
-def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any]) -> dict[int, Row]:
+def read_unlabeled(
+    path: str, fields: Sequence[str], columns: Mapping[str, Any]
+) -> dict[int, InputRow]:
     """Returns the rows of a file of unlabelled texts by their lines.
 
     The file has any format that predict.py reads.
@@ -317,7 +319,7 @@ def read_unlabeled(path: str, fields: Sequence[str], columns: Mapping[str, Any])
     Raises:
       ValueError: where the file is empty, or a row cannot be read.
     """
-    rows: dict[int, Row] = {}
+    rows: dict[int, InputRow] = {}
     for found in read_inputs(path, None, Columns(fields=tuple(fields), known=columns)):
         if found.row is None:
             raise ValueError(found.problem)

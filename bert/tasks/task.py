@@ -27,7 +27,7 @@ from bert.training.records import Feature, Records, write_examples
 Arrays = Mapping[str, np.ndarray]
 # Batches of row numbers with the model's outputs for these rows.
 Outputs = Iterable[tuple[np.ndarray, Arrays]]
-Row = Mapping[str, Any]
+InputRow = Mapping[str, Any]
 
 # The fields that hold several texts.
 LISTS = ("endings",)
@@ -197,7 +197,7 @@ class Data(Protocol):
     def can_score(self, examples: Sequence[Any]) -> bool:
         """Returns whether examples of the dev set have the scores that the run needs."""
 
-    def parse(self, rows: Sequence[Row]) -> Sequence[Any]:
+    def parse(self, rows: Sequence[InputRow]) -> Sequence[Any]:
         """Returns the examples of rows of `fields`, without labels."""
 
     def make_inputs(self, part: Part, examples: Sequence[Any]) -> Inputs:
@@ -322,7 +322,7 @@ def at_precision(task: Task, model: keras.Model, precision: str) -> keras.Model:
     return rounded
 
 
-def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[Row]:
+def read_rows(inputs: Sequence[Any], fields: Sequence[str]) -> list[InputRow]:
     """Returns inputs as rows of a task's fields, texts or for `LISTS` lists of texts.
 
     Args:
@@ -347,7 +347,7 @@ def is_list(values: Any) -> bool:
     return not is_one and getattr(values, "ndim", 1) == 1
 
 
-def read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
+def read_row(value: Any, place: str, fields: Sequence[str]) -> InputRow:
     """Returns an input as a row, as `read_rows` does; `place` names the input in errors."""
     if isinstance(value, str) and len(fields) == 1:
         value = (value,)
@@ -369,7 +369,7 @@ def read_row(value: Any, place: str, fields: Sequence[str]) -> Row:
     return {name: value[name] for name in fields}
 
 
-def num_sequences(row: Row) -> int:
+def num_sequences(row: InputRow) -> int:
     """Returns the number of sequences that the model reads for a row."""
     return max([1, *(len(row[name]) for name in LISTS if name in row)])
 

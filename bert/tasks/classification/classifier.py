@@ -57,10 +57,10 @@ from bert.tasks.task import (
     QUERIES,
     Arrays,
     ExampleFile,
+    InputRow,
     Inputs,
     Outputs,
     Part,
-    Row,
     TaskContext,
     collect,
     find_scored,
@@ -232,7 +232,7 @@ class Classification(EncoderTask):
             examples[Part("train")] = [*examples[Part("train")], *self.unlabeled]
         return examples
 
-    def parse(self, rows: Sequence[Row]) -> list[InputExample]:
+    def parse(self, rows: Sequence[InputRow]) -> list[InputExample]:
         return [
             InputExample(str(number), *(row[name] for name in self.fields))
             for number, row in enumerate(rows)
@@ -257,7 +257,7 @@ class Classification(EncoderTask):
         )
         return dataclasses.replace(self, teacher=teacher)
 
-    def parse_unlabeled(self, rows: Mapping[int, Row]) -> list[InputExample]:
+    def parse_unlabeled(self, rows: Mapping[int, InputRow]) -> list[InputExample]:
         """Returns the examples of rows by lines, without labels; skips blank rows."""
         texts = {line: row for line, row in rows.items() if "".join(row.values()).strip()}
         parsed = self.parse([*texts.values()])

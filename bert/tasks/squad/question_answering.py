@@ -33,10 +33,10 @@ from bert.tasks.task import (
     QUERIES,
     Arrays,
     ExampleFile,
+    InputRow,
     Inputs,
     Outputs,
     Part,
-    Row,
     TaskContext,
     stored_field,
 )
@@ -253,7 +253,7 @@ class QuestionAnswering(EncoderTask):
                 remedy,
             )
 
-    def parse(self, rows: Sequence[Row]) -> list[SquadExample]:
+    def parse(self, rows: Sequence[InputRow]) -> list[SquadExample]:
         # The questions about a paragraph share its words.
         known: dict[str, str] = {}
         words = {row["context"]: split_words(row["context"], known) for row in rows}
@@ -290,7 +290,7 @@ class QuestionAnswering(EncoderTask):
             raise OptionError("teacher", must, received)
         return dataclasses.replace(self, teacher=Teacher.of(options, in_step, self))
 
-    def parse_unlabeled(self, rows: Mapping[int, Row]) -> list[SquadExample]:
+    def parse_unlabeled(self, rows: Mapping[int, InputRow]) -> list[SquadExample]:
         """Returns the questions of rows by lines, without answers, for training."""
         questions = self.parse([*rows.values()])
         for question in questions:

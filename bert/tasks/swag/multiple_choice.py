@@ -22,10 +22,10 @@ from bert.tasks.task import (
     QUERIES,
     Arrays,
     ExampleFile,
+    InputRow,
     Inputs,
     Outputs,
     Part,
-    Row,
     TaskContext,
     collect,
     find_scored,
@@ -114,7 +114,7 @@ class MultipleChoice(EncoderTask):
         logger.info("Read %d examples of %s endings: %s.", len(read), span, path)
         return read
 
-    def parse(self, rows: Sequence[Row]) -> list[swag_examples.Example]:
+    def parse(self, rows: Sequence[InputRow]) -> list[swag_examples.Example]:
         examples = []
         for number, row in enumerate(rows):
             cells = {"context": row["context"], "endings": list(row["endings"])}

@@ -36,10 +36,10 @@ from bert.tasks.task import (
     QUERIES,
     Arrays,
     ExampleFile,
+    InputRow,
     Inputs,
     Outputs,
     Part,
-    Row,
     collect_padded,
     write_scores,
 )
@@ -182,7 +182,7 @@ class Tagging(EncoderTask):
             examples[Part("train")] = [*self.sentences["train"], *self.unlabeled]
         return examples
 
-    def parse(self, rows: Sequence[Row]) -> list[RawText]:
+    def parse(self, rows: Sequence[InputRow]) -> list[RawText]:
         return [RawText.read(row["text"], self.tag_set.unit) for row in rows]
 
     @property
@@ -219,7 +219,7 @@ class Tagging(EncoderTask):
         teacher = TaggingTeacher.of(options, in_step, self, answer=answer)
         return dataclasses.replace(self, teacher=teacher)
 
-    def parse_unlabeled(self, rows: Mapping[int, Row]) -> list[RawText]:
+    def parse_unlabeled(self, rows: Mapping[int, InputRow]) -> list[RawText]:
         """Returns the sentences of rows by lines, without tags; each row is a document."""
         texts = self.parse([*rows.values()])
         return [
