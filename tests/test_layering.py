@@ -50,7 +50,7 @@ BUDGETS = {
     "bert.original": 2400,
     "bert.pretraining": 4800,
     "bert.reports": 1950,
-    "bert.runs": 4450,
+    "bert.runs": 4350,
     "bert.scale": 2900,
     "bert.serving": 2150,
     "bert.tasks": 10700,

@@ -118,7 +118,9 @@ def train(settings, model, batches, evaluation):
     steps = count_steps(settings, len(batches.records))
     made_of = identity.of_training(shaping_options(settings), None, {})
     plan = plan_training(settings, steps, None, made_of, {})
-    begun = training.begin(settings, make_trainer(settings, model, batches, plan.last_step), plan)
+    begun = training.TrainingRun(
+        settings, make_trainer(settings, model, batches, plan.last_step), plan
+    )
     return begun.fine_tune(settings, batches, {}, len(batches.records), evaluation)
 
 

@@ -32,6 +32,8 @@ from bert.pretraining.options import GOALS, Goal
 from bert.training.batches import Batches
 from bert.training.loop import Batch, Objective
 from bert.training.records import LENGTH, Feature, Records
+from bert.weights.checkpoint import Stored
+from bert.weights.provenance import find_learned
 
 Tensor = Any
 
@@ -233,6 +235,36 @@ class PretrainingObjective(Goal):
     def make_loss(self, blend: Blend | None = None) -> Objective:
         """Returns the losses and their weights for the training loop; `blend` as `heads.losses`."""
         return Objective(self._weights, functools.partial(self._losses, blend=blend))
+
+    def check_trained(self, model: keras.Model, weights: Stored) -> None:
+        """Checks that weights to evaluate were trained for the objective, and have all its heads.
+
+        Args:
+          model: The model of the objective.
+          weights: The weights, whose training run is in their folder.
+        """
+        learned = find_learned(weights.folder)
+        if self.has_next_sentence and learned != self.name:
+            raise OptionError(
+                "objective",
+                f"be {learned} to evaluate the model in {weights.folder!r}, which was trained with "
+                "that and has learned nothing of next sentences",
+                self.name,
+                Message("Give %s.", Option("objective", learned)),
+            )
+        lacking = [each.path for each in model.trainable_weights if each.path not in weights.shapes]
+        if names := sorted({"/".join(path.split("/")[:2]) for path in lacking}):
+            raise OptionError(
+                weights.option,
+                Message("hold the heads, cls/*, to be evaluated without %s", Option("do_train")),
+                remedy=Message(
+                    "%r lacks weights of %s; was it fine-tuned, or stripped of its heads? Without "
+                    "a next-sentence head, %s can be evaluated.",
+                    weights.prefix,
+                    names,
+                    Option("objective", "masked_lm"),
+                ),
+            )
 
     def metrics(
         self, outputs: Mapping[str, Tensor], batch: Batch

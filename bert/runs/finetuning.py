@@ -170,7 +170,7 @@ class FineTuningPlan(Plan):
             num_train_steps=self.training.last_step,
             signature=batches.signature,
         )
-        return training.begin(self.recipe.output, trainer, self.training)
+        return training.TrainingRun(self.recipe.output, trainer, self.training)
 
     def example_file(self, part: Part, folder: str, is_chief: bool) -> ExampleFile:
         """Returns the file of a part's examples in a folder."""

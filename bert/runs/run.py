@@ -33,10 +33,10 @@ def run(plan: "Plan", observers: Sequence[Observer] = ()) -> "Result":
         return search.run(plan, observers)
     with same_random_state(plan.recipe.seed):
         if isinstance(plan.recipe, PreTraining):
-            from bert.runs import pretraining, pretraining_run
+            from bert.runs import pretraining
 
             assert isinstance(plan, pretraining.PreTrainingPlan)
-            return pretraining_run.run(plan, observers)
+            return pretraining.run(plan, observers)
         from bert.runs import finetuning, finetuning_run
 
         assert isinstance(plan, finetuning.FineTuningPlan)

@@ -49,14 +49,20 @@ class TrainingRun:
       trainer: The trainer; its state is set to the latest checkpoint in the folder, or else to the
         initial weights of the plan.
       plan: How far training goes, and from where.
+      length: The option that says how far.
 
     Attributes:
       checkpoints: The checkpoints in the folder.
       trackers: The open trackers, which get the results and the scores; none by default.
       first_step: The step that training starts after.
+
+    Raises:
+      OptionError: where the checkpoint in the folder is beyond the last step.
     """
 
-    def __init__(self, output: Output, trainer: Trainer, plan: Training) -> None:
+    def __init__(
+        self, output: Output, trainer: Trainer, plan: Training, length: str = "num_train_epochs"
+    ) -> None:
         self.output = output
         self.plan = plan
         self.trainer = trainer
@@ -68,6 +74,17 @@ class TrainingRun:
             None if plan.starts_over else self.checkpoints,
             plan.init,
         )
+        last_step = plan.num_train_steps
+        if last_step is not None and self.first_step > last_step:
+            raise OptionError(
+                length,
+                Message("reach step %d, where %r is", self.first_step, output.output_dir),
+                remedy=Message(
+                    "It ends at step %d; give more, or another %s, or %s.",
+                    last_step,
+                    *map(Option, ("output_dir", "overwrite_output_dir")),
+                ),
+            )
 
     def time_steps(self, batch_size: int, batches: Batches, all_steps: float = 0.0) -> str:
         """Takes a few steps, and saves nothing; returns how long training may take.
@@ -254,26 +271,6 @@ def count_tried_examples(
     each = 6 * count_parameters(config) * num_tokens
     parts = tf.distribute.get_strategy().num_replicas_in_sync * compute.gradient_accumulation_steps
     return min(batch_size, max(int(_OPERATIONS / each) // parts, 1) * parts)
-
-
-def begin(output: Output, trainer: Trainer, plan: Training) -> TrainingRun:
-    """Returns the training run before its first step, with its initial weights.
-
-    Raises:
-      OptionError: where the checkpoint in the folder is beyond the last step.
-    """
-    run = TrainingRun(output, trainer, plan)
-    if run.first_step > plan.last_step:
-        raise OptionError(
-            "num_train_epochs",
-            Message("reach step %d, where %r is", run.first_step, output.output_dir),
-            remedy=Message(
-                "It gives %d steps; give more epochs or %s.",
-                plan.last_step,
-                Option("overwrite_output_dir"),
-            ),
-        )
-    return run
 
 
 def freeze(model: keras.Model, num_layers: int | None) -> None:

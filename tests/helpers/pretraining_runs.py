@@ -149,7 +149,7 @@ WRONG = {
     ),
     "output further than asked": (
         trained(lambda _: None, num_train_steps=3, resume_with_changes=True),
-        "`num_train_steps` must be at least 4",
+        "`num_train_steps` must reach step 4, where",
     ),
     "output of another training": (
         trained(lambda _: None),
