@@ -171,11 +171,7 @@ def main(_: list[str]) -> None:
             )
     handle = common_flags.read_settings(Settings).bert_hub_module_handle
     casing = settings.do_lower_case if given & {"do_lower_case", "do_lower"} else None
-    start(
-        settings,
-        lambda settings: run(settings, handle, casing),
-        lambda settings, checks: check(settings, checks, handle, casing),
-    )
+    start(settings, run, check, handle, casing)
 
 
 # What people have from the original's run_classifier_with_tfhub.py.

@@ -8,7 +8,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Collection
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from absl import flags
 
@@ -28,8 +28,6 @@ from bert.weights.options import ModelSource
 flags.disclaim_key_flags()
 
 WHOLE_FILE = "File to write, which appears only when it is complete"
-
-SettingsType = TypeVar("SettingsType")
 
 # Takes a step that prepares a run: `call` takes it alone, `Checks` shows it, too.
 Step = Callable[..., Any]
@@ -146,16 +144,24 @@ def open_folder(settings: Any, step: Step) -> tuple[Any, Any]:
 
 
 def start(
-    settings: SettingsType,
-    run: Callable[[SettingsType], Any],
-    check: Callable[[SettingsType, Checks], Any],
+    settings: Any,
+    run: Callable[..., Any],
+    check: Callable[..., Any],
+    *others: Any,
 ) -> None:
-    """Runs a script; with `--check`, only checks its needs, and exits with 1 if it would fail."""
-    if not settings.check:  # type: ignore[attr-defined]
-        run(settings)
+    """Runs a script; with `--check`, only checks its needs, and exits with 1 if it would fail.
+
+    Args:
+      settings: The settings of the script.
+      run: Runs the script on its settings.
+      check: Shows with `Checks`, its second argument, what the run needs.
+      *others: The last arguments of both.
+    """
+    if not settings.check:
+        run(settings, *others)
         return
     checks = Checks()
-    check(settings, checks)
+    check(settings, checks, *others)
     checks.end()
 
 
@@ -184,12 +190,7 @@ def make_script(
         define(kind, without_effect=without_effect)
 
     def main(arguments: list[str]) -> None:
-        others = [arguments[1:]] * takes_arguments
-        start(
-            read_settings(kind),
-            lambda settings: run(settings, *others),
-            lambda settings, checks: check(settings, checks, *others),
-        )
+        start(read_settings(kind), run, check, *[arguments[1:]] * takes_arguments)
 
     return define_flags, main
 
