@@ -45,7 +45,7 @@ BUDGETS = {
     "bert.export": 1650,
     "bert.files": 5100,
     "bert.inspection": 550,
-    "bert.models": 4000,
+    "bert.models": 3960,
     "bert.network": 1370,
     "bert.original": 2400,
     "bert.pretraining": 4800,

@@ -1,8 +1,8 @@
-"""Formats and precisions of an exported model, and the options that choose among them."""
+"""Formats and precisions of an exported model, the options that choose them, and its runtime."""
 
 import dataclasses
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert.options import Message, MessageError, Option, OptionError, option
@@ -81,6 +81,24 @@ class Export:
     def name(self) -> str:
         """The name of the folder within the output folder."""
         return self.format if self.precision == "float32" else f"{self.format}_{self.precision}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Runtime:
+    """Runs a model.
+
+    Attributes:
+      run: From the model's inputs to its outputs, arrays by name.
+      ranks: By name of an input, the number of its dimensions.
+      mixes_rows: Whether the outputs of a row depend on the other rows and on padding.
+    """
+
+    run: Callable[[Mapping[str, Any]], dict[str, Any]]
+    ranks: Mapping[str, int]
+    mixes_rows: bool = False
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return self.run(inputs)
 
 
 def read_exports(options: ExportOptions) -> list[Export]:

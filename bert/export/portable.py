@@ -5,19 +5,18 @@ A folder of such a model has `model.tflite` or `model.onnx`, from ids to logits,
 """
 
 import contextlib
-import dataclasses
 import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert.export.formats import MODEL_FILES, check_installed
+from bert.export.formats import MODEL_FILES, Runtime, check_installed
 from bert.files.durable import make_folders, replace_files
 from bert.files.machine import usable_cores
 from bert.files.paths import read_file
@@ -25,24 +24,6 @@ from bert.files.process import Shared, hidden_stderr
 
 Tensor = Any
 Arrays = Mapping[str, np.ndarray]
-
-
-@dataclasses.dataclass(frozen=True)
-class Runtime:
-    """Runs a model.
-
-    Attributes:
-      run: From the model's inputs to its outputs, by name.
-      ranks: By name of an input, the number of its dimensions.
-      mixes_rows: Whether the outputs of a row depend on the other rows and on padding.
-    """
-
-    run: Callable[[Arrays], dict[str, np.ndarray]]
-    ranks: Mapping[str, int]
-    mixes_rows: bool = False
-
-    def __call__(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        return self.run(inputs)
 
 
 # Those of the converters that write lines while they work.

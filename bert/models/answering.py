@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.export.formats import Runtime
 from bert.files.texts import Columns
 from bert.models.model import Between, Model, Queries, as_list
 from bert.network.lengths import by_length
@@ -17,8 +18,9 @@ class AnsweringModel(Model):
 
     Args:
       task: The task of the model.
-      ranks: By name of a model's input, the number of its dimensions.
-      batch_size: Maximum sequences that go through the model together.
+      runtime: What computes the outputs.
+      batch_size: Maximum sequences that go through the model together; a single one where the
+        runtime mixes rows, so that answers do not depend on the batch.
 
     Attributes:
       task: As given.
@@ -26,19 +28,14 @@ class AnsweringModel(Model):
       batch_size: As given.
     """
 
-    def __init__(self, task: Task, ranks: Mapping[str, int], batch_size: int) -> None:
+    def __init__(self, task: Task, runtime: Runtime, batch_size: int) -> None:
         self.task = task
         self.tokenizer = task.tokenizer
         self.batch_size = batch_size
         self.kind = task.kind
         self.labels = list(task.stored().get("task", {}).get("labels", []))
         self.methods = ("predict",)
-        self._ranks = ranks
-        self._max_rows = batch_size
-
-    def _compute(self, batch: Arrays) -> Mapping[str, np.ndarray]:
-        """Returns the model's outputs for a batch of its inputs."""
-        raise NotImplementedError
+        self._runtime = runtime
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -70,14 +67,16 @@ class AnsweringModel(Model):
     ) -> tuple[Inputs, Outputs]:
         """Returns the model's inputs for examples of the task, and its outputs; as `decide`."""
         inputs = self.task.make_inputs(QUERIES, examples)
-        has_choices = max(self._ranks.values()) > 2
+        has_choices = max(self._runtime.ranks.values()) > 2
         run = self._run_choices if has_choices else self._run
         return inputs, run(inputs.arrays, between)
 
     def _run(self, arrays: Arrays, between: Between) -> Outputs:
         """Yields the model's outputs; sequences of similar lengths go together."""
-        for numbers, batch in by_length(arrays, list(self._ranks), self._max_rows):
-            outputs = self._compute({name: batch[name] for name in self._ranks})
+        names = list(self._runtime.ranks)
+        num_rows = 1 if self._runtime.mixes_rows else self.batch_size
+        for numbers, batch in by_length(arrays, names, num_rows):
+            outputs = self._runtime({name: batch[name] for name in names})
             between()
             yield numbers, outputs
 
@@ -87,7 +86,8 @@ class AnsweringModel(Model):
         A batch then has at most `batch_size` sequences, and no padding for absent choices.
         """
         is_there = np.asarray(arrays["input_mask"].any(axis=-1))  # [N, E]
-        choices = {name: arrays[name][is_there][:, None] for name in self._ranks}  # [C, 1, S]
+        # Each is [C, 1, S].
+        choices = {name: arrays[name][is_there][:, None] for name in self._runtime.ranks}
         outputs = {}
         for name, values in collect(self._run(choices, between)).items():
             outputs[name] = np.zeros(is_there.shape, values.dtype)

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.export import portable
-from bert.export.formats import check_installed, missing_packages
+from bert.export.formats import Runtime, check_installed, missing_packages
 from bert.files.cache import Entry
 from bert.files.machine import Workers, processor_name, usable_cores
 from bert.files.paths import file_size
@@ -31,7 +31,6 @@ from bert.log import logger
 from bert.models.answering import AnsweringModel
 from bert.models.fine_tuned import LoadedModel, open_fine_tuned, open_stored_task, read_task
 from bert.models.options import EngineModel, Overrides
-from bert.models.portable import PortableModel
 from bert.models.vectors import Encoding
 from bert.network.lengths import pad_sequences
 from bert.options import Message, Option, OptionError
@@ -162,13 +161,13 @@ class _Source:
         return content
 
 
-class ConvertedModel(Encoding, PortableModel):
+class ConvertedModel(Encoding, AnsweringModel):
     """A fine-tuned model whose answers an engine computes, and whose vectors TensorFlow does.
 
     TensorFlow loads the model for the first vector.
     """
 
-    def __init__(self, source: _Source, runtime: portable.Runtime) -> None:
+    def __init__(self, source: _Source, runtime: Runtime) -> None:
         super().__init__(source.task, runtime, source.batch_size)
         self.max_seq_length = source.max_seq_length
         self.text_vectors = source.text_vectors
@@ -180,9 +179,7 @@ class ConvertedModel(Encoding, PortableModel):
         return self._source.load().model
 
 
-def _compare(
-    model: keras.Model, runtime: portable.Runtime, engine: str, config: BertConfig
-) -> None:
+def _compare(model: keras.Model, runtime: Runtime, engine: str, config: BertConfig) -> None:
     """Checks that an engine computes what the model does."""
     length, largest = min(8, config.max_position_embeddings), config.vocab_size - 1
     rows = [[min(token, largest) for token in row][:length] for row in ([1, 2, 3, 4, 2], [1, 2])]

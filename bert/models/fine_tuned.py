@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
+from bert.export.formats import Runtime
 from bert.files.stored_models import TASK_FILE
 from bert.log import logger
 from bert.models.answering import AnsweringModel
@@ -396,19 +397,20 @@ class LoadedModel(Encoding, AnsweringModel):
         max_seq_length: int | None = None,
     ) -> None:
         ranks = {name: len(tensor.shape) for name, tensor in model.input.items()}
-        super().__init__(task, ranks, batch_size)
-        self.max_seq_length = max_seq_length
-        self.model = model
-        self.methods += ("encode", "inputs") if find_encoder(model) else ()
         signature = {
             name: tf.TensorSpec([None] * rank, tf.int32, name=name) for name, rank in ranks.items()
         }
-        self._graph = tf.function(
+        graph = tf.function(
             lambda batch: infer(model, batch), input_signature=[signature], autograph=False
         )
 
-    def _compute(self, batch: Arrays) -> Mapping[str, np.ndarray]:
-        return {name: values.numpy() for name, values in self._graph(batch).items()}
+        def run(batch: Arrays) -> dict[str, np.ndarray]:
+            return {name: values.numpy() for name, values in graph(batch).items()}
+
+        super().__init__(task, Runtime(run, ranks), batch_size)
+        self.max_seq_length = max_seq_length
+        self.model = model
+        self.methods += ("encode", "inputs") if find_encoder(model) else ()
 
 
 def open_stored_task(folder: ModelFolder, stored: Mapping[str, Any]) -> Task:

@@ -13,11 +13,13 @@ from bert.export.formats import MODEL_FILES
 from bert.files.paths import find_file, paths_from
 from bert.files.stored_models import TASK_FILE
 from bert.log import logger
+from bert.models.answering import AnsweringModel
 from bert.models.fine_tuned import (
     LoadedModel,
     check_no_overrides,
     find_architecture,
     open_fine_tuned,
+    open_stored_task,
     read_task,
 )
 from bert.models.model import Model
@@ -38,7 +40,6 @@ from bert.weights.options import FINE_TUNED
 from bert.weights.readers import weight_files
 
 if TYPE_CHECKING:
-    from bert.models.answering import AnsweringModel
     from bert.models.exported import ExportedModel
     from bert.models.pretrained import PretrainedModel
 
@@ -294,9 +295,12 @@ def _open_export(
     export: Export, option: str, batch_size: int, *, runs: bool
 ) -> "AnsweringModel | ExportedModel":
     if export.form != "saved_model":
-        from bert.models.portable import PortableModel  # noqa: PLC0415
+        from bert.export.portable import open_runtime  # noqa: PLC0415
 
-        return PortableModel.open(ModelFolder(export.path, option), export.form, batch_size)
+        folder = ModelFolder(export.path, option)
+        task = open_stored_task(folder, folder.task)
+        runtime = open_runtime(export.path, export.form, Option(option, export.path))
+        return AnsweringModel(task, runtime, batch_size)
     from bert.models.exported import ExportedModel  # noqa: PLC0415
 
     saved_models.check_encodes(export.path, option)
