@@ -28,7 +28,7 @@ import modeling
 import run_pretraining
 from bert.pretraining import heads as pretraining_heads
 from bert.training.batches import Batches
-from bert.training.meeting import Pace, Place
+from bert.training.meeting import Meeting, Pace, Place
 from bert.training.records import Records
 
 
@@ -160,7 +160,7 @@ mostly_portable = pytest.mark.parametrize(
 def record_places(monkeypatch, module, batches) -> tuple[Pace, list[Place]]:
     """Returns the pace of a module from now on, and its place as each batch is read."""
     pace, seen = Pace(), []
-    monkeypatch.setattr(module, "pace_of", lambda strategy: pace)
+    monkeypatch.setattr(module, "meeting_of", lambda strategy: Meeting(pace=pace))
     iterate = batches.iterate
 
     def read(*arguments):

@@ -133,7 +133,7 @@ def test_workers_that_share_predictions_each_have_those_of_one(
     def predict(index):
         meeting = Meeting(Cluster(workers, index), 20.0)
         with contextlib.closing(meeting):
-            found[index] = [*predictor.predict_with_others(batches, meeting)]
+            found[index] = [*predictor.predict(batches, meeting)]
             meeting.all_gather(b"")
 
     threads = [threading.Thread(target=predict, args=(index,)) for index in range(count)]
@@ -176,7 +176,7 @@ def test_worker_that_hangs_in_a_prediction_is_named(tiny_config, make_batches, p
         meeting = Meeting(Cluster(workers, index), 20.0, Pace(2.0))
         meeting.wake = lambda _: lost.set()
         with contextlib.closing(meeting), pytest.raises(LostWorkerError) as error:
-            [*predictor.predict_with_others(batches, meeting)]
+            [*predictor.predict(batches, meeting)]
         found[index] = str(error.value)
 
     threads = [threading.Thread(target=predict, args=(index,)) for index in range(2)]

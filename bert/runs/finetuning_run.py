@@ -381,5 +381,5 @@ class _Predictions:
         if key not in self._predictors:
             self._predictors[key] = Predictor(self.model, signature)
         predictor = self._predictors[key]
-        workers = strategies.meeting_of_several(tf.distribute.get_strategy())
-        return predictor.predict_with_others(inputs.batches, workers)
+        workers = strategies.meeting_of(tf.distribute.get_strategy())
+        return predictor.predict(inputs.batches, workers)

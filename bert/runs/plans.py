@@ -190,7 +190,7 @@ class Opening:
                 return _stay_alone()
             opened = strategy or strategies.open_strategy(compute)
             if strategies.has_several_workers(opened):
-                strategies.check_same(opened, identity.shared_by_workers(options))
+                strategies.meeting_of(opened).check_same(identity.shared_by_workers(options))
             return opened
 
         self.strategy = self.parts("devices", open_strategy, shows=_describe_devices)
@@ -229,7 +229,7 @@ class Opening:
 
         def choose(config: BertConfig, strategy: tf.distribute.Strategy) -> str:
             chosen = _choose_precision(folders, config) if strategies.is_chief(strategy) else ""
-            return strategies.broadcast(strategy, chosen)
+            return strategies.meeting_of(strategy).all_gather(chosen.encode())[0].decode()
 
         chosen = self.parts("precision", choose, self.config, self.strategy)
         precision = "float32" if chosen is FAILED else str(chosen)
@@ -330,7 +330,7 @@ class Opening:
         """
         if not self.is_trial and strategies.has_several_workers(self.strategy):
             values = identity.shared_after_reading(self.config, vocabulary, training, output_dir)
-            strategies.check_same(self.strategy, {**values, **describe_data()})
+            strategies.meeting_of(self.strategy).check_same({**values, **describe_data()})
 
 
 def _stay_alone() -> tf.distribute.Strategy:

@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -22,7 +22,7 @@ from bert.training.loop import Batch, Observer
 from bert.training.meeting import Meeting
 from bert.training.options import EVALUATIONS
 from bert.training.progress import open_summaries, write_summaries
-from bert.training.strategies import pace_of, together
+from bert.training.strategies import meeting_of
 from bert.weights import checkpoint, saving
 
 Tensor = Any
@@ -64,10 +64,10 @@ def evaluate(
     num_steps = min(max_steps, batches.num_batches)
     sums = []
     progress = Progress("Evaluating", num_steps)
-    pace = pace_of(strategy)
-    with pace.evaluating(), together(strategy):
+    workers = meeting_of(strategy)
+    with workers.pace.evaluating(), workers.together(tf.errors.OpError):
         for index, batch in enumerate(batches.iterate(0, num_steps, strategy), start=1):
-            pace.next_batch()
+            workers.pace.next_batch()
             sums.append(strategy.experimental_local_results(step(batch))[0])
             progress(index)
         # Read only now, so that a GPU does not wait for the host between batches.
@@ -98,54 +98,39 @@ class Predictor:
         outputs = self._function({name: inputs[name] for name in self.model.input})
         return {name: values.numpy() for name, values in outputs.items()}
 
-    def predict(self, batches: Any) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    def predict(
+        self, batches: Any, workers: Meeting | None = None
+    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """Yields, for each batch, the numbers of its records and the outputs for them.
 
-        Args:
-          batches: As `batches.Batches`.
-        """
-        progress = Progress("Predicting", batches.num_batches)
-        for step, batch in enumerate(batches.iterate(0, batches.num_batches), start=1):
-            yield batches.numbers(step - 1), self(batch)
-            progress(step)
-
-    def predict_with_others(
-        self, batches: Any, workers: Meeting | None
-    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """Yields what `predict` does; several workers share the computation.
-
-        Each batch of `predict` goes through the model of one worker, so the outputs are the same,
-        bit for bit, on machines of one kind.
+        Several workers share the computation. Each batch goes through the model of one of them, so
+        the outputs are those of a single worker, bit for bit, on machines of one kind.
 
         Args:
           batches: As `batches.Batches`.
           workers: All workers; None for this process alone.
         """
-        if workers is None:
-            yield from self.predict(batches)
-            return
+        workers = workers or Meeting()
         part = batches.every(workers.count, workers.index)
         own = map(self, part.iterate(0, part.num_batches))
         progress = Progress("Predicting", batches.num_batches)
         with workers.pace.evaluating(), workers.together(tf.errors.OpError):
             for first in range(0, batches.num_batches, workers.count):
-                outputs = _pack(next(own, {}))
+                outputs = next(own, {})
                 workers.pace.next_batch()
-                gathered = workers.all_gather(outputs)
-                for step, content in zip(range(first, batches.num_batches), gathered, strict=False):
-                    yield batches.numbers(step), _unpack(content)
+                gathered = _gather(workers, outputs)
+                for step, found in zip(range(first, batches.num_batches), gathered, strict=False):
+                    yield batches.numbers(step), found
                 progress(min(first + workers.count, batches.num_batches))
 
 
-def _pack(arrays: Mapping[str, Any]) -> bytes:
+def _gather(workers: Meeting, arrays: dict[str, np.ndarray]) -> Iterable[dict[str, np.ndarray]]:
+    """Returns the arrays of all workers, in their order."""
+    if workers.count == 1:
+        return [arrays]
     file = io.BytesIO()
     np.savez(file, **arrays)
-    return file.getvalue()
-
-
-def _unpack(content: bytes) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return dict(arrays)
+    return (dict(np.load(io.BytesIO(part))) for part in workers.all_gather(file.getvalue()))
 
 
 def _read_history(path: str, metric: str) -> list[dict[str, Any]]:

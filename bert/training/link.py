@@ -20,7 +20,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from bert.log import logger
@@ -31,11 +31,11 @@ TOKEN = "BERT_WORKERS_TOKEN"
 
 _HEADER = struct.Struct("!cQ")
 # Kinds of messages: the greeting of a worker, and the chief's signal that all are connected; a
-# heartbeat with the place of its sender; the content of one worker for `all_gather`, and of all;
-# the loss of a worker; the refusal of a greeting.
-HELLO, BEAT, PART, ALL, LOSS, REFUSED = b"H", b"B", b"P", b"A", b"L", b"R"
+# heartbeat with the place of its sender; the content of one worker for `all_gather`; the loss of a
+# worker; the refusal of a greeting.
+HELLO, BEAT, PART, LOSS, REFUSED = b"H", b"B", b"P", b"L", b"R"
 # Maximum bytes of each kind. A part may hold the outputs of a batch of an evaluation.
-_LARGEST = {HELLO: 1 << 20, BEAT: 64, PART: 1 << 32, ALL: 1 << 36, LOSS: 1 << 16, REFUSED: 0}
+_LARGEST = {HELLO: 1 << 20, BEAT: 64, PART: 1 << 32, LOSS: 1 << 16, REFUSED: 0}
 # The minimum speed of a message.
 _BYTES_PER_SECOND = 100_000
 
@@ -141,22 +141,6 @@ class Link:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-
-
-def pack(parts: Sequence[bytes]) -> bytes:
-    """Returns several contents as one."""
-    lengths = struct.pack(f"!{len(parts)}Q", *map(len, parts))
-    return b"".join([struct.pack("!Q", len(parts)), lengths, *parts])
-
-
-def unpack(content: bytes) -> list[bytes]:
-    """Returns the contents that `pack` has joined."""
-    [count] = struct.unpack_from("!Q", content)
-    parts, place = [], 8 * (count + 1)
-    for length in struct.unpack_from(f"!{count}Q", content, 8):
-        parts.append(content[place : place + length])
-        place += length
-    return parts
 
 
 def check_port(port: int) -> None:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from bert.training.cluster import Cluster
 from bert.training.link import (
-    ALL,
     BEAT,
     LOSS,
     PART,
@@ -26,9 +25,7 @@ from bert.training.link import (
     SECONDS_TO_COME,
     LostWorkerError,
     connect,
-    pack,
     shortened,
-    unpack,
 )
 
 # The environment variable with the time limit of a step, in seconds.
@@ -82,6 +79,9 @@ class Place(NamedTuple):
         """Whether a worker may stay here for any time, such as to save."""
         return self.part == RESTS and not self.is_evaluating
 
+
+# The cluster of a single worker, which does not use its address.
+ALONE = Cluster(("localhost:1",), 0)
 
 # The place of a worker that takes no steps.
 NOWHERE = Place(0, READS)
@@ -221,7 +221,7 @@ class Meeting:
     """All workers of a cluster, once they are connected.
 
     Args:
-      cluster: The workers.
+      cluster: The workers; by default, this one alone.
       seconds: The time limit for connecting.
       pace: The places of the workers and their time limit; None for the default limit.
       token: The secret of all workers.
@@ -238,7 +238,7 @@ class Meeting:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Cluster = ALONE,
         seconds: float = SECONDS_TO_COME,
         pace: Pace | None = None,
         token: str = "",
@@ -272,17 +272,16 @@ class Meeting:
         Raises:
           LostWorkerError: where a worker is lost meanwhile.
         """
-        if not self._links:
-            return [content]
         if self.index:
             self._check()
             self._send_all(PART, content)
-            return unpack(self._take(0))
+            return [self._take(0) for _ in range(self.count)]
         parts = [content, *(self._take(index) for index in sorted(self._links))]
         # With the lock: a worker may leave as soon as it has all parts, and the others must have
         # theirs before they hear of that.
         with self._turn:
-            self._send_all(ALL, pack(parts))
+            for part in parts:
+                self._send_all(PART, part)
         return parts
 
     def check_same(self, values: Mapping[str, Any]) -> None:

@@ -4,15 +4,13 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from bert.files.process import is_script
 from bert.log import logger
 from bert.options import MessageError, Option
-from bert.training.cluster import Cluster, find_cluster
+from bert.training.cluster import find_cluster
 from bert.training.devices import log_gpus
 from bert.training.link import (
     LOST,
@@ -23,6 +21,7 @@ from bert.training.link import (
     hide_from_other_machines,
 )
 from bert.training.meeting import (
+    ALONE,
     LIMIT,
     SECONDS_OF_A_STEP,
     SECONDS_TO_END,
@@ -77,8 +76,7 @@ def _mirror() -> tf.distribute.Strategy:
 def _join() -> tuple[tf.distribute.Strategy, Meeting]:
     """Returns the strategy of all workers, which a process joins only once, and their meeting."""
     found = find_cluster(os.environ)
-    # A single worker does not use its address.
-    cluster = found or Cluster(("localhost:1",), 0)
+    cluster = found or ALONE
     seconds = seconds_of(os.environ, TIMEOUT, SECONDS_TO_COME)
     count = len(cluster.workers)
     _, port = cluster.address(cluster.index)
@@ -142,42 +140,13 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return strategy.extended.should_checkpoint
 
 
-def _meeting_of(strategy: tf.distribute.Strategy) -> Meeting | None:
+def meeting_of(strategy: tf.distribute.Strategy) -> Meeting:
+    """Returns the workers that take the same steps; where there are no others, this one alone."""
     # A strategy that was made without `make_strategy` has no meeting.
-    if not has_several_workers(strategy) or not _join.cache_info().currsize:
-        return None
-    return _join()[1]
-
-
-def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
-    """Checks that all workers have the same values, by name.
-
-    Raises:
-      ValueError: on all workers alike, naming the workers that differ from the chief and how.
-    """
-    if meeting := _meeting_of(strategy):
-        meeting.check_same(values)
-
-
-def broadcast(strategy: tf.distribute.Strategy, value: str) -> str:
-    """Returns the chief's value on all workers."""
-    meeting = _meeting_of(strategy)
-    return meeting.all_gather(value.encode())[0].decode() if meeting else value
-
-
-def pace_of(strategy: tf.distribute.Strategy) -> Pace:
-    """Returns the object by which this worker reports its progress to other workers."""
-    meeting = _meeting_of(strategy)
-    return meeting.pace if meeting else Pace()
+    is_joined = has_several_workers(strategy) and _join.cache_info().currsize
+    return _join()[1] if is_joined else Meeting()
 
 
 def together(strategy: tf.distribute.Strategy) -> contextlib.AbstractContextManager[None]:
     """Returns a context that all workers leave together, and that names a lost worker."""
-    meeting = _meeting_of(strategy)
-    return meeting.together(tf.errors.OpError) if meeting else contextlib.nullcontext()
-
-
-def meeting_of_several(strategy: tf.distribute.Strategy) -> Meeting | None:
-    """Returns the workers that can share work without the strategy, None for a single one."""
-    meeting = _meeting_of(strategy)
-    return meeting if meeting and meeting.count > 1 else None
+    return meeting_of(strategy).together(tf.errors.OpError)

@@ -29,7 +29,7 @@ from bert.training.devices import can_compile
 from bert.training.loop import Batch, Objective
 from bert.training.meeting import READS, RESTS, TAKES, Pace
 from bert.training.options import Compute, check_precision
-from bert.training.strategies import has_several_workers, pace_of, together
+from bert.training.strategies import has_several_workers, meeting_of
 from bert.weights import checkpoint, saving
 from bert.weights.checkpoint import Stored
 
@@ -298,8 +298,9 @@ class Trainer:
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """Runs a block that several workers leave together."""
-        self._pace = pace_of(self.strategy)
-        with contextlib.closing(self._pace), together(self.strategy):
+        workers = meeting_of(self.strategy)
+        self._pace = workers.pace
+        with contextlib.closing(self._pace), workers.together(tf.errors.OpError):
             yield
 
     @functools.cached_property
