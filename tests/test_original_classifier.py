@@ -21,7 +21,7 @@ from bert.original import classifier as original_classifier
 from bert.original import processors as original_processors
 from bert.tasks.classification.examples import ClassificationTask
 from bert.tasks.classification.inputs import make_features
-from bert.training.trainer import NonFiniteLossError
+from bert.training.loop import NonFiniteLossError
 
 # As in the original's run_classifier.py.
 SIGNATURES = {

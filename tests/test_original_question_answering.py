@@ -10,7 +10,7 @@ import modeling
 import run_squad
 import tokenization
 from bert.network.heads import span_model
-from bert.training.trainer import NonFiniteLossError
+from bert.training.loop import NonFiniteLossError
 
 v1 = tf.compat.v1
 NAMES = ("input_ids", "input_mask", "segment_ids")

@@ -18,9 +18,9 @@ from bert.training import evaluation
 from bert.training.cluster import Cluster
 from bert.training.evaluation import EarlyStopping, Predictor, evaluate
 from bert.training.link import LostWorkerError
+from bert.training.loop import NonFiniteLossError
 from bert.training.meeting import NOWHERE, RESTS, Meeting, Pace, Place
 from bert.training.progress import save_results, save_scores
-from bert.training.trainer import NonFiniteLossError
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -353,7 +353,7 @@ def test_other_workers_write_no_scores_and_no_weights(tmp_path, model):
 def test_weights_that_are_not_finite_are_not_evaluated(tmp_path, model):
     early, _ = stopping(tmp_path, model, [0.5])
     model.weights[1].assign([math.nan])
-    found = "At step 2, 1 of 1 values of `dense/bias` are not finite.*`learning_rate`"
+    found = "At step 2: 1 of 1 values of `dense/bias` are not finite.*`learning_rate`"
     with pytest.raises(NonFiniteLossError, match=found):
         early(2)
     assert early.best is None

@@ -39,11 +39,11 @@ from bert.pretraining import heads as pretraining_heads
 from bert.runs import training
 from bert.tasks.options import Schedule
 from bert.training import trainer as trainer_module
-from bert.training.loop import Objective
+from bert.training.loop import NonFiniteLossError, Objective
 from bert.training.meeting import NOWHERE, READS, RESTS, TAKES, Place
 from bert.training.options import Compute
 from bert.training.progress import ProgressLog, TrainLog
-from bert.training.trainer import LossScale, NonFiniteLossError, Trainer, initialize
+from bert.training.trainer import LossScale, Trainer, initialize
 from bert.weights import checkpoint
 
 

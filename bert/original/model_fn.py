@@ -19,9 +19,9 @@ from bert.files.paths import is_file
 from bert.log import logger
 from bert.original import graph
 from bert.original.processors import ENCODER_INPUTS
-from bert.training.loop import Objective
+from bert.training.loop import NonFiniteLossError, Objective
 from bert.training.records import Feature, Records
-from bert.training.trainer import NonFiniteLossError, Trainer
+from bert.training.trainer import Trainer
 from bert.weights.checkpoint import Stored
 
 Tensor = Any

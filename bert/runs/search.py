@@ -35,8 +35,8 @@ from bert.runs.identity import FolderState, check_apart
 from bert.runs.plans import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
 from bert.training import loop, strategies
+from bert.training.loop import NonFiniteLossError
 from bert.training.options import LARGEST_SEED, RUNS, Output
-from bert.training.trainer import NonFiniteLossError
 from bert.weights import checkpoint, provenance, readers, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES

@@ -18,7 +18,7 @@ from bert.files.stored_models import of_step
 from bert.log import logger
 from bert.network.kernels import infer
 from bert.options import Message, Option, OptionError
-from bert.training.loop import Batch, Observer
+from bert.training.loop import Batch, NonFiniteLossError, Observer
 from bert.training.meeting import Meeting
 from bert.training.options import EVALUATIONS
 from bert.training.progress import open_summaries, write_summaries
@@ -263,16 +263,7 @@ class EarlyStopping(Observer):
         for variable in self._model.weights:
             values = tf.identity(variable.value).numpy()
             if problem := saving.find_not_finite({variable.path: values}):
-                # A run that only predicts loads no trainer.
-                from bert.training.trainer import REMEDY, NonFiniteLossError  # noqa: PLC0415
-
-                raise NonFiniteLossError(
-                    "The weights must stay finite. At step %d, %s. The checkpoints before it are "
-                    "kept. %s",
-                    step,
-                    problem,
-                    REMEDY,
-                )
+                raise NonFiniteLossError.at(step, "weights", f"{problem}.")
 
     def needs_results(self, step: int) -> bool:
         return step % self._every == 0 or step == self._last

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert.options import MessageError, Option
+
 Tensor = Any
 Batch = Mapping[str, Tensor]
 
@@ -26,6 +28,24 @@ class Objective:
 
     weights: Callable[[Batch], dict[str, Tensor]]
     losses: Callable[[Mapping[str, Tensor], Batch, Mapping[str, Tensor]], dict[str, Tensor]]
+
+
+class NonFiniteLossError(MessageError, ArithmeticError):
+    """The loss, the norm of its gradients or a weight is infinite or not a number."""
+
+    @classmethod
+    def at(cls, step: int, what: str, found: object) -> "NonFiniteLossError":
+        """Returns the error of a step, of which `found` is a sentence."""
+        options = ("learning_rate", "num_warmup_steps", "warmup_proportion", "resume_with_changes")
+        return cls(
+            "The %s must stay finite. At step %d: %s The checkpoints before it are kept. Try a "
+            "smaller %s or a longer warm-up (%s in run_pretraining.py, %s elsewhere); with %s, "
+            "training resumes from the last checkpoint.",
+            what,
+            step,
+            found,
+            *map(Option, options),
+        )
 
 
 class Observer:

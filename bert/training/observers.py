@@ -19,10 +19,10 @@ import tensorflow as tf
 
 from bert.files.process import Stop, deferred_stop, stop_signal
 from bert.log import logger
-from bert.training.loop import Observer
+from bert.training.loop import NonFiniteLossError, Observer
 from bert.training.progress import TrainLog
 from bert.training.strategies import has_several_workers, is_chief
-from bert.training.trainer import REMEDY, NonFiniteLossError, Trainer
+from bert.training.trainer import Trainer
 from bert.weights.checkpoint import Checkpoints, UnsoundError
 
 
@@ -182,13 +182,7 @@ class Saving(Observer):
             try:
                 prefix = self._checkpoints.save(self._trainer.state(), reached)
             except UnsoundError as error:
-                raise NonFiniteLossError(
-                    "The weights must stay finite. At step %d: %s The checkpoints before it are "
-                    "kept. %s",
-                    reached,
-                    error,
-                    REMEDY,
-                ) from error
+                raise NonFiniteLossError.at(reached, "weights", error) from error
             logger.info("Saved %s.", prefix)
             self._saved = self._trainer.reached = reached
 

@@ -23,10 +23,10 @@ from bert.files.process import deferred_stop, stop_signal, take_signals_again
 from bert.log import logger
 from bert.network.kernels import CompiledLayers, fused_chains, is_on
 from bert.network.recomputation import without_remapping
-from bert.options import Message, MessageError, Option
+from bert.options import Message, Option
 from bert.training.clock import CLOCK_STATE, TrainingClock
 from bert.training.devices import can_compile
-from bert.training.loop import Batch, Objective
+from bert.training.loop import Batch, NonFiniteLossError, Objective
 from bert.training.meeting import READS, RESTS, TAKES, Pace
 from bert.training.options import Compute, check_precision
 from bert.training.strategies import has_several_workers, meeting_of
@@ -53,19 +53,6 @@ _OPTIONAL = (*_LOSS_SCALE, *CLOCK_STATE)
 
 # The name of a result of a step: the number of replicas that were requested to stop.
 _STOP = "stop"
-
-REMEDY = Message(
-    "Try a smaller %s or a longer warm-up (%s in run_pretraining.py, %s elsewhere); with %s, "
-    "training resumes from the last checkpoint.",
-    *map(
-        Option,
-        ("learning_rate", "num_warmup_steps", "warmup_proportion", "resume_with_changes"),
-    ),
-)
-
-
-class NonFiniteLossError(MessageError, ArithmeticError):
-    """The loss or the norm of its gradients is infinite or not a number."""
 
 
 class LossScale:
@@ -355,14 +342,8 @@ class Trainer:
             with tf.io.TFRecordWriter(path) as writer:
                 for record in self._batches.serialized(step - 1):
                     writer.write(record)
-        raise NonFiniteLossError(
-            "The loss must stay finite. At step %d: %s. Its batch is in %r; the checkpoints before "
-            "it are kept. %s",
-            step,
-            ", ".join(f"{name} {value:.6g}" for name, value in results.items()),
-            path,
-            REMEDY,
-        )
+        found = ", ".join(f"{name} {value:.6g}" for name, value in results.items())
+        raise NonFiniteLossError.at(step, "loss", f"{found}. Its batch is in {path!r}.")
 
     def _distributed_step(self, batch: Batch, *stops: Tensor) -> Tensor:
         return self.strategy.run(self._replica_step, args=(batch, *stops))
