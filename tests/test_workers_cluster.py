@@ -44,6 +44,13 @@ def test_workers_and_the_number_of_this_one_are_found(environment):
     assert find_cluster(environment) == Cluster(WORKERS, 1)
 
 
+def test_addresses_of_ipv6_are_no_ranges_of_numbers():
+    workers = ("[::1]:2222", "[fe80::1%eth0]:2222", "node1:2222")
+    found = find_cluster({"BERT_WORKERS": ",".join(workers), "BERT_WORKER": "1"})
+    assert found == Cluster(workers, 1)
+    assert found.address(1) == ("fe80::1%eth0", 2222)
+
+
 @pytest.mark.parametrize("environment", [{}, {"TF_CONFIG": ""}, {"TF_CONFIG": "{}"}])
 def test_worker_without_a_cluster_is_warned_and_trains_alone(environment, log):
     assert find_cluster(environment) is None

@@ -30,6 +30,8 @@ Environment = Mapping[str, str]
 # those that systems give to outgoing connections.
 _FIRST_PORT, _END_PORT, _PORTS_OF_A_JOB = 10000, 32000, 64
 
+# The host of an address of IPv6, such as that of [::1]:2222.
+_IPV6 = re.compile(r"^\[[^\[\]]*:[^\[\]]*\]")
 # Maximum number of workers in a list.
 _MOST_WORKERS = 1 << 14
 
@@ -139,8 +141,9 @@ def expand(text: str) -> list[str]:
     """
     names: list[str] = []
     for part in _split_outside_brackets(text):
-        pieces = re.split(r"\[([^\[\]]*)\]", part.strip())
-        if any("[" in piece or "]" in piece for piece in pieces[::2]) or not part.strip():
+        pieces = re.split(r"\[([^\[\]:]*)\]", part.strip())
+        texts = [_IPV6.sub("", piece) for piece in pieces[::2]]
+        if any("[" in text or "]" in text for text in texts) or not part.strip():
             raise ValueError(f"It must be a list such as host[1-3,7],other. Received {text!r}.")
         choices = [[piece] for piece in pieces]
         choices[1::2] = [[*_numbers(piece, text)] for piece in pieces[1::2]]
