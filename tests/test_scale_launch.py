@@ -115,6 +115,17 @@ def test_restarts_have_an_end(tmp_path, run, log, arguments, command):
     )
 
 
+def test_a_command_that_has_not_deleted_the_files_of_before_starts_over(tmp_path, run, log):
+    (tmp_path / LIST_FILE).write_text("[]")
+    arguments = ["--overwrite_output_dir", "--output_dir", f"{tmp_path}"]
+    run("os.kill(os.getpid(), signal.SIGKILL)", 1, max_restarts=1, arguments=arguments)
+    killed = "Worker 0 (the chief) was killed by SIGKILL."
+    assert log.messages == [
+        f"{killed} All are restarted, to start over (1 of 1).",
+        f"{killed} Nothing is restarted after 1 restarts; the same command starts over.",
+    ]
+
+
 def said(capfd):
     """Returns what is on the terminal but the launcher's own lines, which may be there, too."""
     lines = capfd.readouterr().err.splitlines(keepends=True)
@@ -352,7 +363,7 @@ def test_what_earlier_runs_have_left_is_seen_elsewhere_too():
 
 
 def test_an_unnamed_signal_is_shown_by_number():
-    assert str(launch.describe_end(1, -35, False, None)) == "Worker 1 was killed by signal 35."
+    assert launch.describe_end(1, -35, False) == "Worker 1 was killed by signal 35."
 
 
 def test_threads_and_gpus_are_shared(monkeypatch, tmp_path):

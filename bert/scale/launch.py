@@ -285,15 +285,15 @@ def launch(workers: Workers, started: Launch) -> int:
             if index and not is_hung:
                 _show_end(index, paths[index - 1])
             restarts = status < 0 or status == LOST
-            # The chief's own error message has been shown.
-            if index or restarts:
-                counts = (number + 1, workers.max_restarts) if restarts else None
-                overwrites = started.command != started.resumed
-                logger.warning("%s", describe_end(index, status, is_hung, counts, overwrites))
-            if not restarts:
-                break
             if owned is None or _find_list(started.output_dir) != owned:
                 command = started.resumed
+            # The chief's own error message has been shown.
+            if index or restarts:
+                what = describe_end(index, status, is_hung)
+                then = _describe_restart(number, workers, started, command) if restarts else ""
+                logger.warning("%s%s", what, then)
+            if not restarts:
+                break
     return 128 - status if status < 0 else status
 
 
@@ -329,37 +329,33 @@ def _show_end(index: int, path: str) -> None:
         print(f"worker {index} | {visible(line)}", file=sys.stderr, flush=True)
 
 
-def describe_end(
-    index: int,
-    status: int,
-    is_hung: bool,
-    restarts: tuple[int, int] | None,
-    overwrites: bool = False,
-) -> Message:
-    """Returns a message about a failed worker and the restart that follows.
+def describe_end(index: int, status: int, is_hung: bool) -> str:
+    """Returns a message about a failed worker.
 
     Args:
       index: The number of the worker.
       status: As `Popen.returncode`.
       is_hung: Whether it was killed because it did not end when others failed.
-      restarts: The number of the next restart and the maximum; None where a restart cannot help.
-      overwrites: Whether the command would delete what it has saved.
     """
     who = f"Worker {index}{' (the chief)' * (index == 0)}"
     if is_hung:
-        what = f"{who} hung."
-    elif status < 0:
-        names = {number.value: number.name for number in signal.Signals}
-        what = f"{who} was killed by {names.get(-status, f'signal {-status}')}."
-    else:
-        what = f"{who} ended with exit status {status}."
-    if restarts is None:
-        return Message("%s", what)
-    number, most = restarts
-    if number > most:
-        again = f"after {most} restarts" if most else Message("with %s", Option("max_restarts", 0))
-        without = Message(" without %s", Option("overwrite_output_dir")) if overwrites else ""
-        text = "%s Nothing is restarted %s; the same command%s resumes."
-        return Message(text, what, again, without)
-    text = "%s All are restarted, to resume from the last checkpoint (%s of %s)."
-    return Message(text, what, number, most)
+        return f"{who} hung."
+    if status >= 0:
+        return f"{who} ended with exit status {status}."
+    names = {number.value: number.name for number in signal.Signals}
+    return f"{who} was killed by {names.get(-status, f'signal {-status}')}."
+
+
+def _describe_restart(
+    number: int, workers: Workers, started: Launch, command: Sequence[str]
+) -> Message:
+    """Returns a message about the restart after attempt `number`, or what `command` would do."""
+    most, overwrites = workers.max_restarts, command != started.resumed
+    if number < most:
+        aim = "start over" if overwrites else "resume from the last checkpoint"
+        return Message(" All are restarted, to %s (%s of %s).", aim, number + 1, most)
+    again = f"after {most} restarts" if most else Message("with %s", Option("max_restarts", 0))
+    is_changed = not overwrites and started.command != started.resumed
+    without = Message(" without %s", Option("overwrite_output_dir")) if is_changed else ""
+    then = "starts over" if overwrites else "resumes"
+    return Message(" Nothing is restarted %s; the same command%s %s.", again, without, then)
