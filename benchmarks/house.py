@@ -33,6 +33,8 @@ BESIDE = (*TESTS, "benchmarks", "paper")
 COMMANDS = ("bert.commands", "bert.__main__", "bert.command_line", "bert.original", "paper")
 # What may take all options at once.
 ENTRIES = ("plan", "run", "describe")
+# The bases of protocols for types; `asyncio.Protocol` is a base of implementations.
+PROTOCOLS = ("Protocol", "typing.Protocol")
 # A text that spells a flag as it is typed.
 FLAG = re.compile(r"(?:^|[\s`'\"(])--[a-z][a-z_0-9]*(?:[=\s`.,;)]|$)")
 LONGEST_FILE = {"modeling": 850}
@@ -168,7 +170,7 @@ class Module:
             (sum(isinstance(each, members) for each in node.body), f"{self.name}.{node.name}")
             for node in ast.walk(self.tree)
             if isinstance(node, ast.ClassDef)
-            and any(ast.unparse(base).split("[")[0].endswith("Protocol") for base in node.bases)
+            and any(ast.unparse(base).split("[")[0] in PROTOCOLS for base in node.bases)
         ]
 
     def flag_texts(self) -> tuple[list[str], list[str]]:

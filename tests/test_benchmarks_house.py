@@ -66,7 +66,7 @@ FILES = {
         class Words(Protocol):
             async def read(self):
                 pass
-        class Settings:
+        class Settings(asyncio.Protocol):
             words: Words
         HINT = "--words is a flag, low--high is none"
     """,
