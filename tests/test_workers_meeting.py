@@ -131,6 +131,25 @@ def test_chief_that_never_comes_is_named(workers):
     assert f"Missing: worker 0 (the chief) at {workers[0]}. " in str(found)
 
 
+def test_a_message_may_take_longer_than_the_silence_that_is_allowed():
+    with socket.create_server(("localhost", 0)) as server:
+        sender = link.Link(socket.create_connection(server.getsockname()), 1.0)
+        receiver, _ = server.accept()
+    content = bytes(1 << 25)
+
+    def receive():
+        received = bytearray()
+        while len(received) < len(content):
+            time.sleep(0.2)
+            received += receiver.recv(1 << 21, socket.MSG_WAITALL) or pytest.fail("It has ended.")
+        return len(received)
+
+    found = at_once([receive, lambda: sender.send(link.PART, content[9:])])
+    sender.close()
+    receiver.close()
+    assert found == [len(content), None]
+
+
 def test_worker_that_comes_late_is_waited_for(workers):
     def come(index):
         time.sleep(0.6 * (index != 1))

@@ -84,7 +84,10 @@ class Link:
         """
         with self._turn:
             try:
-                self._socket.sendall(_HEADER.pack(kind, len(content)) + content)
+                left = memoryview(_HEADER.pack(kind, len(content)) + content)
+                while left:
+                    # The time limit of `sendall` would be that of the complete message.
+                    left = left[self._socket.send(left) :]
             except OSError:
                 # Messages that have arrived are still read, such as why the other end has left.
                 with contextlib.suppress(OSError):
