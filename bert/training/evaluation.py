@@ -124,7 +124,7 @@ class Predictor:
                 progress(min(first + workers.count, batches.num_batches))
 
 
-def _gather(workers: Meeting, arrays: dict[str, np.ndarray]) -> Iterable[dict[str, np.ndarray]]:
+def _gather(workers: Meeting, arrays: dict[str, Any]) -> Iterable[dict[str, np.ndarray]]:
     """Returns the arrays of all workers, in their order."""
     if workers.count == 1:
         return [arrays]
