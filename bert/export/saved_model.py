@@ -169,9 +169,16 @@ def features_function(
 
 def texts_function(run: Callable[..., dict[str, Tensor]], *, is_pair: bool) -> Any:
     """Returns the signature that takes `text_a`, string [B], and for pairs `text_b`."""
-    names = ("text_a", "text_b") if is_pair else ("text_a",)
+
+    def single(text_a: Tensor) -> dict[str, Tensor]:
+        return run(text_a)
+
+    def pair(text_a: Tensor, text_b: Tensor) -> dict[str, Tensor]:
+        return run(text_a, text_b)
+
+    names = ["text_a", "text_b"] if is_pair else ["text_a"]
     specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
-    return tf.function(run, input_signature=specs, autograph=False)
+    return tf.function(pair if is_pair else single, input_signature=specs, autograph=False)
 
 
 def labels_function(labels: Tensor) -> Any:
