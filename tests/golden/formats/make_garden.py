@@ -9,14 +9,12 @@
 """
 
 import json
-import sys
-import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from common import write_archive
 from official.nlp.modeling import layers, models, networks
 
 SIZES = {"vocab_size": 30, "hidden_size": 8, "num_layers": 2, "num_attention_heads": 2}
@@ -75,42 +73,33 @@ def save(root: Path, name: str, model: Any, **items: Any) -> None:
     np.savez_compressed(root / name / "outputs.npz", **arrays, **inputs)
 
 
-def main() -> None:
-    """Writes the archive beside this file, or into the folder that the command line names."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        encoder = networks.BertEncoder(
-            **SIZES,
-            intermediate_size=12,
-            max_sequence_length=16,
-            type_vocab_size=2,
-            return_all_encoder_outputs=True,
-            dict_outputs=True,
-        )
-        save(root, "encoder", encoder, encoder=encoder)
-        encoder = networks.BertEncoderV2(
-            **SIZES, inner_dim=12, max_sequence_length=16, type_vocab_size=2
-        )
-        save(root, "encoder_v2", encoder, encoder=encoder)
-        encoder = networks.BertEncoderV2(
-            **SIZES, inner_dim=12, max_sequence_length=16, type_vocab_size=2
-        )
-        head = layers.ClassificationHead(inner_dim=8, num_classes=2, name="next_sentence")
-        gelu = tf.keras.layers.Activation(lambda x: tf.keras.activations.gelu(x, approximate=True))
-        model = models.BertPretrainerV2(encoder, gelu, classification_heads=[head])
-        save(root, "pretrainer_v2", model)
-        model = models.BertPretrainer(
-            old_encoder(), num_classes=2, num_token_predictions=LENGTH, activation=gelu
-        )
-        save(root, "pretrainer", model)
-        save(root, "classifier", models.BertClassifier(old_encoder(), num_classes=3))
-        target = Path(*sys.argv[1:] or [Path(__file__).parent]) / "garden.zip"
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for path in sorted(root.rglob("*")):
-                if path.is_file():
-                    archive.write(path, path.relative_to(root))
-    print(target, target.stat().st_size, file=sys.stderr)
+def save_all(root: Path) -> None:
+    """Saves all models."""
+    encoder = networks.BertEncoder(
+        **SIZES,
+        intermediate_size=12,
+        max_sequence_length=16,
+        type_vocab_size=2,
+        return_all_encoder_outputs=True,
+        dict_outputs=True,
+    )
+    save(root, "encoder", encoder, encoder=encoder)
+    encoder = networks.BertEncoderV2(
+        **SIZES, inner_dim=12, max_sequence_length=16, type_vocab_size=2
+    )
+    save(root, "encoder_v2", encoder, encoder=encoder)
+    encoder = networks.BertEncoderV2(
+        **SIZES, inner_dim=12, max_sequence_length=16, type_vocab_size=2
+    )
+    head = layers.ClassificationHead(inner_dim=8, num_classes=2, name="next_sentence")
+    gelu = tf.keras.layers.Activation(lambda x: tf.keras.activations.gelu(x, approximate=True))
+    model = models.BertPretrainerV2(encoder, gelu, classification_heads=[head])
+    save(root, "pretrainer_v2", model)
+    model = models.BertPretrainer(
+        old_encoder(), num_classes=2, num_token_predictions=LENGTH, activation=gelu
+    )
+    save(root, "pretrainer", model)
+    save(root, "classifier", models.BertClassifier(old_encoder(), num_classes=3))
 
 
-if __name__ == "__main__":
-    main()
+write_archive("garden.zip", save_all)

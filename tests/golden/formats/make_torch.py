@@ -10,15 +10,13 @@ import json
 import os
 import pickle
 import re
-import sys
-import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from common import write_archive
 
 SHAPE = {
     "vocab_size": 30,
@@ -80,49 +78,36 @@ class Hostile:
         return os.system, ("touch hostile_was_here",)
 
 
-def main() -> None:
-    """Writes the archive beside this file, or into the folder that the command line names."""
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        model = make_model("BertForSequenceClassification", root / "archive")
-        torch.save(model.state_dict(), root / "archive" / "pytorch_model.bin")
-        model = make_model("BertForPreTraining", root / "legacy")
-        torch.save(
-            old_names(model.state_dict()),
-            root / "legacy" / "pytorch_model.bin",
-            _use_new_zipfile_serialization=False,
-        )
-        model = make_model("BertForQuestionAnswering", root / "shards")
-        stored = model.state_dict()
-        files = {
-            name: f"pytorch_model-0000{n % 2 + 1}-of-00002.bin" for n, name in enumerate(stored)
-        }
-        for file in set(files.values()):
-            part = {name: value for name, value in stored.items() if files[name] == file}
-            torch.save(part, root / "shards" / file)
-        index = json.dumps({"metadata": {}, "weight_map": files})
-        (root / "shards" / "pytorch_model.bin.index.json").write_text(index)
-        for kind, dtype in (("half", torch.float16), ("bfloat16", torch.bfloat16)):
-            model = make_model("BertForTokenClassification", root / kind)
-            optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-            state = {
-                f"module.{name}": value.to(dtype) for name, value in model.state_dict().items()
-            }
-            saved = {"epoch": 3, "optimizer": optimizer.state_dict(), "state_dict": state}
-            is_new = kind == "half"
-            ending = "pt" if is_new else "ckpt"
-            path = root / kind / f"epoch3.{ending}"
-            torch.save(saved, path, _use_new_zipfile_serialization=is_new)
-        torch.save({"weights": torch.ones(2), "x": Hostile()}, root / "hostile.bin")
-        with open(root / "hostile_plain.bin", "wb") as file:
-            pickle.dump(Hostile(), file)
-        target = Path(*sys.argv[1:] or [Path(__file__).parent]) / "torch.zip"
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for path in sorted(root.rglob("*")):
-                if path.is_file():
-                    archive.write(path, path.relative_to(root))
-    print(target, target.stat().st_size)
+def save_all(root: Path) -> None:
+    """Saves all models."""
+    model = make_model("BertForSequenceClassification", root / "archive")
+    torch.save(model.state_dict(), root / "archive" / "pytorch_model.bin")
+    model = make_model("BertForPreTraining", root / "legacy")
+    torch.save(
+        old_names(model.state_dict()),
+        root / "legacy" / "pytorch_model.bin",
+        _use_new_zipfile_serialization=False,
+    )
+    model = make_model("BertForQuestionAnswering", root / "shards")
+    stored = model.state_dict()
+    files = {name: f"pytorch_model-0000{n % 2 + 1}-of-00002.bin" for n, name in enumerate(stored)}
+    for file in set(files.values()):
+        part = {name: value for name, value in stored.items() if files[name] == file}
+        torch.save(part, root / "shards" / file)
+    index = json.dumps({"metadata": {}, "weight_map": files})
+    (root / "shards" / "pytorch_model.bin.index.json").write_text(index)
+    for kind, dtype in (("half", torch.float16), ("bfloat16", torch.bfloat16)):
+        model = make_model("BertForTokenClassification", root / kind)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        state = {f"module.{name}": value.to(dtype) for name, value in model.state_dict().items()}
+        saved = {"epoch": 3, "optimizer": optimizer.state_dict(), "state_dict": state}
+        is_new = kind == "half"
+        ending = "pt" if is_new else "ckpt"
+        path = root / kind / f"epoch3.{ending}"
+        torch.save(saved, path, _use_new_zipfile_serialization=is_new)
+    torch.save({"weights": torch.ones(2), "x": Hostile()}, root / "hostile.bin")
+    with open(root / "hostile_plain.bin", "wb") as file:
+        pickle.dump(Hostile(), file)
 
 
-if __name__ == "__main__":
-    main()
+write_archive("torch.zip", save_all)

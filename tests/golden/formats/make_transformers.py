@@ -6,14 +6,12 @@
 `transformers.zip` has a folder for each model: its files, and what it computes in `outputs.npz`.
 """
 
-import sys
-import tempfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 import transformers
+from common import write_archive
 
 SHAPE = {
     "vocab_size": 30,
@@ -66,34 +64,25 @@ def save(model: transformers.TFPreTrainedModel, architecture: str, folder: Path)
     np.savez_compressed(folder / "outputs.npz", **arrays, **inputs)
 
 
-def main() -> None:
-    """Writes the archive beside this file, or into the folder that the command line names."""
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        for architecture, options in HEADS.items():
-            config = transformers.BertConfig(**{**SHAPE, **options})
-            model = getattr(transformers, f"TF{architecture}")(config)
-            save(model, architecture, root / architecture)
-            model.save_pretrained(root / architecture)
-            if architecture == "BertForPreTraining":
-                save(model, architecture, root / "sharded")
-                model.save_pretrained(root / "sharded", max_shard_size="4KB")
-            if architecture == "BertForSequenceClassification":
-                for kind, path in (("save_weights", "weights.h5"), ("objects", "weights")):
-                    save(model, architecture, root / kind)
-                    config.save_pretrained(root / kind)
-                    model.save_weights(root / kind / path)
-        roberta = transformers.RobertaConfig(**SHAPE)
-        model = transformers.TFRobertaModel(roberta)
-        model(model.dummy_inputs)
-        model.save_pretrained(root / "roberta")
-        target = Path(*sys.argv[1:] or [Path(__file__).parent]) / "transformers.zip"
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for path in sorted(root.rglob("*")):
-                if path.is_file():
-                    archive.write(path, path.relative_to(root))
-    print(target, target.stat().st_size, file=sys.stderr)
+def save_all(root: Path) -> None:
+    """Saves all models."""
+    for architecture, options in HEADS.items():
+        config = transformers.BertConfig(**{**SHAPE, **options})
+        model = getattr(transformers, f"TF{architecture}")(config)
+        save(model, architecture, root / architecture)
+        model.save_pretrained(root / architecture)
+        if architecture == "BertForPreTraining":
+            save(model, architecture, root / "sharded")
+            model.save_pretrained(root / "sharded", max_shard_size="4KB")
+        if architecture == "BertForSequenceClassification":
+            for kind, path in (("save_weights", "weights.h5"), ("objects", "weights")):
+                save(model, architecture, root / kind)
+                config.save_pretrained(root / kind)
+                model.save_weights(root / kind / path)
+    roberta = transformers.RobertaConfig(**SHAPE)
+    model = transformers.TFRobertaModel(roberta)
+    model(model.dummy_inputs)
+    model.save_pretrained(root / "roberta")
 
 
-if __name__ == "__main__":
-    main()
+write_archive("transformers.zip", save_all)
