@@ -4,7 +4,6 @@ import json
 import os
 import random
 import re
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -187,31 +186,6 @@ def test_whole_words_are_masked_whole_or_not_at_all(a, limit, seed):
     assert all(len(word) > room for word in left_out)
 
 
-def test_the_flag_for_whole_words_reaches_the_records(settings, tokenizer):
-    def cut_words(**changes):
-        """Returns how many words are masked in part, and how many pieces are masked."""
-        made = settings(dupe_factor=40, masked_lm_prob=0.3, overwrite=True, **changes)
-        data.run(made)
-        cut = masked = 0
-        for record in read_records(made.output_file):
-            real = [w > 0 for w in record["masked_lm_weights"]]
-            places = {p for p, r in zip(record["masked_lm_positions"], real, strict=True) if r}
-            ids = dict(zip(record["masked_lm_positions"], record["masked_lm_ids"], strict=True))
-            tokens = tokenizer.convert_ids_to_tokens(
-                ids[place] if place in places else number
-                for place, number in enumerate(record["input_ids"])
-            )
-            masked += len(places)
-            for place, token in enumerate(tokens):
-                if token.startswith("##") and not tokens[place - 1].startswith("["):
-                    cut += (place in places) != (place - 1 in places)
-        return cut, masked
-
-    assert cut_words(do_whole_word_mask=True)[0] == 0
-    cut, masked = cut_words()
-    assert 0 < cut < masked
-
-
 @pytest.mark.parametrize("ratios", ["80,10,10", "100,0,0", "0,0,100", "0,20,80"])
 def test_a_million_masked_tokens_are_of_the_ratios_asked_for(ratios):
     count, num_words = 1_000_000, 7
@@ -250,16 +224,6 @@ def test_the_ratios_reach_the_records_their_index_and_what_is_told(settings, log
     assert index.made_with["mask_ratios"] == "0,20,80"
     [told] = [message for message in log.messages if message.startswith("Made ")]
     assert "tokens masked, 0 % as [MASK], 20 % as they are, 80 % random;" in told
-
-
-def test_four_fifths_become_masks_and_a_tenth_each_random_and_themselves():
-    packed, _ = tokenization.pack(["a"] * 20000, max_length=20003)
-    masked, _, _ = data.create_masked_lm_predictions(packed, 1.0, 20000, ["x"], random.Random(0))
-    counts = Counter(masked)
-    # Three standard deviations of a binomial of 20,000.
-    assert counts["[MASK]"] == pytest.approx(16000, abs=170)
-    assert counts["x"] == pytest.approx(2000, abs=130)
-    assert counts["a"] == pytest.approx(2000, abs=130)
 
 
 documents = st.lists(
@@ -594,19 +558,6 @@ def test_the_same_flags_give_the_same_bytes_in_another_process(settings, tmp_pat
     assert (tmp_path / "other.tfrecord").read_bytes() == (tmp_path / "out.tfrecord").read_bytes()
 
 
-def test_padding_is_zero_and_weights_say_what_is_masked(settings):
-    made = settings(masked_lm_prob=0.1)
-    data.run(made)
-    for record in read_records(made.output_file):
-        length = sum(record["input_mask"])
-        masked = int(sum(record["masked_lm_weights"]))
-        assert record["input_mask"] == [1] * length + [0] * (32 - length)
-        assert set(record["input_ids"][length:] + record["segment_ids"][length:]) <= {0}
-        assert record["masked_lm_weights"] == [1.0] * masked + [0.0] * (5 - masked)
-        assert set(record["masked_lm_ids"][masked:]) <= {0}
-        assert record["next_sentence_labels"] in ([0], [1])
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -644,30 +595,6 @@ def test_what_cannot_be_is_refused_and_leaves_no_file(
     with pytest.raises(ValueError, match=message):
         data.run(settings(**{"input_file": "text.txt", "output_file": "out.tfrecord", **changes}))
     assert sorted(os.listdir(tmp_path)) == before
-
-
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--max_seq_length=4", "`--max_seq_length` must be an integer >= 5. Received '4'."),
-        ("--input_file=none.txt", "`--input_file` must name existing files. 'none.txt' matches"),
-        ("--do_lower_cas=False", "Did you mean `--do_lower_case`?"),
-        ("--dupe_factor=two", "`--dupe_factor` must be a positive integer. Received 'two'."),
-    ],
-)
-def test_a_wrong_flag_ends_in_a_line_not_a_traceback(settings, flag, message):
-    values = flags_of(settings())
-    result = run_python("create_pretraining_data.py", *values, flag, check=False)
-    assert result.returncode == 1
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_required_flags_are_named():
-    result = run_python("create_pretraining_data.py", check=False)
-    assert result.returncode == 1
-    for name in ("input_file", "output_file", "vocab_file"):
-        assert name in result.stderr
 
 
 def test_do_lower_means_do_lower_case(settings, tmp_path):

@@ -216,13 +216,6 @@ def test_config_file_that_cannot_be_read_is_named(tmp_path, text, message):
     assert str(path) in str(caught.value)
 
 
-def test_config_survives_json(tmp_path, tiny_config):
-    path = tmp_path / "config.json"
-    path.write_text(tiny_config.to_json_string())
-    assert modeling.BertConfig.from_json_file(str(path)) == tiny_config
-    assert modeling.BertConfig.from_dict(tiny_config.to_dict()) == tiny_config
-
-
 def test_config_defaults_are_the_original_ones():
     assert modeling.BertConfig(100).to_dict() == {
         "vocab_size": 100,
@@ -717,23 +710,6 @@ def test_attention_given_is_what_the_formula_gives(still_config, is_decoder):
     assert not any(layer.attention.self_attention.observer for layer in model.stacked_layers)
     for name, values in to_numpy(model(inputs)).items():
         np.testing.assert_array_equal(values, outputs[name], err_msg=name)
-
-
-def test_attention_given_is_that_which_is_used(encoder):
-    """The values, weighted by it, make the context that the layer projects."""
-    layer = encoder.encoder.transformer_layers[0].attention
-    inputs = encoder_inputs(make_examples(encoder.config, 3))
-    encoded = to_numpy(encoder(inputs, attention_probs=True))
-    hidden = encoded["embedding_output"]
-    batch, length, width = hidden.shape
-    rows = hidden.reshape(-1, width)
-    context = np.asarray(layer.self_attention(rows, rows, inputs["input_mask"]))
-    to_values = layer.self_attention.projections[2]
-    values = (hidden @ to_values.kernel.numpy() + to_values.bias.numpy()).reshape(
-        batch, length, encoder.config.num_attention_heads, -1
-    )
-    weighted = np.einsum("bnqk,bknd->bqnd", encoded["attention_probs"][0], values)
-    np.testing.assert_allclose(weighted.reshape(context.shape), context, atol=1e-5)
 
 
 def test_attention_is_an_output_of_functional_models_and_of_few_positions(encoder):

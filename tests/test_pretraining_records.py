@@ -85,12 +85,6 @@ def test_records_without_an_index_are_taken_as_the_original_took_them(make, trai
     assert not (tmp_path / "output/tokenizer_config.json").exists()
 
 
-def test_an_index_of_another_file_says_nothing(make, tmp_path):
-    one, other = make("one"), make("other", dupe_factor=3)
-    Path(one).write_bytes(Path(other).read_bytes())
-    assert records.read_descriptions([one]).values == {}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
