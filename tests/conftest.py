@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -176,6 +177,20 @@ def change(config: modeling.BertConfig, **values) -> modeling.BertConfig:
     return modeling.BertConfig.from_dict({**config.to_dict(), **values})
 
 
+def small_config(vocab_size: int, **changes) -> modeling.BertConfig:
+    """Returns a configuration of a small model whose outputs differ much from input to input."""
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 12,
+        "max_position_embeddings": 16,
+        "type_vocab_size": 2,
+        "initializer_range": 1.0,
+    }
+    return modeling.BertConfig(vocab_size, **{**sizes, **changes})
+
+
 def write_model_files(
     folder: Path, words: list[str], *, max_position_embeddings: int, num_hidden_layers: int = 1
 ) -> None:
@@ -255,6 +270,20 @@ def write_examples(path, examples: dict[str, np.ndarray]) -> str:
     return write_records(path, [serialize(example) for example in split_examples(examples)])
 
 
+def copy_golden(folder: Path) -> Path:
+    """Copies the original's small model and its vocabulary; returns the folder."""
+    folder.mkdir(exist_ok=True)
+    for path in (*GOLDEN.glob("bert_*"), GOLDEN / "vocab.txt"):
+        shutil.copy(path, folder)
+    return folder
+
+
+def read_tensors(prefix: str | Path) -> dict[str, np.ndarray]:
+    """Returns the tensors of a checkpoint, read without the code under test."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
 def golden_batch(folder: Path) -> dict[str, np.ndarray]:
     """Returns the examples of `pretrain_batch.tfrecord`."""
     with np.load(folder / "pretrain_records.npz") as records:
@@ -313,11 +342,13 @@ def to_numpy(outputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_python(*arguments: str, check: bool = True, **env: str) -> subprocess.CompletedProcess:
-    """Runs this interpreter at the root of the project."""
+def run_python(
+    *arguments: str, check: bool = True, folder: Path = ROOT, **env: str
+) -> subprocess.CompletedProcess:
+    """Runs this interpreter, at the root of the project if in no other folder."""
     result = subprocess.run(
         [sys.executable, *arguments],
-        cwd=ROOT,
+        cwd=folder,
         env={**os.environ, **env},
         capture_output=True,
         text=True,

@@ -1,11 +1,10 @@
 import importlib
-import os
 import random
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_python
 
 import bert
 import run_classifier
@@ -68,14 +67,7 @@ print(bert.__file__)
 
 
 def run_in(folder, code, *arguments, **env):
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python("-c", code, *arguments, check=False, folder=folder, **env)
 
 
 # A program may have no standard error, and draws the same numbers.

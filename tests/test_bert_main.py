@@ -2,20 +2,14 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_python
 
 import bert
 
 
 def run(*arguments):
     """Runs this interpreter on the arguments."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python(*map(str, arguments), check=False)
 
 
 # Flags of the second come from two scripts.

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, exhaustive
+from conftest import GOLDEN, exhaustive, small_config
 from helpers.saved_models import as_lists, call_elsewhere
 
 import bert
@@ -55,16 +55,8 @@ def tokenizer():
 
 def make_classifier(num_labels, dtype="float32"):
     """Returns a small classifier with dropout, of which each text has its own logits."""
-    config = modeling.BertConfig(
-        vocab_size=406,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=12,
-        max_position_embeddings=16,
-        type_vocab_size=3,
-        initializer_range=0.5,
-    )
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "type_vocab_size": 3}
+    config = small_config(406, initializer_range=0.5, **sizes)
     inputs = modeling.encoder_inputs()
     pooled = modeling.BertModel(config, dtype=dtype)(inputs)["pooled_output"]
     initializer = keras.initializers.RandomNormal(stddev=4.0)

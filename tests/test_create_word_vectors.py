@@ -1,10 +1,9 @@
 import json
-import shutil
 import sys
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, ROOT, exhaustive, run_python
+from conftest import GOLDEN, ROOT, copy_golden, exhaustive, run_python
 from helpers.checked_runs import assert_refused
 
 import bert
@@ -171,8 +170,7 @@ def pooled(tmp_path):
     def pooled(pooling, *others):
         folder = tmp_path / "pooled"
         (folder / "1_Pooling").mkdir(parents=True)
-        for path in (*GOLDEN.glob("bert_*"), GOLDEN / "vocab.txt"):
-            shutil.copy(path, folder)
+        copy_golden(folder)
         paths = {"Transformer": "", "Pooling": "1_Pooling", **dict.fromkeys(others, "2")}
         modules = [{"type": f"x.{kind}", "path": path} for kind, path in paths.items()]
         (folder / "modules.json").write_text(json.dumps(modules))

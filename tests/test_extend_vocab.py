@@ -3,8 +3,7 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from conftest import GOLDEN, golden_batch, model_inputs
+from conftest import GOLDEN, copy_golden, golden_batch, model_inputs, read_tensors
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,11 +32,6 @@ def extend(tmp_path, new_words="kilogram,bookkeeper", **changes):
         }
     )
     return extend_vocab.run(settings), output_dir
-
-
-def read_tensors(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def outputs(folder, batch):
@@ -145,10 +139,7 @@ def test_the_folder_is_a_model_that_knows_the_words(tmp_path):
 
 
 def test_a_next_sentence_head_that_has_learned_nothing_does_not_come_along(tmp_path):
-    source = tmp_path / "model"
-    source.mkdir()
-    for path in (*GOLDEN.glob("bert_*"), GOLDEN / "vocab.txt"):
-        shutil.copy(path, source)
+    source = copy_golden(tmp_path / "model")
     (source / "run.json").write_text(json.dumps({"made_of": {"--objective": "masked_lm"}}))
     _, folder = extend(tmp_path, init_checkpoint=str(source))
     lost = read_tensors(source / "bert_model.ckpt").keys() - read_tensors(
@@ -183,10 +174,7 @@ def test_words_come_from_a_file_and_are_lower_cased(tmp_path):
     ],
 )
 def test_a_word_is_added_as_the_tokenizer_of_the_model_makes_it(tmp_path, config, words):
-    source = tmp_path / "model"
-    source.mkdir()
-    for path in (*GOLDEN.glob("bert_*"), GOLDEN / "vocab.txt"):
-        shutil.copy(path, source)
+    source = copy_golden(tmp_path / "model")
     (source / "tokenizer_config.json").write_text(json.dumps(config))
     places, folder = extend(tmp_path, "Caf\xe9,Kilo", init_checkpoint=str(source))
     assert list(places) == words

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from conftest import run_python
 from helpers.module_sources import SCRIPTS
 
 ROOT = Path(__file__).parent.parent
@@ -272,14 +273,7 @@ print(json.dumps(report))
 
 
 def test_importing_defines_no_flag_opens_no_file_and_touches_no_device():
-    result = subprocess.run(
-        [sys.executable, "-B", "-c", IMPORT_AND_REPORT, *MODULES],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    result = run_python("-B", "-c", IMPORT_AND_REPORT, *MODULES)
     report = json.loads(result.stdout.splitlines()[-1])
     assert report == {module: {"flags": [], "files": []} for module in MODULES}
 

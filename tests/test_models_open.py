@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, exhaustive
+from conftest import copy_golden, exhaustive, small_config
 from helpers import classifier_runs
 from onnx import TensorProto, helper
 
@@ -31,12 +31,7 @@ from bert.weights.folder import ModelFolder
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
     """A released checkpoint: three files, nothing that says the casing."""
-    folder = tmp_path_factory.mktemp("released")
-    for name in ("bert_config.json", "vocab.txt"):
-        (folder / name).write_bytes((GOLDEN / name).read_bytes())
-    for path in GOLDEN.glob("bert_model.ckpt.*"):
-        (folder / path.name).write_bytes(path.read_bytes())
-    return folder
+    return copy_golden(tmp_path_factory.mktemp("released"))
 
 
 @pytest.fixture(scope="module")
@@ -403,16 +398,7 @@ def test_options_without_effect_on_a_pre_trained_model_are_refused(released, tol
 def test_an_answer_does_not_depend_on_the_batch(batch_size):
     """However long the others are with which it goes through the model."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh"]
-    config = modeling.BertConfig(
-        vocab_size=len(words),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=64,
-        type_vocab_size=2,
-        initializer_range=1.0,
-    )
+    config = small_config(len(words), max_position_embeddings=64)
     tokenizer = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(words)})
     task = ClassificationTask(
         name="custom",

@@ -29,6 +29,20 @@ def _opened_once():
         yield
 
 
+def extract(input_file, output_file, **changes):
+    """Writes vectors of texts, pooled, for queries among them."""
+    values = {
+        "init_checkpoint": str(GOLDEN / "bert_model.ckpt"),
+        "layers": "-1",
+        "pooling": "mean",
+        "max_seq_length": 16,
+        **changes,
+    }
+    files = {"input_file": str(input_file), "output_file": str(output_file)}
+    extract_features.run(extract_features.Settings(**files, **values))
+    return str(output_file)
+
+
 @pytest.fixture
 def ask(tmp_path):
     """A function that returns what is found for each query."""
@@ -73,17 +87,7 @@ def test_a_pair_is_asked_for_as_it_stands_in_a_file(ask, tmp_path, kind):
     (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in [*TEXTS, pair]))
     changes = {"query": pair}
     if kind == "vectors":
-        extract_features.run(
-            extract_features.Settings(
-                init_checkpoint=str(GOLDEN / "bert_model.ckpt"),
-                input_file=str(tmp_path / "text.txt"),
-                output_file=str(tmp_path / "v.npz"),
-                layers="-1",
-                pooling="mean",
-                max_seq_length=16,
-            )
-        )
-        changes["input_file"] = str(tmp_path / "v.npz")
+        changes["input_file"] = extract(tmp_path / "text.txt", tmp_path / "v.npz")
     if kind == "words":
         changes = {"word": "told", "context": pair}
     (answer,) = ask(**changes)
@@ -115,20 +119,15 @@ def test_each_line_of_standard_input_is_answered(ask, tmp_path, monkeypatch):
 def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
     table = "".join(f"{number}\t{text}\n" for number, text in enumerate(TEXTS))
     (tmp_path / "t.tsv").write_text(f"id\ttext\n{table}")
-    given = {"input_file": str(tmp_path / "t.tsv"), "id_column": "id", "max_seq_length": 16}
-    checkpoint = str(GOLDEN / "bert_model.ckpt")
-    archive = str(tmp_path / "v.NPZ")
-    settings = {"init_checkpoint": checkpoint, "output_file": archive, "pooling": "mean"}
-    extract_features.run(extract_features.Settings(**given, **settings, layers="-2"))
+    given = {"input_file": str(tmp_path / "t.tsv"), "id_column": "id"}
+    archive = extract(output_file=tmp_path / "v.NPZ", **given, layers="-2")
     (expected,) = ask(**given, query="a house", layer="-2")
     (found,) = ask(input_file=archive, query="a house")
     for one, other in zip(found["neighbours"], expected["neighbours"], strict=True):
         assert TEXTS[int(one["id"])] == one["text"]
         assert (one["id"], one["text"]) == (other["id"], other["text"])
         assert one["cosine"] == pytest.approx(other["cosine"], abs=1e-5)
-    extract_features.run(
-        extract_features.Settings(**given, **settings, layers="0,1", overwrite=True)
-    )
+    extract(output_file=archive, **given, layers="0,1", overwrite=True)
     with pytest.raises(ValueError, match="of one layer"):
         ask(input_file=archive, query="a house")
     with open(archive, "rb+") as file:
@@ -148,18 +147,7 @@ def test_ready_vectors_of_another_model_are_refused(ask, tmp_path, width):
 
 @pytest.mark.parametrize("is_scaled", [False, *exhaustive(True)])
 def test_a_sentence_is_itself_among_ready_vectors_of_any_length(ask, tmp_path, is_scaled):
-    archive = str(tmp_path / "v.npz")
-    extract_features.run(
-        extract_features.Settings(
-            init_checkpoint=str(GOLDEN / "bert_model.ckpt"),
-            input_file=str(tmp_path / "text.txt"),
-            output_file=archive,
-            max_seq_length=16,
-            pooling="mean",
-            layers="-1",
-            normalize=is_scaled,
-        )
-    )
+    archive = extract(tmp_path / "text.txt", tmp_path / "v.npz", normalize=is_scaled)
     (answer,) = ask(input_file=archive, query=TEXTS[0], center=True)
     assert names(answer)[0] == TEXTS[0]
     assert answer["neighbours"][0]["cosine"] == pytest.approx(1, abs=1e-4)
@@ -169,10 +157,8 @@ def test_a_sentence_is_itself_among_ready_vectors_of_any_length(ask, tmp_path, i
 def test_blank_texts_are_no_neighbours_among_ready_vectors(ask, tmp_path, center):
     rows = [{"text": text, "id": len(text)} for text in ["", *TEXTS, " \t", "\n"]]
     (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    given = {"input_file": str(tmp_path / "t.jsonl"), "id_column": "id", "max_seq_length": 16}
-    checkpoint, archive = str(GOLDEN / "bert_model.ckpt"), str(tmp_path / "v.npz")
-    settings = {"init_checkpoint": checkpoint, "output_file": archive, "pooling": "mean"}
-    extract_features.run(extract_features.Settings(**given, **settings, layers="-1"))
+    given = {"input_file": str(tmp_path / "t.jsonl"), "id_column": "id"}
+    archive = extract(output_file=tmp_path / "v.npz", **given)
     (expected,) = ask(**given, query="a house", center=center)
     (found,) = ask(input_file=archive, query="a house", center=center)
     for one, other in zip(found["neighbours"], expected["neighbours"], strict=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN, exhaustive
+from conftest import GOLDEN, exhaustive, read_tensors
 
 from bert.runs.plan import plan
 
@@ -58,8 +58,7 @@ def run(request, tmp_path, monkeypatch):
     def run(output_dir=request.param, **changes):
         flags = {**FLAGS[request.param], **changes}
         script.run(script.Settings(output_dir=output_dir, **flags))
-        reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(output_dir))
-        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        return read_tensors(tf.train.latest_checkpoint(output_dir))
 
     return run
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from conftest import GOLDEN, change, exhaustive, golden_batch, make_examples
 from helpers.forks import fork_python
+from helpers.original_functions import model_of_functions
 
 import modeling
 import optimization
@@ -198,32 +199,8 @@ def test_variables_begin_as_the_configuration_says_and_the_seed_of_the_graph_dec
 
 @pytest.mark.usefixtures("graph")
 def test_functions_give_the_original_numbers_and_names(config):
-    tensors = input_ids, input_mask, token_type_ids = placeholders()
-    with v1.variable_scope("bert"):
-        with v1.variable_scope("embeddings"):
-            words, table = modeling.embedding_lookup(
-                input_ids, config.vocab_size, config.hidden_size
-            )
-            embedded = modeling.embedding_postprocessor(
-                words,
-                use_token_type=True,
-                token_type_ids=token_type_ids,
-                token_type_vocab_size=config.type_vocab_size,
-                max_position_embeddings=config.max_position_embeddings,
-                dropout_prob=0.0,
-            )
-        with v1.variable_scope("encoder"):
-            layers = modeling.transformer_model(
-                embedded,
-                modeling.create_attention_mask_from_input_mask(input_ids, input_mask),
-                hidden_size=config.hidden_size,
-                num_hidden_layers=config.num_hidden_layers,
-                num_attention_heads=config.num_attention_heads,
-                intermediate_size=config.intermediate_size,
-                hidden_dropout_prob=0.0,
-                attention_probs_dropout_prob=0.0,
-                do_return_all_layers=True,
-            )
+    tensors = placeholders()
+    table, embedded, *layers = model_of_functions(config, tensors, v1.variable_scope)
     load_golden_weights()
     parts = ("bert/embeddings", "bert/encoder")
     assert set(names_of(v1.global_variables())) == {

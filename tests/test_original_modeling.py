@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, golden_batch, make_examples
+from helpers.original_functions import model_of_functions
 
 import modeling
 from bert.original import modeling as original_modeling
@@ -80,37 +81,6 @@ def test_modeling_has_the_names_and_no_others():
     assert modeling.layer_norm is original_modeling.layer_norm
     with pytest.raises(AttributeError, match="'modeling' has no attribute 'layer_nrom'"):
         _ = modeling.layer_nrom
-
-
-def model_of_functions(config, tensors):
-    """Returns what the original's BertModel does, written with the functions as its users do."""
-    input_ids, input_mask, token_type_ids = tensors
-    with keras.name_scope("bert"):
-        with keras.name_scope("embeddings"):
-            words, table = modeling.embedding_lookup(
-                input_ids, config.vocab_size, config.hidden_size
-            )
-            embedded = modeling.embedding_postprocessor(
-                words,
-                use_token_type=True,
-                token_type_ids=token_type_ids,
-                token_type_vocab_size=config.type_vocab_size,
-                max_position_embeddings=config.max_position_embeddings,
-                dropout_prob=config.hidden_dropout_prob,
-            )
-        with keras.name_scope("encoder"):
-            layers = modeling.transformer_model(
-                embedded,
-                modeling.create_attention_mask_from_input_mask(input_ids, input_mask),
-                hidden_size=config.hidden_size,
-                num_hidden_layers=config.num_hidden_layers,
-                num_attention_heads=config.num_attention_heads,
-                intermediate_size=config.intermediate_size,
-                hidden_dropout_prob=config.hidden_dropout_prob,
-                attention_probs_dropout_prob=config.attention_probs_dropout_prob,
-                do_return_all_layers=True,
-            )
-    return [table, embedded, *layers]
 
 
 @pytest.mark.parametrize(("batch", "length"), [(None, None), (4, 48)])

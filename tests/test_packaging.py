@@ -1,5 +1,4 @@
 import configparser
-import os
 import shutil
 import subprocess
 import sys
@@ -7,7 +6,7 @@ import zipfile
 from pathlib import PurePosixPath
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_python
 from packaging.requirements import Requirement
 
 
@@ -86,16 +85,7 @@ def test_modules_of_the_wheel_are_found_in_its_package(wheel, tmp_path):
 
 def run_beside(folder, *arguments):
     """Runs this interpreter in a folder, whose `site` comes first on the path."""
-    result = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder / "site")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return run_python(*arguments, folder=folder, PYTHONPATH=str(folder / "site")).stdout
 
 
 @pytest.mark.slow

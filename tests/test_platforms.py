@@ -1,10 +1,6 @@
 """The main scripts use no call that only some systems have."""
 
-import os
-import subprocess
-import sys
-
-from conftest import ROOT
+from conftest import ROOT, run_python
 
 # What Windows lacks. Python's own modules, which use some of it on Linux, are imported before.
 CODE = """
@@ -54,14 +50,7 @@ if __name__ == "__main__":
 def test_the_main_scripts_run_where_calls_of_posix_are_missing(tmp_path):
     (tmp_path / "program.py").write_text(CODE)
     samples = (ROOT / "sample_text.txt", ROOT / "sample" / "remarks" / "train.tsv")
-    result = subprocess.run(
-        [sys.executable, "program.py", *map(str, samples)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    env = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    result = run_python("program.py", *map(str, samples), folder=tmp_path, **env)
     assert "'accuracy'" in result.stdout.splitlines()[-1]
     assert (tmp_path / "classifier" / "report.html").exists()

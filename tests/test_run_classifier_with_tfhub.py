@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import run_python
+from conftest import read_tensors, run_python
 from helpers.tfhub_runs import CONFIG, WORDS, make_settings
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
@@ -49,8 +49,7 @@ def module(tmp_path):
 
 
 def weights(folder):
-    reader = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return read_tensors(folder / "bert_model.ckpt")
 
 
 @pytest.mark.usefixtures("eager")

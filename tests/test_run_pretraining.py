@@ -21,6 +21,7 @@ from conftest import (
     free_ports,
     make_examples,
     read_report,
+    read_tensors,
     serialize,
     split_examples,
     write_examples,
@@ -33,6 +34,7 @@ from helpers.pretraining_runs import (
     finished,  # noqa: F401 (a fixture)
 )
 from helpers.script_runs import ScriptRun, finish_beside_killed
+from helpers.trainers import assert_same
 
 import modeling
 import run_pretraining
@@ -67,17 +69,6 @@ def read_results(folder):
     pairs = [re.fullmatch(r"(\w+) = (\S+)", line).groups() for line in lines]
     assert [key for key, _ in pairs] == KEYS
     return {key: float(value) for key, value in pairs}
-
-
-def read_checkpoint(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
 def golden_settings(tmp_path, golden, **changes):
@@ -115,7 +106,7 @@ def test_heads_that_the_weights_lack_are_not_evaluated(tmp_path):
     with pytest.raises(ValueError, match=r"hold the heads.*lacks .*'cls/predictions', 'cls/seq"):
         run_pretraining.run(golden_settings(tmp_path, GOLDEN, init_checkpoint=fine_tuned))
     # As transformers stores a model without next sentences.
-    tensors = read_checkpoint(GOLDEN / "bert_model.ckpt")
+    tensors = read_tensors(GOLDEN / "bert_model.ckpt")
     unused = ("bert/pooler/", "cls/seq_relationship/")
     kept = {name: each for name, each in tensors.items() if not name.startswith(unused)}
     saving.save_tensors(str(tmp_path / "bert_model.ckpt"), kept)
@@ -261,7 +252,7 @@ def test_resumed_run_says_so_and_ends_bit_for_bit_the_same(
     message = f"Resuming from step 3 in {folder}; `init_checkpoint={initial!r}` is not read."
     assert message in log.messages
     assert_same(
-        read_checkpoint(folder / "model.ckpt-4"), read_checkpoint(tmp_path / "whole/model.ckpt-4")
+        read_tensors(folder / "model.ckpt-4"), read_tensors(tmp_path / "whole/model.ckpt-4")
     )
 
 
@@ -629,7 +620,7 @@ def assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kills):
     names = [(folder / "checkpoint").read_text() for folder in (whole, cut)]
     assert names[0] == names[1]
     last = checkpoint.Checkpoints(str(whole)).latest().rpartition("/")[2]
-    one, other = (read_checkpoint(folder / last) for folder in (whole, cut))
+    one, other = (read_tensors(folder / last) for folder in (whole, cut))
     assert any(name.endswith("/adam_v") for name in one)
     assert_same(other, one)
 
@@ -655,7 +646,7 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
         cut.process.send_signal(number)
         step = cut.stopped_at(number)
         assert 1 <= step < 300
-        assert read_checkpoint(cut.output / f"model.ckpt-{step}")["global_step"] == step
+        assert read_tensors(cut.output / f"model.ckpt-{step}")["global_step"] == step
         again = ScriptRun(arguments_for(cut.output), cut.output)
         for run in (again, whole):
             run.finish()
@@ -663,7 +654,7 @@ def test_run_stopped_by_a_signal_ends_bit_for_bit_the_same(tmp_path, pretraining
         for run in (whole, cut):
             run.kill()
     assert f"Resuming from step {step} in" in again.log.read_text()
-    assert_same(*(read_checkpoint(run.output / "model.ckpt-300") for run in (cut, whole)))
+    assert_same(*(read_tensors(run.output / "model.ckpt-300") for run in (cut, whole)))
     assert not [path for path in cut.output.iterdir() if LEFTOVER.search(path.name)]
 
 
@@ -699,7 +690,7 @@ def test_workers_stop_together_where_a_signal_reaches_one(tmp_path, pretraining_
         for run in runs:
             run.kill()
     assert steps[0] == steps[1] > 0
-    stored = read_checkpoint(runs[0].output / f"model.ckpt-{steps[0]}")
+    stored = read_tensors(runs[0].output / f"model.ckpt-{steps[0]}")
     assert stored["global_step"] == steps[0]
     assert not list(runs[1].output.glob("model.ckpt*"))
     assert all("computing in mixed_bfloat16" in run.log.read_text() for run in runs)

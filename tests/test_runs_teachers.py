@@ -12,7 +12,7 @@ from conftest import change, eagerly, exhaustive, pretraining_settings_in, sprea
 from helpers.forks import fork_python
 from helpers.opened_tasks import open_task
 from helpers.squad_runs import settings_in, write_task
-from helpers.trainers import TRAIN_SOME_STEPS
+from helpers.trainers import TRAIN_SOME_STEPS, assert_same
 from scipy import special
 
 import create_pretraining_data
@@ -161,12 +161,6 @@ def test_teachers_that_do_not_fit_a_student_of_answers_are_refused(answering, ch
 
 def weights_in(folder):
     return Stored.open(str(folder)).read()
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name, values in one.items():
-        np.testing.assert_array_equal(values, other[name], err_msg=name)
 
 
 def assert_resumes(train, folder, step):

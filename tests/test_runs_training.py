@@ -6,8 +6,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from conftest import change, eagerly, exhaustive
+from conftest import change, eagerly, exhaustive, read_tensors
+from helpers.trainers import assert_same
 
 from bert.commands.training import FineTuningSettings
 from bert.files import owned
@@ -140,17 +140,6 @@ def weights_of(model):
     return {variable.path: variable.numpy() for variable in model.weights}
 
 
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
-
-
-def read_checkpoint(prefix):
-    reader = tf.train.load_checkpoint(prefix)
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-
-
 def test_examples_are_read_as_written(make_settings, tiny_config):
     arrays = make_arrays(tiny_config, count=1203)
     batches = open_batches(make_settings(), tiny_config, arrays, batch_size=2000)
@@ -189,7 +178,7 @@ def test_training_learns_and_saves_the_model(make_settings, tiny_config, tmp_pat
     accuracy = np.mean(np.argmax(logits, axis=1) == arrays["label_ids"][:, 0])
     assert accuracy > 0.9
     out = tmp_path / "out"
-    weights = read_checkpoint(str(out / "bert_model.ckpt"))
+    weights = read_tensors(str(out / "bert_model.ckpt"))
     assert weights.pop("global_step") == 480
     assert_same(weights, weights_of(model))
     assert (out / "vocab.txt").read_text() == Path(settings.vocab_file).read_text()
@@ -274,9 +263,9 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     # 0.4 at step 2 is not reached again by more than itself: steps 3 and 4 are two in vain.
     assert (step, len(seen)) == (2, 4)
     assert_same(weights_of(models[0]), seen[1])
-    kept = read_checkpoint(str(tmp_path / "out/bert_model.ckpt"))
+    kept = read_tensors(str(tmp_path / "out/bert_model.ckpt"))
     assert kept["global_step"] == 2
-    best = read_checkpoint(str(tmp_path / "out/best/model.ckpt-2"))
+    best = read_tensors(str(tmp_path / "out/best/model.ckpt-2"))
     assert_same({name: kept[name] for name in seen[1]}, seen[1])
     assert_same({name: best[name] for name in seen[1]}, seen[1])
     assert checkpoint.Checkpoints(settings.output_dir).latest().endswith("-4")
@@ -295,7 +284,7 @@ def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_con
     _, step = run(settings, tiny_config, evaluation)
     assert step == 3
     assert ModelFolder(str(tmp_path / "out")).stored.prefix == str(tmp_path / "out/bert_model.ckpt")
-    assert read_checkpoint(str(tmp_path / "out/bert_model.ckpt"))["global_step"] == 3
+    assert read_tensors(str(tmp_path / "out/bert_model.ckpt"))["global_step"] == 3
     assert evaluation.best == {"step": 1, "f1": 0.9}
     assert (tmp_path / "out/best/model.ckpt-1.index").exists()
 
@@ -391,8 +380,8 @@ def test_weights_stay_where_nothing_is_left_to_train(make_settings, tiny_config,
     """Even if the run that finds so is killed at once."""
     run(make_settings(num_train_epochs=0.25), tiny_config)
     folder = make_settings().output_dir
-    before = read_checkpoint(f"{folder}/bert_model.ckpt")
+    before = read_tensors(f"{folder}/bert_model.ckpt")
     monkeypatch.setattr(training, "_save_weights", lambda *_: sys.exit())
     with pytest.raises(SystemExit):
         run(make_settings(num_train_epochs=0.25), tiny_config)
-    assert_same(read_checkpoint(f"{folder}/bert_model.ckpt"), before)
+    assert_same(read_tensors(f"{folder}/bert_model.ckpt"), before)

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from conftest import GOLDEN, eagerly
+from conftest import copy_golden, eagerly
 from helpers import classifier_runs
 from helpers.checked_runs import assert_check_and_run_agree, assert_refused, content
 
@@ -118,10 +118,7 @@ CASES = [
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    (tmp_path / "model").mkdir()
-    for path in GOLDEN.glob("bert_*"):
-        shutil.copy(path, tmp_path / "model")
-    shutil.copy(GOLDEN / "vocab.txt", tmp_path / "model")
+    copy_golden(tmp_path / "model")
     (tmp_path / "text.txt").write_text("The first [MASK].\nThe second [MASK].\n\nThe [MASK].\n" * 9)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,11 +1,9 @@
 import json
-import subprocess
-import tempfile
 import urllib.parse
 
 import pytest
 from conftest import ROOT
-from helpers.report_pages import CHROMIUM, Parsed, Shown, needs_chromium
+from helpers.report_pages import Parsed, browse_at, needs_chromium
 from helpers.served_models import fetch, load_pretrained, make_model, served
 
 from bert.serving.app import make_page
@@ -47,19 +45,7 @@ def test_it_is_served_with_what_keeps_it_from_being_framed():
 
 def browse(server, *fields):
     """Returns what Chromium shows where these fields are asked, and its console."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync"
-        options += " --disable-background-networking --disable-component-update --dump-dom"
-        options += f" --enable-logging=stderr --user-data-dir={folder} --virtual-time-budget=3000"
-        result = subprocess.run(
-            [CHROMIUM, *options.split(), f"{server.address}#{urllib.parse.urlencode(fields)}"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-    console = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
-    return Shown(result.stdout), console
+    return browse_at(f"{server.address}#{urllib.parse.urlencode(fields)}")
 
 
 TEXT = "a red b \U0001f600 green c blue d"

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import exhaustive, mostly_portable
+from conftest import exhaustive, mostly_portable, small_config
 from helpers.opened_tasks import open_task
 from helpers.raw_texts import SPECIALS, raw_texts
 from helpers.saved_models import as_lists, call_elsewhere
@@ -56,16 +56,7 @@ def make_tokenizer(do_lower_case=True):
 
 def make_model(tokenizer):
     """Returns a small model whose logits differ much from place to place."""
-    config = modeling.BertConfig(
-        vocab_size=len(tokenizer.vocab),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=16,
-        type_vocab_size=2,
-        initializer_range=1.0,
-    )
+    config = small_config(len(tokenizer.vocab))
     keras.utils.set_random_seed(3)
     model = span_model(config)
     model.weights[-2].assign(4 * np.random.RandomState(0).randn(2, 8))

@@ -2,13 +2,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GOLDEN
+from conftest import GOLDEN, small_config
 from helpers.raw_texts import texts
 from helpers.saved_models import as_lists, call_elsewhere
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import modeling
 import tokenization
 from bert.export.tokenizer import GraphTokenizer
 from bert.models.exported import ExportedModel
@@ -31,16 +30,7 @@ def tokenizer():
 
 
 def make_config():
-    return modeling.BertConfig(
-        vocab_size=406,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=LENGTH,
-        type_vocab_size=2,
-        initializer_range=0.5,
-    )
+    return small_config(406, max_position_embeddings=LENGTH, initializer_range=0.5)
 
 
 @pytest.fixture(scope="module")

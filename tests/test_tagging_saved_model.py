@@ -2,13 +2,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import small_config
 from helpers.raw_texts import SPECIALS, graph, many_characters, texts
 from helpers.raw_texts import batches as any_texts
 from helpers.saved_models import as_lists, call_elsewhere
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import modeling
 import tokenization
 from bert.export.tokenizer import GraphTokenizer
 from bert.tasks.tagging.export import GraphWordSpans, export_tagger
@@ -50,16 +50,9 @@ def make_tokenizer():
 def make_task(tag_set, feature_layers=None, add_crf=False):
     """Returns the task of a small model, of a BiLSTM on such layers if they are given."""
     tokenizer = make_tokenizer()
-    config = modeling.BertConfig(
-        vocab_size=len(tokenizer.vocab),
-        hidden_size=8,
-        num_hidden_layers=2 if feature_layers else 1,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=LENGTH,
-        type_vocab_size=2,
-        initializer_range=1.0,
-    )
+    num_layers = 2 if feature_layers else 1
+    sizes = {"num_hidden_layers": num_layers, "max_position_embeddings": LENGTH}
+    config = small_config(len(tokenizer.vocab), **sizes)
     given = (config, tokenizer, LENGTH, tag_set)
     if feature_layers:
         return FeatureTagging(*given, add_crf=add_crf, layers=feature_layers, lstm_size=8)

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import change, exhaustive
+from conftest import change, exhaustive, read_tensors
 from helpers.tagging_runs import PIECES, make_sentences, settings_in, write_task
 
 import modeling
@@ -346,9 +346,8 @@ def make_settings(tmp_path):
 
 
 def encoder_weights(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    names = reader.get_variable_to_shape_map()
-    return {name: reader.get_tensor(name) for name in names if name.startswith("bert/")}
+    tensors = read_tensors(prefix)
+    return {name: values for name, values in tensors.items() if name.startswith("bert/")}
 
 
 @pytest.mark.exhaustive

@@ -21,6 +21,7 @@ from conftest import (
     golden_model,
     make_examples,
     mostly_portable,
+    read_tensors,
     record_places,
     serialize,
     split_examples,
@@ -222,8 +223,7 @@ def finish(process):
 
 
 def last_tensors(folder, step=6):
-    reader = tf.train.load_checkpoint(os.path.join(folder, f"model.ckpt-{step}"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return read_tensors(f"{folder}/model.ckpt-{step}")
 
 
 def assert_same_runs(one, other, results):
@@ -714,9 +714,7 @@ def test_loss_that_is_not_finite_stops_the_run(
     assert steps == list(range(1, bad + 1))
     latest = checkpoint.Checkpoints(str(tmp_path)).latest()
     assert latest == str(tmp_path / f"model.ckpt-{bad // save_every}")
-    reader = tf.train.load_checkpoint(latest)
-    for name in reader.get_variable_to_shape_map():
-        assert np.isfinite(reader.get_tensor(name)).all()
+    assert all(np.isfinite(values).all() for values in read_tensors(latest).values())
     path = tmp_path / f"non_finite_step_{bad + 1}.tf_record"
     assert str(path) in str(caught.value)
     written = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]

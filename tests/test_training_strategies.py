@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from conftest import (
     LENGTH,
     PREDICTIONS,
     ROOT,
     free_ports,
     make_examples,
+    read_tensors,
     write_examples,
 )
 from helpers import classifier_runs
@@ -136,8 +136,7 @@ def results_of(folder):
 
 
 def weights_of(folder, step=STEPS):
-    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return read_tensors(folder / f"model.ckpt-{step}")
 
 
 def assert_equal_to_rounding(one, other):
@@ -249,18 +248,6 @@ def test_worker_that_never_comes_is_named(tmp_path, flags, start):
     assert all(f"Missing: w{workers.name(2)}. " in line for line in lines)
     assert f"This worker must be able to listen at port {workers.port(2)}. Address already" in last
     assert not (tmp_path / "shared").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("late", [0, 1])
-def test_worker_that_comes_20_seconds_late_is_waited_for(tmp_path, flags, start, late):
-    workers = start([flags("shared")] * 3, absent=[late])
-    time.sleep(20)
-    workers.start(late)
-    run_alone(tmp_path, flags)
-    assert set(workers.wait().values()) == {0}, workers.log(0)
-    assert_equal_to_rounding(tmp_path / "shared", tmp_path / "alone")
 
 
 # So many that none ends before it is struck.

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from conftest import GOLDEN, change, exhaustive, make_examples
+from conftest import GOLDEN, change, exhaustive, make_examples, read_tensors
 from helpers.power_loss import PowerLoss
 from helpers.tf1_checkpoints import save_by_tf1
+from helpers.trainers import assert_same
 
 import modeling
 import optimization
 import run_pretraining
 from bert.files import fingerprints, owned
-from bert.files.durable import write_text
 from bert.files.outputs import make_folder
 from bert.files.stored_models import SUFFIXES
 from bert.network.heads import classifier_model, span_model, tagging_model
@@ -51,17 +51,6 @@ def trainer(one_trainer):
 
 def values_of(variables):
     return {name: np.asarray(variable.numpy()) for name, variable in variables.items()}
-
-
-def assert_same(one, other):
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
-
-
-def read_tensors(prefix):
-    reader = tf.train.load_checkpoint(prefix)
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def zero(variables):
@@ -926,14 +915,10 @@ class _Killed(BaseException):
 class _DiesAt:
     """Lets a number of file operations pass and dies before or after the next one."""
 
-    def __init__(self, monkeypatch, count, *, after, operations=None):
+    def __init__(self, monkeypatch, count, *, after):
         self.left, self.after = count, after
-        for module, name in operations or (
-            (tf.raw_ops, "SaveV2"),
-            (os, "replace"),
-            (os, "remove"),
-            (os, "fsync"),
-        ):
+        operations = (tf.raw_ops, "SaveV2"), (os, "replace"), (os, "remove"), (os, "fsync")
+        for module, name in operations:
             monkeypatch.setattr(module, name, self.wrap(getattr(module, name)))
 
     def wrap(self, operation):
@@ -1037,19 +1022,6 @@ def test_a_loss_of_power_while_one_is_removed_leaves_a_folder_that_resumes(
     found = [checkpoint.Checkpoints(str(place)).latest() for place in power.write_states(tmp_path)]
     assert None in found and any(found)
     assert checkpoints.latest() is None
-
-
-def test_text_is_replaced_at_once(tmp_path, monkeypatch):
-    path = tmp_path / "results.txt"
-    write_text(str(path), "old")
-    with monkeypatch.context() as patch:
-        _DiesAt(patch, 0, after=False, operations=[(os, "replace")])
-        with pytest.raises(_Killed):
-            write_text(str(path), "new, and longer")
-    assert path.read_text() == "old"
-    write_text(str(path), "new, and longer")
-    assert path.read_text() == "new, and longer"
-    assert [each.name for each in tmp_path.iterdir()] == ["results.txt"]
 
 
 @pytest.mark.parametrize("place", ["file", "file/run"])

@@ -408,12 +408,17 @@ LIBRARIES = (
 )
 
 
+def read_outputs(folder):
+    """Returns what a program computed, its inputs, and the model here."""
+    expected = np.load(folder / "outputs.npz")
+    inputs = {ours: expected[ours] for ours in INPUTS.values()}
+    return expected, inputs, ModelFolder.open(str(folder))
+
+
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_model_of_a_library_computes_what_it_did_there(formats, name):
-    expected = np.load(formats / name / "outputs.npz")
-    inputs = {ours: expected[ours] for ours in INPUTS.values()}
+    expected, inputs, opened = read_outputs(formats / name)
     real = inputs["input_mask"] == 1
-    opened = ModelFolder.open(str(formats / name))
     heads = {key.partition("_probabilities")[0] for key in expected if "_prob" in key}
     architecture = "BertForPreTraining" if heads else "BertModel"
     model = make_model(opened, architecture)
@@ -438,10 +443,8 @@ HUBS = [
     "name", [*HUBS, "keras_hub_task", "keras_hub_masked_lm", "keras_nlp_masked_lm"]
 )
 def test_a_model_of_keras_hub_computes_what_it_did_there(formats, name):
-    expected = np.load(formats / name / "outputs.npz")
-    inputs = {ours: expected[ours] for ours in INPUTS.values()}
+    expected, inputs, opened = read_outputs(formats / name)
     real = inputs["input_mask"] == 1
-    opened = ModelFolder.open(str(formats / name))
     has_classes = "logits" in expected
     architecture = "BertForSequenceClassification" if has_classes else "BertModel"
     model = keras_models.make_model(architecture, opened.config, 3)
@@ -492,9 +495,7 @@ def assert_outputs(outputs, expected):
 )
 def test_a_model_of_flax_computes_what_it_did_there(formats, kind):
     folder = formats / (f"flax_Bert{kind}" if kind != "shards" else "flax_shards")
-    expected = np.load(folder / "outputs.npz")
-    inputs = {ours: expected[ours] for ours in INPUTS.values()}
-    opened = ModelFolder.open(str(folder))
+    expected, inputs, opened = read_outputs(folder)
     (architecture,) = opened.huggingface_config["architectures"]
     model = make_model(opened, architecture)
     layers = compute_layers(model, inputs)[1:]
@@ -644,18 +645,23 @@ def check_saved_model_opens(architecture, config, path):
         np.testing.assert_array_equal(found, variable.numpy())
 
 
+def rewrite_archive(source, path, describe, **others):
+    """Writes an archive of Keras with another description of the model, and other members."""
+    with zipfile.ZipFile(source) as archive, zipfile.ZipFile(path, "w") as target:
+        target.writestr("config.json", describe(archive.read("config.json")))
+        for name, content in others.items():
+            target.writestr(name, content)
+        target.writestr("model.weights.h5", archive.read("model.weights.h5"))
+
+
 def test_a_layer_of_an_archive_runs_no_code(formats, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = {"class_name": "Lambda", "config": {"function": "__import__('os').mkdir('here')"}}
     path = tmp_path / "model.keras"
-    with (
-        zipfile.ZipFile(formats / "keras_hub_encoder_archive" / "model.keras") as source,
-        zipfile.ZipFile(path, "w") as target,
-    ):
-        described = json.loads(source.read("config.json"))
-        target.writestr("config.json", json.dumps([code, described]))
-        target.writestr("../outside", b"")
-        target.writestr("model.weights.h5", source.read("model.weights.h5"))
+    source = formats / "keras_hub_encoder_archive" / "model.keras"
+    rewrite_archive(
+        source, path, lambda text: json.dumps([code, json.loads(text)]), **{"../outside": b""}
+    )
     opened = ModelFolder.open(str(path))
     opened.stored.check_fit(opened.config)
     assert [*tmp_path.iterdir()] == [path]
@@ -663,13 +669,8 @@ def test_a_layer_of_an_archive_runs_no_code(formats, tmp_path, monkeypatch):
 
 def test_another_architecture_in_an_archive_is_named(formats, tmp_path):
     path = tmp_path / "model.keras"
-    with (
-        zipfile.ZipFile(formats / "keras_hub_encoder_archive" / "model.keras") as source,
-        zipfile.ZipFile(path, "w") as target,
-    ):
-        described = source.read("config.json").replace(b">BertBackbone", b">ElectraBackbone")
-        target.writestr("config.json", described)
-        target.writestr("model.weights.h5", source.read("model.weights.h5"))
+    source = formats / "keras_hub_encoder_archive" / "model.keras"
+    rewrite_archive(source, path, lambda text: text.replace(b">BertBackbone", b">ElectraBackbone"))
     with pytest.raises(ValueError, match=r"model\.keras' is another model: .*ElectraBackbone"):
         Stored.open(str(path)).read()
 

@@ -79,19 +79,21 @@ class Shown(html.parser.HTMLParser):
 
 
 def browse(path, fragment=""):
-    """Returns what Chromium shows of a page, and what it says in the console.
+    """Returns what Chromium shows of a file, and what it says in the console.
 
     What a page asks the network for, its policy refuses, and the console tells.
     """
+    return browse_at(f"{path.as_uri()}{fragment}", "--host-resolver-rules=MAP * ~NOTFOUND")
+
+
+def browse_at(address, *rules):
+    """Returns what Chromium shows at an address, and what it says in the console."""
     with tempfile.TemporaryDirectory() as folder:
         options = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync"
         options += " --disable-background-networking --disable-component-update --dump-dom"
         options += f" --enable-logging=stderr --user-data-dir={folder} --virtual-time-budget=3000"
         result = subprocess.run(
-            [
-                *(CHROMIUM, *options.split(), "--host-resolver-rules=MAP * ~NOTFOUND"),
-                f"{path.as_uri()}{fragment}",
-            ],
+            [CHROMIUM, *options.split(), *rules, address],
             capture_output=True,
             text=True,
             timeout=60,

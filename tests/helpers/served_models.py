@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from conftest import GOLDEN
+from conftest import GOLDEN, small_config
 
 import bert
-import modeling
 import tokenization
 from bert.models.fine_tuned import LoadedModel
 from bert.serving.options import Batching, Limits
@@ -28,16 +27,7 @@ from bert.weights import saving
 from bert.weights.folder import ModelFolder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "red", "green", "blue", "?"]
-CONFIG = modeling.BertConfig(
-    vocab_size=len(WORDS),
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=32,
-    type_vocab_size=2,
-    initializer_range=1.0,
-)
+CONFIG = small_config(len(WORDS), max_position_embeddings=32)
 TOKENIZER = tokenization.FullTokenizer.from_vocab({word: i for i, word in enumerate(WORDS)})
 
 
