@@ -214,6 +214,14 @@ def test_outputs_are_sorted():
     np.testing.assert_array_equal(collect(batches)["logits"], [[0.0], [1.0], [2.0]])
 
 
+def test_outputs_may_be_texts():
+    """Those of an exported model, which names the labels."""
+    batches = [
+        (np.array([row]), {"label": np.array([text], object)}) for row, text in enumerate("ab")
+    ]
+    assert collect(batches)["label"].tolist() == ["a", "b"]
+
+
 def test_outputs_per_token_are_padded():
     batches = [
         (np.array([1]), {"logits": np.full((1, 3, 2), 5.0)}),

@@ -278,7 +278,8 @@ def check_finite(values: np.ndarray) -> np.ndarray:
     Raises:
       ValueError: where one is infinite or not a number.
     """
-    if not np.isfinite(values).all():
+    # An exported model may answer with texts.
+    if values.dtype != object and not np.isfinite(values).all():
         raise ValueError(
             "The outputs of the model must be finite. Received infinity or NaN. If it computes in "
             "float16, large values overflow: give another precision. Otherwise its weights are "
