@@ -173,9 +173,9 @@ def test_dev_set_is_predicted_once_for_the_last_weights(tmp_path, monkeypatch, k
     predicted = []
     predict = Predictor.predict
 
-    def counted(self, batches, **kwargs):
+    def counted(self, batches, workers):
         predicted.append(len(batches.records))
-        return predict(self, batches, **kwargs)
+        return predict(self, batches, workers)
 
     monkeypatch.setattr(Predictor, "predict", counted)
     evaluates = {"do_eval": True} if kind != "question_answering" else {"do_predict": True}
