@@ -477,9 +477,7 @@ def trained(trained_once, tmp_path):
 
 def test_loaded_model_answers_as_the_script_does(trained, monkeypatch):
     traced = []
-    monkeypatch.setattr(
-        fine_tuned, "infer", lambda *given: traced.append(given) or infer(*given)
-    )
+    monkeypatch.setattr(fine_tuned, "infer", lambda *given: traced.append(given) or infer(*given))
     rows = read_tsv(trained / "predictions.tsv")
     texts = [row["text_a"] for row in rows]
     expected = np.loadtxt(trained / "test_results.tsv")
