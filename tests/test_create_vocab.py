@@ -252,3 +252,12 @@ def test_counts_beyond_what_the_trainer_holds_are_scaled(monkeypatch):
     assert {"the", "then", "cat"} <= {*learn(counts, **options)}
     # "th" stands there 6,000 times, which is to be at most 2,000.
     assert handed == [{"the": 1250, "then": 250, "cat": 1000, "dog": 1, "xyz": 1}]
+
+
+def test_a_file_that_is_named_as_standard_output_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("a few words\n")
+    (tmp_path / "-").write_text("mine\n")
+    with pytest.raises(ValueError, match="`output_file` must name a new file"):
+        create_vocab.run(create_vocab.Settings(input_file="text.txt", output_file="-"))
+    assert (tmp_path / "-").read_text() == "mine\n"

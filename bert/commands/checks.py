@@ -210,13 +210,14 @@ def check_output(settings: Any, step: Step, *inputs: Any) -> None:
     """Checks that the output file, or standard output, may be written, and is none of the inputs.
 
     Args:
-      settings: An `OutputSettings` with an `output_file`.
+      settings: An `OutputSettings` with an `output_file`; "-" is standard output where it is the
+        default, and a file of this name elsewhere.
       step: Takes the step.
       *inputs: Files: a path, several, or what has them as `files`, such as the folder of a model.
     """
 
     def check(*inputs: Any) -> None:
-        if path != "-":
+        if path != "-" or getattr(type(settings), "output_file", None) != "-":
             groups = [getattr(each, "files", each) for each in inputs]
             files = [[each] if isinstance(each, str) else each for each in groups]
             check_outputs([path], [*chain(*files)], "output_file", settings.may_replace)
