@@ -262,7 +262,8 @@ def test_malformed_questions_are_named_with_their_place(tmp_path, questions, mes
         ('{"data": [{"paragraphs": []}], "x"', "Expecting ':' delimiter: line 1 column 35"),
         ('{"data": [{"paragraphs": []} 5]}', "Expecting ',' delimiter: line 1 column 30"),
         ('{"data": []}\n {}', "must be JSON: Extra data: line 2 column 2"),
-        (b'{"data": ["\xff"]}', "must be JSON: 'utf-8' codec can't decode"),
+        (b'{"data": ["\xff"]}', "must be UTF-8 text: 'utf-8' codec can't decode"),
+        (b'{"data": ["\xed\xa0\x80"]}', "must be UTF-8 text"),
     ],
 )
 def test_malformed_files_are_errors_that_name_the_fault(tmp_path, content, message):

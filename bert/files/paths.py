@@ -398,7 +398,7 @@ def parse_json(text: str | bytes) -> Any:
       ValueError: where the text is not JSON or UTF-8, or is nested too deeply.
     """
     try:
-        return json.loads(text)
+        return json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except RecursionError as error:
         raise ValueError(str(error)) from error
 
@@ -416,6 +416,8 @@ def read_json_object(path: str, option: str = "") -> dict[str, Any]:
         if not option:
             raise
         raise OptionError(option, "exist", path) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path!r} must be UTF-8 text: {error}.") from error
     except ValueError as error:
         raise ValueError(f"{path!r} must be JSON: {error}.") from error
     if not isinstance(values, dict):
