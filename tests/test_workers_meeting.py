@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -148,6 +149,27 @@ def test_a_message_may_take_longer_than_the_silence_that_is_allowed():
     sender.close()
     receiver.close()
     assert found == [len(content), None]
+
+
+def test_a_long_message_to_one_worker_is_no_silence_for_another(workers, monkeypatch):
+    monkeypatch.setattr(link, "SECONDS_OF_SILENCE", 4.0)
+    receive = link.Link._read
+
+    def receive_slowly(each, length):
+        parts = []
+        while length > 1 << 20:
+            parts.append(receive(each, 1 << 20))
+            length -= 1 << 20
+            time.sleep(0.2)
+        return b"".join([*parts, receive(each, length)])
+
+    def share(each):
+        if each.index == 1:
+            each._links[0]._read = functools.partial(receive_slowly, each._links[0])
+        each.all_gather(b"")
+        return [*map(len, each.all_gather(bytes(1 << 25 if each.index == 0 else 0)))]
+
+    assert meet(workers, share) == [[1 << 25, 0, 0]] * 3
 
 
 def test_worker_that_comes_late_is_waited_for(workers):

@@ -76,6 +76,18 @@ class Link:
         self.heard = time.monotonic()
         self.limit(timeout)
 
+    def beat(self, content: bytes) -> None:
+        """Sends a heartbeat, unless another message is being sent, whose bytes are heard, too.
+
+        Raises:
+          OSError: as `send`.
+        """
+        if self._turn.acquire(blocking=False):
+            try:
+                self._write(BEAT, content)
+            finally:
+                self._turn.release()
+
     def send(self, kind: bytes, content: bytes = b"") -> None:
         """Sends a message.
 
@@ -83,16 +95,19 @@ class Link:
           OSError: where it cannot be sent completely; then no other message can be sent, either.
         """
         with self._turn:
-            try:
-                left = memoryview(_HEADER.pack(kind, len(content)) + content)
-                while left:
-                    # The time limit of `sendall` would be that of the complete message.
-                    left = left[self._socket.send(left) :]
-            except OSError:
-                # Messages that have arrived are still read, such as why the other end has left.
-                with contextlib.suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)
-                raise
+            self._write(kind, content)
+
+    def _write(self, kind: bytes, content: bytes) -> None:
+        try:
+            left = memoryview(_HEADER.pack(kind, len(content)) + content)
+            while left:
+                # The time limit of `sendall` would be that of the complete message.
+                left = left[self._socket.send(left) :]
+        except OSError:
+            # Messages that have arrived are still read, such as why the other end has left.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            raise
 
     def receive(self) -> tuple[bytes, bytes]:
         """Returns the kind and the content of the next message.

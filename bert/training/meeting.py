@@ -410,7 +410,9 @@ class Meeting:
         while not self._lost:
             place = self.pace.place
             self.pace.record(self.index, place)
-            self._send_all(BEAT, _PLACE.pack(*place))
+            for link in self._links.values():
+                with contextlib.suppress(OSError):
+                    link.beat(_PLACE.pack(*place))
             # Only the chief knows the places of all.
             if self.index == 0 and (late := self.pace.find_late()):
                 self._lose(late.describe([*map(self._name, range(self.count))]))
