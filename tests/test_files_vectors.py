@@ -184,7 +184,11 @@ def test_a_damaged_archive_is_named(tmp_path):
         with zipfile.ZipFile(buffer, "w") as archive:
             archive.writestr("values.npy", b"\x93NUMPY\x01\x00\x14\x00{'descr': '<f4', (3,\n")
         unclosed = buffer.getvalue()
-    for wrong in (b"", b"PK", content[:-30], bytes(damaged), unclosed, b"no archive at all"):
+    with io.BytesIO(content) as buffer:
+        with zipfile.ZipFile(buffer, "a") as archive:
+            archive.writestr("texts.txt", "a\nbb\n")
+        mixed = buffer.getvalue()
+    for wrong in (b"", b"PK", content[:-30], bytes(damaged), unclosed, mixed, b"no archive"):
         path.write_bytes(wrong)
         with pytest.raises(ValueError, match=r"v\.npz' must be a complete NumPy file\. \S"):
             read_npz(str(path))

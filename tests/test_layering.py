@@ -44,7 +44,7 @@ BUDGETS = {
     "bert": 950,
     "bert.commands": 1800,
     "bert.export": 1660,
-    "bert.files": 5100,
+    "bert.files": 5110,
     "bert.inspection": 550,
     "bert.models": 3960,
     "bert.network": 1370,

@@ -42,7 +42,10 @@ def array_errors(path: str) -> Iterator[None]:
 def read_npz(path: str) -> dict[str, np.ndarray]:
     """Returns the arrays of an .npz file by name; raises `ValueError` where it is damaged."""
     with os_errors(path), open_file(path) as file, array_errors(path):
-        return dict(np.lib.npyio.NpzFile(file))
+        arrays = dict(np.lib.npyio.NpzFile(file))
+        if others := [name for name, each in arrays.items() if not isinstance(each, np.ndarray)]:
+            raise ValueError(f"It has {others}, which are no arrays.")
+        return arrays
 
 
 def write_jsonl(
