@@ -350,14 +350,14 @@ def test_a_signal_ends_the_command_too_and_nothing_is_noted(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
         # What it has begun to write.
-        begun = "run/runs/*/out.txt.*.tmp"
+        begun = "run/runs/*/.out.txt.*.tmp"
         wait_until(lambda: [*tmp_path.glob(begun)] or process.poll() is not None, LONGEST)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     finally:
         process.kill()
     assert not (tmp_path / "run" / "ledger.json").exists()
-    assert list(tmp_path.glob("run/runs/*/out.txt*")) == []
+    assert list(tmp_path.glob("run/runs/*/*out.txt*")) == []
 
 
 def test_a_command_is_of_this_project_whatever_lies_in_the_folder(tmp_path, monkeypatch):
