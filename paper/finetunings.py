@@ -97,7 +97,8 @@ class Model:
       source: The weights, as a flag has them, such as `<base>`.
       size: Its shape.
       flags: That make a task use it otherwise, such as `--add_bilstm`.
-      rate: The learning rate that it is fine-tuned at; "" for that of the task.
+      rate: The learning rate that it is fine-tuned at, or several with commas, of which the best
+        on the dev set counts; "" for that of the task.
     """
 
     name: str
@@ -135,6 +136,7 @@ def _fine_tuning(task: Task, model: Model, recipe: Recipe, precision: str, seed:
     gflop = 1e-9 * weights * (6 * trained + 2 * seen)
     if any("lstm" in flag for flag in model.flags):
         gflop += 6e-9 * epochs * tokens["train"] * 24 * _LSTM_SIZE**2
+    gflop *= len(model.rate.split(","))
     own = [flag for flag in task.flags if not (model.rate and flag.startswith(_RATE))]
     rate = "1e-3" if is_frozen else model.rate or ("3e-4" if task.script == "run_ner" else "")
     flags = (
