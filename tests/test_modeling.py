@@ -204,7 +204,7 @@ def test_keys_that_are_not_known_stay_and_are_told(tmp_path, caplog):
         ("{'vocab_size': 3}", "must be JSON"),
         ("[1, 2]", "must hold a JSON object"),
         ('{"vocab_size": 3, "hidden_size": 37}', "a multiple of `num_attention_heads`"),
-        (b"\xff\xfe\x00", "must be JSON"),
+        (b"\xff\xfe\x00", "must be UTF-8 text"),
     ],
 )
 def test_config_file_that_cannot_be_read_is_named(tmp_path, text, message):
