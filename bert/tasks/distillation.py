@@ -255,8 +255,8 @@ class Teacher:
 
         Args:
           task_type: The type of the task, as for `heads.classification_objective`.
-          name: The name in the batch of as many logits of the teacher: those that are stored, or
-            the `teacher_name` of those of the step.
+          name: The name in the batch of as many logits of the teacher, stored or computed in the
+            step (`teacher_name`).
         """
 
         def blended(label_losses: Tensor, logits: Tensor, batch: Batch) -> Tensor:

@@ -101,7 +101,7 @@ class Link:
         try:
             left = memoryview(_HEADER.pack(kind, len(content)) + content)
             while left:
-                # The time limit of `sendall` would be that of the complete message.
+                # `sendall` would apply the time limit to the complete message.
                 left = left[self._socket.send(left) :]
         except OSError:
             # Messages that have arrived are still read, such as why the other end has left.
