@@ -11,6 +11,7 @@ MINUTES ?= 60
 HELD_OUT ?=
 OPTIMIZER ?= adam
 OBJECTIVE ?= masked_lm_nsp
+SEED ?= 12345
 HOUR_CONFIG ?= sample/hour_config.json
 # Each takes up to 3.5 GB of memory. Where there is room for it, a third one works while others wait.
 TEST_PROCESSES ?= $(shell awk '/^MemAvailable/ { many = $$2 > 14e6 } END { print many ? 3 : 2 }' \
@@ -271,7 +272,7 @@ hour_32 = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", $(call hou
 hour_128 = $(shell awk -v minutes='$(MINUTES)' 'BEGIN { printf "%.9g", (60 - $(call hour_part,1)) * minutes }')s
 
 hour_made_of = $(strip TEXT=$(TEXT) $(if $(HELD_OUT),HELD_OUT=$(HELD_OUT)) $(if $(filter muon,$(OPTIMIZER)),OPTIMIZER=muon) \
-  $(if $(filter masked_lm,$(OBJECTIVE)),OBJECTIVE=masked_lm) $(if $(filter-out 60,$(MINUTES)),MINUTES=$(MINUTES)) \
+  $(if $(filter masked_lm,$(OBJECTIVE)),OBJECTIVE=masked_lm) $(if $(filter-out 12345,$(SEED)),SEED=$(SEED)) $(if $(filter-out 60,$(MINUTES)),MINUTES=$(MINUTES)) \
   $(if $(filter-out sample/hour_config.json,$(HOUR_CONFIG)),HOUR_CONFIG=$(HOUR_CONFIG)))
 
 # Of a part of the text, a length, how many of it are masked at most, how often each document is cut,
@@ -303,6 +304,7 @@ define hour_training
 	  --learning_rate=$(3) \
 	  --optimizer=$(OPTIMIZER) \
 	  --objective=$(OBJECTIVE) \
+	  --seed=$(SEED) \
 	  --time_budget=$(hour_$(1)) \
 	  --precision=$(or $(PRECISION),auto) \
 	  --save_checkpoints_steps=250 \
@@ -315,6 +317,7 @@ pretrain-hour: $(installed)
 	@awk -v minutes='$(MINUTES)' 'BEGIN { exit !(minutes + 0 > 0) }' || { echo "MINUTES must be a number above 0. Received '$(MINUTES)'." >&2; exit 1; }
 	@case '$(OPTIMIZER)' in adam|muon) ;; *) echo "OPTIMIZER must be adam or muon. Received '$(OPTIMIZER)'." >&2; exit 1;; esac
 	@case '$(OBJECTIVE)' in masked_lm_nsp|masked_lm) ;; *) echo "OBJECTIVE must be masked_lm_nsp or masked_lm. Received '$(OBJECTIVE)'." >&2; exit 1;; esac
+	@case '$(SEED)' in ''|*[!0-9]*) echo "SEED must be a whole number. Received '$(SEED)'." >&2; exit 1;; esac
 	@test ! -e '$(OUT)/made_of' || test "$$(cat '$(OUT)/made_of')" = '$(hour_made_of)' || \
 	  { echo "OUT=$(OUT) must be for one text and way to train. It holds what was made of '$$(cat '$(OUT)/made_of')', not of '$(hour_made_of)'. Give another OUT, or remove it." >&2; exit 1; }
 	mkdir -p '$(OUT)'

@@ -98,7 +98,7 @@ def scripts_of(shown):
 @pytest.mark.parametrize(("minutes", "seconds"), [("60", 3600), ("0.1", 6), ("1", 60)])
 def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds, optimizer, objective):
     out = tmp_path / "out"
-    changes = (f"MINUTES={minutes}", f"OPTIMIZER={optimizer}", f"OBJECTIVE={objective}")
+    changes = ("SEED=2", f"MINUTES={minutes}", f"OPTIMIZER={optimizer}", f"OBJECTIVE={objective}")
     made = pretrain_hour("TEXT=a.txt,b.txt", "HELD_OUT=c.txt", f"OUT={out}", *changes)
     scripts = scripts_of(made.stdout)
     names = ["split_sentences"] * 2 + ["create_vocab"] + ["create_pretraining_data"] * 4
@@ -109,8 +109,8 @@ def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds, optimizer,
         assert flags.keys() - fields == set()
     trainings = [flags for name, flags in scripts if name == "run_pretraining"]
     assert sum(read_duration(each["time_budget"]) for each in trainings) == pytest.approx(seconds)
-    assert {(each["optimizer"], each["objective"]) for each in trainings} == {
-        (optimizer, objective)
+    assert {(each["optimizer"], each["objective"], each["seed"]) for each in trainings} == {
+        (optimizer, objective, "2")
     }
     assert trainings[1]["init_checkpoint"] == trainings[0]["output_dir"]
     assert scripts[-1][1]["input"] == trainings[1]["output_dir"]
@@ -140,6 +140,7 @@ def test_an_hour_is_shared_by_two_lengths(tmp_path, minutes, seconds, optimizer,
         ([], "TEXT must name text"),
         (["TEXT=a", "MINUTES=soon"], "MINUTES must be a number above 0"),
         (["TEXT=a", "OPTIMIZER=lion"], "OPTIMIZER must be adam or muon. Received 'lion'"),
+        (["TEXT=a", "SEED=two"], "SEED must be a whole number. Received 'two'"),
         (["TEXT=a", "OBJECTIVE=nsp"], "OBJECTIVE must be masked_lm_nsp or masked_lm. Received"),
     ],
 )
@@ -157,6 +158,6 @@ def test_an_hour_of_one_text_is_not_taken_for_that_of_another(tmp_path):
     assert made.returncode
     assert "It holds what was made of 'TEXT=a.txt', not of 'TEXT=b.txt'." in made.stderr
     assert [*tmp_path.iterdir()] == [tmp_path / "made_of"]
-    others = ("OPTIMIZER=muon", "OBJECTIVE=masked_lm", "MINUTES=5", "HOUR_CONFIG=my.json")
+    others = ("OPTIMIZER=muon", "OBJECTIVE=masked_lm", "SEED=2", "MINUTES=5", "HOUR_CONFIG=my.json")
     made = pretrain_hour("TEXT=a.txt", *others, f"OUT={tmp_path}", run=True)
     assert f"not of 'TEXT=a.txt {' '.join(others)}'." in made.stderr
