@@ -41,6 +41,7 @@ from bert.training.options import (
     check_precision,
 )
 from bert.training.trackers import Trackers
+from bert.weights import provenance
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TOKENIZER
 from bert.weights.options import ModelSource
@@ -76,6 +77,16 @@ class FineTuningPlan(Plan):
         if self.recipe.is_feature_based:
             return "features are computed first"
         return super().obstacle
+
+    def has_run(self) -> bool:
+        """Returns whether the training run that has ended in the folder is the planned one."""
+        folder, training = self.recipe.output.output_dir, self.training
+        return bool(
+            training
+            and not training.starts_over
+            and provenance.read(folder).get("ended")
+            and not provenance.differences(folder, training.made_of)
+        )
 
     def renewed(self) -> "FineTuningPlan":
         """Returns the plan for the folder as it is now, with a task that holds no model yet."""

@@ -75,7 +75,7 @@ class SearchPlan(Plan):
 
     def try_steps(self) -> str:
         """Takes a few steps; returns an estimate of the time of all runs that have not ended."""
-        left = [plan for plan in self.plans if not _is_done(plan)] or self.plans
+        left = [plan for plan in self.plans if not plan.has_run()] or self.plans
         sizes = [plan.recipe.schedule.train_batch_size for plan in left]
         steps = [plan.training.last_step for plan in left if plan.training]
         num_examples = sum(size * count for size, count in zip(sizes, steps, strict=True))
@@ -95,7 +95,7 @@ def plan(
         # The plan of each run checks its own folder alone.
         parts("paths", check_apart, output.output_dir, shared.read_paths(), shows=lambda _: "")
     plans = finetuning.plan(recipe, limit, strategy, parts)
-    parts.add(GOOD, "ended runs", f"{sum(map(_is_done, plans))} of {len(plans)}")
+    parts.add(GOOD, "ended runs", f"{sum(each.has_run() for each in plans)} of {len(plans)}")
     compute = plans[0].recipe.compute
     planned = zip(recipe.trials, plans, strict=True)
     return SearchPlan(
@@ -145,6 +145,7 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
     make_folder(folder)
     with plan.locked(folder):
         keeps_best, before = may_keep_best(search.shared.output), _read_model(folder)
+        is_outdated = keeps_best and not all(each.has_run() for each in plan.plans)
         for number, (trial, planned) in enumerate(
             zip(search.trials, plan.plans, strict=True), start=1
         ):
@@ -162,7 +163,10 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
                         planned.renewed(),
                         observers,
                         clear=functools.partial(
-                            _remove_replaced, search.shared.output, plan.plans, number, keeps_best
+                            _remove_replaced,
+                            search.shared.output,
+                            plan.folders[:number],
+                            is_outdated,
                         ),
                     )
                 scores, step = result.scores, result.step
@@ -202,36 +206,21 @@ def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:
     return Result(summary, step, plans.list_files(folder))
 
 
-def _remove_replaced(
-    output: Output, planned: Sequence[FineTuningPlan], number: int, keeps_best: bool
-) -> None:
+def _remove_replaced(output: Output, begun: Sequence[str], is_outdated: bool) -> None:
     """Removes what the runs replace, before anything is trained.
 
     Args:
       output: The output of the search.
-      planned: The plans of the runs.
-      number: The number of runs that have begun.
-      keeps_best: Whether the best model is copied to the folder of the search.
+      begun: The folders of the runs that have begun.
+      is_outdated: Whether the best model there is not the best of these runs.
     """
     if output.overwrite_output_dir:
         # The lists of their files stay, so that a resumed search finds no older run.
-        folders = [each.recipe.output.output_dir for each in planned[:number]]
-        begun = [f"{os.path.basename(each)}/{owned.LIST_FILE}" for each in folders]
-        owned.clear(output.output_dir, but=[*MODEL_FILES, *begun])
-    elif keeps_best and not all(map(_is_done, planned)):
+        lists = [f"{os.path.basename(each)}/{owned.LIST_FILE}" for each in begun]
+        owned.clear(output.output_dir, but=[*MODEL_FILES, *lists])
+    elif is_outdated:
         # A prediction must not take the best model of other runs for the best of these.
         saving.remove(os.path.join(output.output_dir, WEIGHTS))
-
-
-def _is_done(planned: FineTuningPlan) -> bool:
-    """Returns whether the training run that has ended in the folder is the one that is planned."""
-    folder, training = planned.recipe.output.output_dir, planned.training
-    return bool(
-        training
-        and not training.starts_over
-        and provenance.read(folder).get("ended")
-        and not provenance.differences(folder, training.made_of)
-    )
 
 
 def _point_text(point: Mapping[str, float]) -> str:
