@@ -55,7 +55,7 @@ def test_a_question_is_there_with_its_paragraph_spans_and_scores(tmp_path):
     assert [context[begin:end] for begin, end in row["gold_spans"]] == ["John Smith", "Smith"]
     assert row["golds"] == ["John Smith", "Smith", "nowhere"]
     assert (row["id"], row["question"]) == ("q", "Who?")
-    assert row["nbest"] == [["John", 0.5], ["", 0.25]]
+    assert row["nbest"] == [["John", 0.5, True, False], ["", 0.25, False, False]]
     assert (row["exact"], row["f1"]) == (0, pytest.approx(2 / 3))
     assert row["loss"] == LARGEST_LOSS
 
@@ -109,6 +109,21 @@ def test_questions_without_gold_answers_are_not_judged(tmp_path):
     (row,) = page.content["questions"]
     assert (row["exact"], row["f1"], row["golds"]) == (0, 0, [])
     assert row["loss"] == pytest.approx(-math.log(0.25), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("said", "num_before", "marked"),
+    [("a cat", 0, "a cat"), ("", 0, ""), ("a cat", 7, "a cat")],
+)
+def test_what_was_said_and_every_right_answer_is_marked(tmp_path, said, num_before, marked):
+    """With a threshold, what was said need not be the likeliest, nor among the first."""
+    others = [Entry(f"dog {number}", 1.0, 1.0, 0.1) for number in range(num_before)]
+    entries = (*others, Entry("a cat", 0.0, 0.0, 0.1), Entry("", 0.0, 0.0, 0.05))
+    asked = example(golds=("The cat!",))
+    page = write(tmp_path, [asked], [Prediction("q", said, entries, 1.0)])
+    [row] = page.content["questions"]
+    assert [text for text, _, is_said, _ in row["nbest"] if is_said] == [marked]
+    assert [text for text, *_, is_right in row["nbest"] if is_right] == ["a cat"]
 
 
 def test_the_loss_is_that_of_all_right_answers_among_the_n_best():

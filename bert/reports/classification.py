@@ -118,8 +118,7 @@ def _by_length(
       is_right: Whether all labels are right, bool [B].
       is_known: Whether the example has a label, bool [B].
     """
-    count = int(is_known.sum())
-    if count < _LENGTHS * MIN_EXAMPLES:
+    if is_known.sum() < _LENGTHS * MIN_EXAMPLES:
         return []
     lengths = np.array([len(each.text_a) + len(each.text_b or "") for each in examples])[is_known]
     # Texts of one length stay together.
@@ -138,8 +137,7 @@ def _count_texts(part: str, windows: np.ndarray | None) -> list[Section]:
     """Returns a table of how many texts have how many windows, int [N]; none without windows."""
     if windows is None:
         return []
-    numbers, texts = np.unique(windows, return_counts=True)
-    rows: list[list[Cell]] = [[*row] for row in zip(numbers.tolist(), texts.tolist(), strict=True)]
+    rows = np.stack(np.unique(windows, return_counts=True), axis=1).tolist()
     return [Table(f"Windows of the texts of the {part} set", ["windows", "texts"], rows)]
 
 
@@ -287,8 +285,8 @@ def probability_charts(
 
 def _reliability(best: np.ndarray, is_right: np.ndarray) -> Chart:
     bins = _bins(best)
-    filled = [n for n in range(NUM_BINS) if (bins == n).any()]
-    points = [[float(best[bins == n].mean()), float(is_right[bins == n].mean())] for n in filled]
+    groups = [bins == number for number in np.unique(bins)]
+    points = [[float(best[group].mean()), float(is_right[group].mean())] for group in groups]
     ends = [[0.0, 0.0], [1.0, 1.0]]
     lines = [Series("this model", points), Series("exact", ends, is_reference=True)]
     return Chart("Reliability", lines, "accuracy, of 1", "probability")
@@ -313,10 +311,9 @@ def _error_curves(label: str, probabilities: np.ndarray, is_positive: np.ndarray
     if is_positive.all() or not is_positive.any():
         return []
     false_rate, true_rate, _ = metrics.roc_curve(is_positive, probabilities)
-    area = metrics.auc(false_rate, true_rate)
     precision, recall, thresholds = metrics.precision_recall_curve(is_positive, probabilities)
     roc = [
-        Series(f"area {area:.3f}", _points(false_rate, true_rate)),
+        Series(f"area {metrics.auc(false_rate, true_rate):.3f}", _points(false_rate, true_rate)),
         Series("chance", [[0.0, 0.0], [1.0, 1.0]], is_reference=True),
     ]
     by_threshold = [

@@ -39,10 +39,8 @@ function showQuestion(row) {
   if (judged(row)) facts.unshift("loss " + row.loss.toFixed(3), "F1 " + row.f1.toFixed(3));
   if (row.null_odds !== undefined) facts.push("null odds " + row.null_odds.toFixed(2));
   const golds = row.golds ?? [];
-  const bars = row.nbest.map(([text, probability], i) => ({
-    text: answer(text), probability, is_said: i === 0,
-    is_right: golds.includes(text) || (!text && judged(row) && !golds.length),
-  }));
+  const bars = row.nbest.map(([text, probability, isSaid, isRight]) =>
+    ({ text: answer(text), probability, is_said: isSaid, is_right: isRight }));
   return element("article", look,
     element("div", "facts", sign ? element("span", "sign", sign) : "",
       ...facts.concat(row.id).map((fact) => element("span", "", fact))),

@@ -7,7 +7,7 @@ thousand make no slow page.
 import collections
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -111,23 +111,31 @@ def _row(
         "question": example.question_text,
         "text": prediction.text,
         "probability": best.probability,
-        "nbest": [[entry.text, entry.probability] for entry in prediction.nbest[:NUM_ENTRIES]],
     }
     if example.context and best.span is not None:
         row["span"] = best.span.in_context(example)
     if prediction.null_odds is not None:
         row["null_odds"] = prediction.null_odds
-    if example.answers is None or (not example.answers and not version_2):
-        return row
-    golds = [answer.text for answer in example.answers]
+    answers, normalize = example.answers or (), squad_scores.normalize_answer
+    is_judged = bool(answers) or (example.answers == () and version_2)
+    golds = [answer.text for answer in answers]
     compared = squad_scores.golds_to_compare(golds) if version_2 else golds
+    right = set(map(normalize, compared)) if is_judged else set()
+    # With a threshold, what was said may be far from the first.
+    row["nbest"] = [
+        [entry.text, entry.probability, entry is best, normalize(entry.text) in right]
+        for number, entry in enumerate(prediction.nbest)
+        if number < NUM_ENTRIES or entry is best
+    ]
+    if not is_judged:
+        return row
     measure = squad_scores.f1_or_none if version_2 else squad_scores.f1
     row |= {
         "golds": list(dict.fromkeys(golds)),
         "gold_spans": sorted(
             {
                 (answer.start, answer.start + len(answer.text))
-                for answer in example.answers
+                for answer in answers
                 if answer.start is not None
                 and answer.start >= 0
                 and example.context.startswith(answer.text, answer.start)
@@ -135,17 +143,15 @@ def _row(
         ),
         "exact": squad_scores.best_score(squad_scores.exact_match, prediction.text, compared),
         "f1": squad_scores.best_score(measure, prediction.text, compared),
-        "loss": loss(prediction, compared),
+        "loss": loss(prediction, right),
     }
     return row
 
 
-def loss(prediction: squad_answers.Prediction, golds: Sequence[str]) -> float:
-    """Returns minus the logarithm of the probability that the n best give to right answers."""
-    right = set(map(squad_scores.normalize_answer, golds))
+def loss(prediction: squad_answers.Prediction, right: Collection[str]) -> float:
+    """Returns minus the logarithm of the probability that the n best give to normalized answers."""
+    normalize = squad_scores.normalize_answer
     probability = math.fsum(
-        entry.probability
-        for entry in prediction.nbest
-        if squad_scores.normalize_answer(entry.text) in right
+        entry.probability for entry in prediction.nbest if normalize(entry.text) in right
     )
     return min(-math.log(probability), LARGEST_LOSS) if probability > 0 else LARGEST_LOSS

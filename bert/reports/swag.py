@@ -37,9 +37,8 @@ def make_sections(
             )
         ]
         blocks: list[Block] = [Text(shorten(example.context)), Bars(bars)]
-        if example.label is not None:
-            facts = [f"loss {losses[number]:.3f}", example.id]
-            shown.append(Example(number, losses[number], said == example.label, facts, blocks))
-        else:
-            shown.append(Example(number, UNKNOWN, None, [example.id], blocks))
+        is_known = example.label is not None
+        rank, is_right = (losses[number], said == example.label) if is_known else (UNKNOWN, None)
+        facts = [*[f"loss {losses[number]:.3f}"] * is_known, example.id]
+        shown.append(Example(number, rank, is_right, facts, blocks))
     return [worst_first(part, f"Examples of the {part} set", shown, order="loss")]
