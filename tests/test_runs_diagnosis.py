@@ -116,6 +116,31 @@ def test_predicted_numbers_that_hardly_differ_are_warned_of(log):
     assert not log.messages
 
 
+@pytest.mark.parametrize(
+    ("metric", "scores"),
+    [
+        ("accuracy", {"accuracy": 1.0, "baseline": 1.0, "confusion_matrix": [[0, 0], [0, 7]]}),
+        ("matthews", {"matthews": 0.0, "baseline": 0.0, "confusion_matrix": [[3, 4], [0, 0]]}),
+        # Of endings, the right one may always be the first.
+        ("accuracy", {"accuracy": 0.9, "baseline": 1.0}),
+        (
+            "pearson",
+            {
+                "pearson": 0.0,
+                "baseline": 0.0,
+                "standard_deviations": {"predictions": 0.5, "labels": 0.0},
+            },
+        ),
+    ],
+)
+def test_a_dev_set_of_one_answer_says_nothing_of_what_was_learned(log, metric, scores):
+    """With one label for all, no model is better than always giving it."""
+    warn(scores, metric=metric)
+    [message] = log.messages
+    assert message.startswith("The dev set cannot show whether the model has learned")
+    assert "overwrite_output_dir" not in message
+
+
 @pytest.mark.parametrize("scores", [{"f1": 0.82, "baseline": 0.8122}, {}])
 def test_a_model_that_beats_the_baseline_is_not_warned_of(log, scores):
     warn(scores)

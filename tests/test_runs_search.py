@@ -454,6 +454,13 @@ def test_of_equals_the_first_is_the_best():
     assert "0.8000 ± 0.1414" in lines[2]
 
 
+def test_no_run_has_failed_by_a_dev_set_of_one_answer():
+    scores = {"accuracy": 1.0, "baseline": 1.0, "confusion_matrix": [[4, 0], [0, 0]]}
+    runs = [{"seed": 7, "folder": "run_1", "scores": scores}]
+    [point] = search._group([{}], runs, "accuracy")
+    assert point["failed"] == []
+
+
 def test_a_run_that_diverged_is_not_the_best_while_another_has_a_score():
     rates, scores = (1.0, 1.0, 0.1, 0.1), ({}, {}, {}, {"f1": 0.9, "baseline": 0.5})
     results = [

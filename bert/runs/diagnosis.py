@@ -61,6 +61,12 @@ def warn_of_little_learning(attempt: Attempt, task: Task, scores: Mapping[str, A
     if "baseline" not in scores:
         return
     if scores[task.metric] <= scores["baseline"]:
+        if has_one_answer(scores):
+            logger.warning(
+                "The dev set cannot show whether the model has learned, for all of its examples "
+                "have the same answer: evaluate on others, too."
+            )
+            return
         logger.warning(
             "The model has not learned: %s %.4f is no better than %s, which reaches %.4f. %s",
             task.metric,
@@ -81,6 +87,16 @@ def warn_of_little_learning(attempt: Attempt, task: Task, scores: Mapping[str, A
             task.metric,
             _find_remedy(attempt),
         )
+
+
+def has_one_answer(scores: Mapping[str, Any]) -> bool:
+    """Returns whether the scores are of examples that all have the same answer."""
+    if "standard_deviations" in scores:
+        return not scores["standard_deviations"]["labels"]
+    counts = [sum(row) for row in scores.get("confusion_matrix", [[0]])]
+    # The scores of SQuAD, which have no accuracy, are in percent.
+    is_reached = "accuracy" in scores and scores["baseline"] == 1.0
+    return is_reached or 0 < sum(counts) == max(counts)
 
 
 def _find_remedy(attempt: Attempt) -> Message:

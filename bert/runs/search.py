@@ -29,6 +29,7 @@ from bert.options import Message, Option, OptionError
 from bert.parts import GOOD, Parts
 from bert.reports.run import make_runs_tables, mean_text, write_runs_report
 from bert.runs import finetuning, finetuning_run, identity, plans
+from bert.runs.diagnosis import has_one_answer
 from bert.runs.finetuning import FineTuningPlan
 from bert.runs.finetuning_run import TEMPERATURE
 from bert.runs.identity import FolderState, check_apart
@@ -329,7 +330,10 @@ def _sum_up_point(
         "standard_deviation": several,
         # NaN, the score of a run that has diverged, is not above a baseline, either.
         "failed": [
-            run["seed"] for run in runs if not run["scores"][metric] > run["scores"][_BASELINE]
+            run["seed"]
+            for run in runs
+            if not run["scores"][metric] > run["scores"][_BASELINE]
+            and not has_one_answer(run["scores"])
         ],
     }
 
