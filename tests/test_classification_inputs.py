@@ -143,6 +143,8 @@ def test_a_trained_model_reads_long_texts_as_before_or_as_it_is_told(tmp_path, t
         ({}, trained),
         ({"doc_stride": 5}, trained),
         ({"max_windows": 2}, {**trained, "max_windows": 2}),
+        # The default, where it is given.
+        ({"window_pooling": "mean"}, {**trained, "window_pooling": "mean"}),
         ({"doc_stride": 4}, {"doc_stride": 4}),
         ({"truncation": "tail"}, {"truncation": "tail"}),
     ):

@@ -20,7 +20,6 @@ from bert.options import (
     OptionError,
     changed_options,
     check_bounds,
-    take,
 )
 from bert.tasks.base import EncoderTask
 from bert.tasks.classification import results as classification_results
@@ -397,13 +396,7 @@ def open_classification(
         raise MessageError("%s needs %s.", *map(Option, ("calibrate", "do_eval")))
     dev_split = context.find_split(data)
     data_set = _open_data_set(context, data, dev_split)
-    long_texts = take(LongTexts, data)
-    if not context.is_training:
-        given, stored = changed_options(long_texts), stored_long_texts(context.stored)
-        # Another stride, or another end to keep, replaces all that the model was trained with.
-        stride = given.get("doc_stride", stored.doc_stride)
-        if stride == stored.doc_stride and "truncation" not in given:
-            long_texts = dataclasses.replace(stored, **given)
+    trained = CUT_AT_ENDS if context.is_training else stored_long_texts(context.stored)
     if data_set.task.is_pair:
         require_segments(context.config, "a pair of texts")
     return Classification.for_run(
@@ -417,7 +410,7 @@ def open_classification(
         dev_split,
         temperature=1.0 if context.is_training else stored_temperature(context.stored),
         calibrates=data.calibrate,
-        long_texts=long_texts,
+        long_texts=data.long_texts(trained),
         label_smoothing=data.label_smoothing_factor,
     )
 

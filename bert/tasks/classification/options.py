@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bert.files.row_writer import save_rows
 from bert.files.rows import SEPARATORS, find_separator, is_number
-from bert.options import Message, MessageError, Option, OptionError, changed_options, option
+from bert.options import Message, MessageError, Option, OptionError, changed_options, option, take
 from bert.tasks.classification.examples import METRICS, TASK_NAMES, find_task
 from bert.tasks.options import DataFiles
 
@@ -145,6 +145,15 @@ class ClassificationData(LongTexts, DataFiles):
         f"One of {', '.join(TASK_NAMES)}; or custom, for files of your own. Default: custom, "
         "if files are given one by one.",
     )
+    window_pooling: str | None = option(  # type: ignore[assignment]
+        None,
+        Message(
+            "With %s: the pooling of the logits of a text's windows. Default: as the model in %s "
+            "was trained, or else mean.",
+            *map(Option, ("doc_stride", "output_dir")),
+        ),
+        choices=("mean", "max"),
+    )
     xnli_language: str = option("zh", "Language of the XNLI files, such as en or zh.")
     class_weights: str = option(
         "none",
@@ -229,6 +238,18 @@ class ClassificationData(LongTexts, DataFiles):
             if value is not None
         }
         return dataclasses.replace(self, **(paths | self.columns))
+
+    def long_texts(self, trained: LongTexts) -> LongTexts:
+        """Returns what is read of long texts: as a model was trained, but for the given options.
+
+        Another stride, or another end to keep, replaces all that the model was trained with.
+        """
+        given = changed_options(take(LongTexts, self))
+        if self.window_pooling is not None:
+            given["window_pooling"] = self.window_pooling
+        stride = given.get("doc_stride", trained.doc_stride)
+        is_other = stride != trained.doc_stride or "truncation" in given
+        return dataclasses.replace(CUT_AT_ENDS if is_other else trained, **given)
 
     @property
     def files(self) -> dict[str, str]:
