@@ -1,3 +1,4 @@
+import functools
 import shutil
 
 import keras
@@ -219,8 +220,42 @@ def test_model_fn_has_the_weights_of_the_module(module):
         np.testing.assert_array_equal(weights[name], reader.get_tensor(name))
 
 
+# Parts of the original's names, with those of the Model Garden, in whose order they are replaced.
+OF_GARDEN = {
+    "bert/embeddings/word_embeddings": "word_embeddings/embeddings",
+    "bert/embeddings/position_embeddings": "position_embedding/embeddings",
+    "bert/embeddings/token_type_embeddings": "type_embeddings/embeddings",
+    "bert/embeddings/LayerNorm": "embeddings/layer_norm",
+    "bert/encoder": "transformer",
+    "bert/pooler": "pooler_transform",
+    "attention/self": "self_attention",
+    "attention/output/dense": "self_attention/attention_output",
+    "attention/output/LayerNorm": "self_attention_layer_norm",
+    "output/LayerNorm": "output_layer_norm",
+    "/dense/": "/",
+}
+
+
+def store_objects(module, tensors):
+    """Writes variables as modules from version 2 on have them: objects, with an axis for heads."""
+    heads = (CONFIG.num_attention_heads, CONFIG.hidden_size // CONFIG.num_attention_heads)
+    kept = tf.Module()
+    kept.tracked = []
+    for name, values in tensors.items():
+        theirs = functools.reduce(lambda found, part: found.replace(*part), OF_GARDEN.items(), name)
+        shape = values.shape
+        if "attention/self" in name:
+            shape = (*shape[:-1], *heads)
+        elif name.endswith("attention/output/dense/kernel"):
+            shape = (*heads, shape[-1])
+        kept.tracked.append(tf.Variable(values.reshape(shape), name=theirs))
+    shutil.rmtree(module / "variables")
+    tf.train.Checkpoint(encoder=kept).write(str(module / "variables" / "variables"))
+
+
 @pytest.mark.parametrize("is_graph", [False, True])
-def test_create_model_has_the_encoder_of_the_module(module, is_graph):
+@pytest.mark.parametrize("has_objects", [False, True])
+def test_create_model_has_the_encoder_of_the_module(module, is_graph, has_objects):
     """As `hub.Module` gave it, under a head that begins at random."""
     examples = {
         "input_ids": np.array([[2, 4, 7, 3], [2, 6, 3, 0]], np.int32),
@@ -229,9 +264,11 @@ def test_create_model_has_the_encoder_of_the_module(module, is_graph):
     }
     bert = modeling.BertModel(CONFIG)
     bert.build(None)
-    reader = tf.train.load_checkpoint(str(module / "variables/variables"))
+    tensors = read_tensors(module / "variables/variables")
     for variable in bert.weights:
-        variable.assign(reader.get_tensor(variable.path))
+        variable.assign(tensors[variable.path])
+    if has_objects:
+        store_objects(module, tensors)
     pooled = bert(examples)["pooled_output"].numpy()
     create = run_classifier_with_tfhub.create_model
     if is_graph:

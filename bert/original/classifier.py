@@ -6,7 +6,7 @@ Arguments and results are the original's. Code written for it finds these names 
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -25,6 +25,7 @@ from bert.original import graph, model_fn
 from bert.original.processors import ENCODER_INPUTS, InputFeatures
 from bert.training.loop import Objective
 from bert.weights import tf_hub
+from bert.weights.checkpoint import Stored
 
 Tensor = Any
 
@@ -222,17 +223,24 @@ def create_hub_model(
     """
     module = tf_hub.Module(bert_hub_module_handle)
     inputs = (module.config, is_training, input_ids, input_mask, segment_ids)
+
+    def get_variable(getter: Callable[..., Any], name: str, **kwargs: Any) -> Any:
+        stored_name = name.removeprefix(f"{scope.name}/")
+        if stored_name in module.stored.shapes:
+            kwargs["initializer"] = functools.partial(_read_initial, module.stored, stored_name)
+        return getter(name, **kwargs)
+
     if graph.in_graph():
         module.stored.check_fit(module.config)
-        with tf.compat.v1.variable_scope(None, "module") as scope:
+        with tf.compat.v1.variable_scope(None, "module", custom_getter=get_variable) as scope:
             bert = modeling.BertModel(*inputs, scope="bert")
-        created = {v.name.removesuffix(":0"): v for v in scope.global_variables()}
-        names = {name: f"{scope.name}/{name}" for name in module.stored.shapes}
-        tf.compat.v1.train.init_from_checkpoint(
-            module.stored.prefix,
-            {name: created[scoped] for name, scoped in names.items() if scoped in created},
-        )
     else:
         bert = modeling.BertModel(*inputs)
         module.stored.assign(bert.weights)
     return classify(bert, module.config, is_training, input_ids, labels, num_labels)
+
+
+def _read_initial(stored: Stored, name: str, shape: Sequence[int], dtype: tf.DType) -> Tensor:
+    """Returns a tensor of a checkpoint, which is read when the initializer runs."""
+    # The original's operation that restores a variable knows neither other names nor layouts.
+    return tf.ensure_shape(tf.numpy_function(lambda: stored.read([name])[name], [], dtype), shape)
