@@ -136,13 +136,29 @@ def test_ready_vectors_give_the_same_neighbours_and_their_ids(ask, tmp_path):
         ask(input_file=archive, query="a house")
 
 
-@pytest.mark.parametrize("width", [15, 17])
-def test_ready_vectors_of_another_model_are_refused(ask, tmp_path, width):
+@pytest.mark.parametrize(
+    ("width", "message"),
+    [
+        (15, r"of the model, of 16 values\. It has 15 of each"),
+        (17, r"of the model, of 16 values\. It has 17 of each"),
+        (16, r"of the model\. That of 'a' and the model's have a cosine of [-0]"),
+    ],
+)
+def test_ready_vectors_of_another_model_are_refused(ask, tmp_path, width, message):
     texts = {name: np.array([value]) for name, value in {"layers": "-1", "pooling": "mean"}.items()}
     vectors = np.ones((2, 1, width), np.float32)
     np.savez(tmp_path / "v.npz", values=vectors, texts=np.array(["a", "b"]), **texts)
-    with pytest.raises(ValueError, match=rf"of the model, of 16 values\. It has {width} of each"):
+    with pytest.raises(ValueError, match=message):
         ask(input_file=str(tmp_path / "v.npz"), query="a house")
+
+
+def test_ready_vectors_have_a_layer_and_a_pooling_of_their_own(ask, tmp_path):
+    archive = extract(tmp_path / "text.txt", tmp_path / "v.npz", layers="0", pooling="max")
+    found = [ask(input_file=archive, query="a house", **given) for given in ({}, {"layer": "0"})]
+    assert found == 2 * [ask(input_file=archive, query="a house", pooling="max")]
+    for given, stored in (({"layer": "1"}, "layer` must be 0"), ({"pooling": "mean"}, "be max")):
+        with pytest.raises(ValueError, match=f"{stored}, or absent, for the vectors in .*v.npz"):
+            ask(input_file=archive, query="a house", **given)
 
 
 @pytest.mark.parametrize("is_scaled", [False, *exhaustive(True)])

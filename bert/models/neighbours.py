@@ -20,7 +20,7 @@ from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.log import logger
 from bert.models.options import Search, is_archive
 from bert.models.pretrained import PretrainedModel
-from bert.models.vectors import Encoding, Index, Text, extract, group_words
+from bert.models.vectors import Encoding, Index, extract, group_words, unit_length
 from bert.options import Message, Option, OptionError
 from bert.tasks.features import Line
 from bert.weights.checkpoint import Stored
@@ -33,6 +33,8 @@ from modeling import BertConfig
 _CHUNK = 1 << 12
 # How far the square of a length of 1 may be off, with numbers of 16 bits.
 _UNIT = 0.01
+# The least cosine of two vectors that a model has computed of the same text, on any device.
+_SAME = 0.999
 # Words to show on either side of a word.
 _WORDS_SHOWN = 6
 # Pieces that are encoded together for a table of vectors, each between [CLS] and [SEP].
@@ -107,13 +109,12 @@ def open_space(search: Search, files: Sequence[str], folder: ModelFolder | None)
     if not files:
         return table_space(folder.stored, folder.load_tokenizer(), center=center)
     encoder = PretrainedModel(folder, search.batch_size, with_heads=False)
-    sizes: dict[str, Any] = {"max_seq_length": search.max_seq_length, "center": center}
     if is_archive(files):
-        return stored_space(files[0], encoder, **sizes)
+        return stored_space(files[0], encoder, search)
     texts = Texts(files, search)
     if search.word:
-        return context_space(encoder, texts, search.word, search.layer, **sizes)
-    return sentence_space(encoder, texts, search.layer, search.pooling or "mean", **sizes)
+        return context_space(texts, encoder, search)
+    return sentence_space(texts, encoder, search)
 
 
 def read_vectors(search: Search) -> WordVectors:
@@ -187,35 +188,18 @@ def _gather(parts: Iterable[np.ndarray], texts: Texts, what: str) -> np.ndarray:
         return np.memmap(file, np.float32, "r", shape=(count, width))
 
 
-def _text_of(pair: tuple[str, str]) -> Text:
-    """Returns the input of an encoder for two texts, of which the second may be empty."""
-    return pair if pair[1] else pair[0]
-
-
-def sentence_space(
-    encoder: Encoding,
-    texts: Texts,
-    layer: int | str,
-    pooling: str,
-    *,
-    max_seq_length: int,
-    center: bool,
-) -> Space:
+def sentence_space(texts: Texts, encoder: Encoding, search: Search) -> Space:
     """Returns the space of the texts of files that are not blank.
 
     Args:
-      encoder: Computes the vectors.
       texts: The texts.
-      layer: As `Encoding.encode`.
-      pooling: As `Encoding.encode`.
-      max_seq_length: As `Encoding.encode`.
-      center: As `Index`.
+      encoder: Computes the vectors.
+      search: The options, as for `open_space`.
     """
+    layer, pooling = search.layer, search.pooling or "mean"
 
     def encode(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        return encoder.encode(
-            [*map(_text_of, pairs)], layer, pooling, max_seq_length=max_seq_length
-        )
+        return encoder.encode(pairs, layer, pooling, max_seq_length=search.max_seq_length)
 
     names, ids = _Stored(), _Stored()
 
@@ -227,21 +211,20 @@ def sentence_space(
                 ids.append(row.id)
             yield encode([row.texts for row in chunk])
 
-    index = Index(_gather(parts(), texts, "sentences"), center=center)
+    index = Index(_gather(parts(), texts, "sentences"), center=search.center)
     return Space(names, ids, index, lambda text: (encode([split_pair(text)]), ()))
 
 
-def stored_space(path: str, encoder: Encoding, *, max_seq_length: int, center: bool) -> Space:
+def stored_space(path: str, encoder: Encoding, search: Search) -> Space:
     """Returns the space of an archive of vectors that extract_features.py has written with pooling.
 
     Args:
       path: A .npz file.
       encoder: The encoder of the same model, for queries.
-      max_seq_length: As `Encoding.encode`.
-      center: As `Index`.
+      search: The options, as for `open_space`.
 
     Raises:
-      ValueError: where the file has something else, or vectors of another model.
+      ValueError: where the file has something else, or vectors of another model or options.
     """
     arrays = read_npz(path)
     missing = {"values", "texts", "layers", "pooling"} - {*arrays}
@@ -253,28 +236,41 @@ def stored_space(path: str, encoder: Encoding, *, max_seq_length: int, center: b
         )
     if not all(is_text := [bool(text.strip()) for text in arrays["texts"].tolist()]):
         # A search of the file of the texts leaves blank ones out, too.
-        rows = {"values", "texts", "ids"} & {*arrays}
+        rows = {"values", "texts", "ids", "lengths"} & {*arrays}
         arrays |= {name: arrays[name][is_text] for name in rows}
     vectors, texts = arrays["values"][:, 0], arrays["texts"].tolist()
     ids = arrays["ids"].tolist() if "ids" in arrays else [None] * len(texts)
     layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
+    for name, stored, usual in (("layer", layer, "last"), ("pooling", pooling, None)):
+        if (given := getattr(search, name)) not in (usual, stored):
+            raise OptionError(name, f"be {stored}, or absent, for the vectors in {path!r}", given)
 
     # Differences to a mean depend on lengths, which the archive alone shows.
     squares = np.einsum("nw,nw->n", vectors, vectors, dtype=np.float32)
     is_scaled = bool(np.allclose(squares, 1, atol=_UNIT))
 
-    def encode(text: str) -> np.ndarray:
-        query = [_text_of(split_pair(text))]
-        return encoder.encode(
-            query, layer, pooling, normalize=is_scaled, max_seq_length=max_seq_length
-        )
+    def encode(text: str, length: int | None = search.max_seq_length) -> np.ndarray:
+        query = [split_pair(text)]
+        return encoder.encode(query, layer, pooling, normalize=is_scaled, max_seq_length=length)
 
     if (width := encode("").shape[1]) != vectors.shape[1]:
         raise ValueError(
             f"{path!r} must hold vectors of the model, of {width} values. It has "
             f"{vectors.shape[1]} of each text; are they of another model?"
         )
-    return Space(texts, ids, Index(vectors, center=center), lambda text: (encode(text), ()))
+    # A mark within a text of a table may be no end of its first text.
+    if plain := [number for number, text in enumerate(texts) if "|||" not in text]:
+        number = min(plain, key=lambda number: len(texts[number]))
+        lengths = arrays.get("lengths", np.full(len(texts), search.max_seq_length))
+        found = encode(texts[number], max(int(lengths[number]), 3))
+        cosine = float(np.vdot(unit_length(found), unit_length(vectors[number])))
+        if cosine < _SAME:
+            raise ValueError(
+                f"{path!r} must hold vectors of the model. That of {texts[number]!r:.80} and the "
+                f"model's have a cosine of {cosine:.3f}; are they of another model or casing?"
+            )
+    index = Index(vectors, center=search.center)
+    return Space(texts, ids, index, lambda text: (encode(text), ()))
 
 
 def table_space(stored: Stored, tokenizer: tokenization.FullTokenizer, *, center: bool) -> Space:
@@ -350,30 +346,20 @@ def _is_word(token: str) -> bool:
     return not is_special and not token.startswith("##") and _has_letters(token)
 
 
-def context_space(
-    encoder: Encoding,
-    texts: Texts,
-    word: str,
-    layer: int | str,
-    *,
-    max_seq_length: int,
-    center: bool,
-) -> Space:
+def context_space(texts: Texts, encoder: Encoding, search: Search) -> Space:
     """Returns the space of all words of the texts of files, each in its context.
 
-    A query is a sentence with the word.
+    A query is a sentence with the word, whose first occurrence there counts.
 
     Args:
-      encoder: Computes the vectors of words, the means of the vectors of their pieces.
       texts: The texts.
-      word: The word, whose first occurrence in a query counts.
-      layer: As `Encoding.encode_words`.
-      max_seq_length: As `Encoding.encode_words`.
-      center: As `Index`.
+      encoder: Computes the vectors of words, the means of the vectors of their pieces.
+      search: The options, as for `open_space`.
     """
+    word, options = search.word or "", (search.layer, search.max_seq_length)
     shown = _Stored()
-    lines = [_text_of(row.texts) for row in texts if row.text]
-    encoded = encoder.encode_words(lines, layer, max_seq_length)
+    lines = [row.texts for row in texts if row.text]
+    encoded = encoder.encode_words(lines, *options)
 
     def parts() -> Iterable[np.ndarray]:
         for words, vectors in encoded:
@@ -383,11 +369,11 @@ def context_space(
             yield vectors[positions]
 
     def look_up(sentence: str) -> tuple[np.ndarray, tuple[()]]:
-        query = [_text_of(split_pair(sentence))]
-        ((words, vectors),) = encoder.encode_words(query, layer, max_seq_length)
+        query = split_pair(sentence)
+        ((words, vectors),) = encoder.encode_words([query], *options)
         return vectors[[_find_word(word, words, encoder.tokenizer)]], ()
 
-    index = Index(_gather(parts(), texts, "text"), center=center)
+    index = Index(_gather(parts(), texts, "text"), center=search.center)
     return Space(shown, [None] * len(shown), index, look_up)
 
 

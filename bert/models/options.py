@@ -406,10 +406,8 @@ class Search(TextColumns):
         # An archive has its own pooling, and words have none.
         if self.word is None and not is_archive(files):
             given["pooling"] = self.pooling
-        usual = {
-            "max_seq_length": self.max_seq_length or DEFAULT_LENGTH,
-            "pooling": self.pooling or "mean",
-        }
+        length = self.max_seq_length or DEFAULT_LENGTH
+        usual = {"max_seq_length": length, "pooling": self.pooling}
         vectors = folder.text_vectors if files else None
         values = follow(vectors, given, usual, warns="pooling" in given)
         return dataclasses.replace(self, **values)
