@@ -331,6 +331,16 @@ def test_damaged_files_are_named(tmp_path, tensors, size):
         read(folder)
 
 
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "pytorch_model.bin", "tf_model.h5", "bert_model.ckpt"]
+)
+def test_a_clone_without_git_lfs_is_named(tmp_path, name):
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 440449768\n"
+    (tmp_path / name).write_text(pointer)
+    with pytest.raises(ValueError, match=rf"{name}' cannot be read: it is a pointer.*git lfs pull"):
+        read(str(tmp_path))
+
+
 def test_the_same_weights_make_the_same_file(tensors):
     written = set()
     for _ in range(20):

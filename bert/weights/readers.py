@@ -55,8 +55,9 @@ _BESIDE = re.compile(
     r"|(saved_model|keras_metadata|fingerprint)\.pb"
 )
 _SHARDS_ENDING = ".index.json"
-# How files of HDF5 begin.
+# How files of HDF5 begin, and what Git leaves in the place of a large file without Git LFS.
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+_POINTER = b"version https://git-lfs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,16 +87,22 @@ def _named(function: str) -> Callable[[str], Any]:
 
 def find_format(path: str) -> Format | None:
     """Returns the format of a file, by its name or its first bytes; None for other files."""
+    start = b""
+    if os.path.isfile(path):
+        with open_file(path) as file:
+            start = file.read(len(_POINTER))
+    if start == _POINTER:
+        return Format(_refuse_pointer)
     named = (form for ending, form in _BY_NAME.items() if f"/{path}".endswith(ending))
     if form := next(named, None):
         return form
-    if not os.path.isfile(path):
-        return None
-    with open_file(path) as file:
-        start = file.read(len(_HDF5))
-    if start == _HDF5:
+    if start.startswith(_HDF5):
         return Format(read_hdf5)
     return Format(_named("pickles.read_pickle")) if start.startswith(PICKLES) else None
+
+
+def _refuse_pointer(_: str) -> Tensors:
+    raise FormatError("it is a pointer of Git LFS; `git lfs pull` puts the weights in its place")
 
 
 def find(path: str, option: str) -> str | None:
