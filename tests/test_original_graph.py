@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 from conftest import GOLDEN, change, exhaustive, golden_batch, make_examples
 from helpers.forks import fork_python
@@ -93,6 +94,24 @@ def test_model_in_a_graph_gives_the_original_numbers(config):
         for name, values in found.items():
             # Float32 sums in another order differ by a few 1e-7 a layer.
             np.testing.assert_allclose(values, original[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("graph")
+def test_assignment_map_has_the_names_in_the_file(tmp_path, tiny_config):
+    """Elsewhere, weights are found without the scope around them, and in other formats."""
+    with v1.variable_scope("module"):
+        modeling.BertModel(tiny_config, False, *placeholders())
+    variables = v1.trainable_variables()
+    with start_session() as session:
+        path = v1.train.Saver(variables).save(session, str(tmp_path / "model.ckpt"))
+    assignment_map, _ = modeling.get_assignment_map_from_checkpoint(variables, path)
+    assert assignment_map == dict(zip(names_of(variables), variables, strict=True))
+    modeling.BertModel(tiny_config, False, *placeholders())
+    table = {"embeddings.word_embeddings.weight": np.ones((29, 8), np.float32)}
+    safetensors.numpy.save_file(table, tmp_path / "model.safetensors")
+    for name in (path, str(tmp_path / "model.safetensors")):
+        with pytest.raises(ValueError, match=r"other names; convert_checkpoint\.py"):
+            modeling.get_assignment_map_from_checkpoint(v1.trainable_variables("bert/"), name)
 
 
 @pytest.mark.usefixtures("graph")

@@ -97,6 +97,24 @@ def test_names_are_those_of_the_original(tmp_path, trainer):
     assert stored["global_step"].shape == ()
 
 
+def test_the_scope_of_a_module_around_names_is_left_out(tmp_path, tiny_config):
+    """As in runs of the original's run_classifier_with_tfhub.py."""
+    weights = encoder_weights(tiny_config)
+    encoder = {f"{name}{slot}": v for name, v in weights.items() for slot in ("", "/adam_m")}
+    head = {f"output_weights{slot}": np.ones((2, 8), np.float32) for slot in ("", "/adam_m")}
+    others = {**head, "global_step": np.asarray(7, np.int64)}
+    scoped = {f"module/{name}": values for name, values in encoder.items()}
+    saving.save_tensors(str(tmp_path / "model.ckpt-7"), {**scoped, **others})
+    stored = checkpoint.Stored.open(str(tmp_path))
+    assert_same(stored.read(), {**encoder, **others})
+    stored.check_fit(tiny_config)
+    assert (stored.is_huggingface, stored.gelu) == (False, None)
+    other = {"module_1/bert/pooler/dense/bias": np.ones(8, np.float32)}
+    saving.save_tensors(str(tmp_path / "two"), {**scoped, **other})
+    with pytest.raises(ValueError, match=r"once, and has 'module/bert/pooler.* and 'module_1/"):
+        checkpoint.Stored.open(str(tmp_path / "two")).read()
+
+
 def test_tensorflow_1_loads_our_files(tmp_path, trainer):
     state = trainer.state()
     prefix = checkpoint.Checkpoints(str(tmp_path)).save(state, 3)
@@ -323,7 +341,7 @@ def drop(part):
 
 
 def rename_scope(tensors):
-    return {f"module/{name}": value for name, value in tensors.items()}
+    return {f"x{name}": value for name, value in tensors.items()}
 
 
 def transpose(name):
@@ -348,7 +366,7 @@ def other_config(**values):
             drop("pooler/dense/kernel"),
             r"whole encoder.*NN of the model's NN.*Missing: bert/pooler/dense/k",
         ),
-        (rename_scope, r"has 0 of the model's .*It holds: module/bert.*bert_config_file"),
+        (rename_scope, r"has 0 of the model's .*It holds: xbert.*bert_config_file"),
         (lambda _: {"x": np.zeros(3, np.float32)}, r"has 0 of the model's .*It holds: x\."),
         (
             transpose("bert/encoder/layer_0/intermediate/dense/kernel"),

@@ -148,11 +148,15 @@ def move_bias(stored):
             rename(r"LayerNorm\.weight$", "LayerNorm.gamma")(stored)
         ),
         rename(r"^bert\.", ""),
+        rename("^", "model._orig_mod.module."),
         add(bert__embeddings__position_ids=np.arange(16)[None]),
         tie,
         move_bias,
     ],
-    ids=["gamma and beta", "without prefix", "buffers", "tied copies", "bias of the decoder"],
+    ids=[
+        *("gamma and beta", "without prefix", "with the names of modules around", "buffers"),
+        *("tied copies", "bias of the decoder"),
+    ],
 )
 def test_other_namings_give_the_same_tensors(tmp_path, tensors, edit):
     folder = write(tmp_path, tensors)

@@ -29,6 +29,7 @@ from bert.original.graph import (
     TransformerStack,
 )
 from bert.weights.checkpoint import Stored
+from bert.weights.readers import find_format
 from modeling import BertConfig
 
 Tensor = Any
@@ -386,12 +387,25 @@ def get_assignment_map_from_checkpoint(
       ":0" of a TensorFlow name, mapped to 1.
 
     Raises:
-      ValueError: where there is no checkpoint, or it does not store variables by name.
+      ValueError: where there is no checkpoint, it does not store variables by name, or in a graph
+        it has all of them under other names.
     """
     variables = {
         re.sub(r":\d+$", "", getattr(variable, "path", variable.name)): variable
         for variable in tvars
     }
-    found = sorted(variables.keys() & Stored.open(init_checkpoint).shapes.keys())
+    stored = Stored.open(init_checkpoint)
+    named = found = sorted(variables.keys() & stored.shapes.keys())
+    if graph.in_graph():
+        # These are the names by which TensorFlow restores variables.
+        is_other = find_format(stored.prefix) is not None
+        in_file = {} if is_other else dict(tf.train.list_variables(stored.prefix))
+        found = sorted(variables.keys() & in_file.keys())
+    if named and not found:
+        raise ValueError(
+            "`init_checkpoint` must have the variables under their own names to restore them in a "
+            f"graph. {stored.prefix!r} has other names; convert_checkpoint.py --format=tf writes "
+            "a checkpoint with these."
+        )
     initialized = {key: 1 for name in found for key in (name, f"{name}:0")}
     return {name: variables[name] if graph.in_graph() else name for name in found}, initialized

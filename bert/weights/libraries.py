@@ -328,6 +328,9 @@ _TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
+# What is before the names of a model in PyTorch that DataParallel, torch.compile, a module of
+# Lightning, or sentence-transformers holds.
+_AROUND = re.compile(r"^((module|_orig_mod|model|0\.auto_model)\.)+")
 # Buffers of some versions of transformers: 0, 1, 2 and so on.
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 
@@ -427,7 +430,7 @@ def _without_heads(name: str, tensor: Tensor) -> Tensor:
 
 def _plain(stored: str) -> str:
     """Returns the current name of a tensor in PyTorch, with the prefix of the encoder."""
-    stored = stored.removeprefix("module.")
+    stored = _AROUND.sub("", stored)
     if stored.startswith(("embeddings.", "encoder.", "pooler.")):
         stored = f"bert.{stored}"
     module, _, leaf = stored.rpartition(".")

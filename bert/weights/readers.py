@@ -193,7 +193,9 @@ def wrap(reader: Any) -> Any:
     if WORD_TABLE in shapes:
         return reader
     libraries = load("bert.weights.libraries")
-    if not libraries.find_library(libraries.order(shapes).values()).mark:
+    # Programs that train a module of TensorFlow Hub have it in a scope, `module/bert/…`.
+    is_in_scope = any(name.endswith(f"/{WORD_TABLE}") for name in shapes)
+    if not is_in_scope and not libraries.find_library(libraries.order(shapes).values()).mark:
         return reader
     return Reader(
         {
