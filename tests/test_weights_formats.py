@@ -25,6 +25,7 @@ from bert.weights.folder import ModelFolder
 from bert.weights.formats import FormatError, Tensor
 from bert.weights.libraries import name_tensors
 from bert.weights.msgpacks import read_msgpack
+from bert.weights.saving import save_tensors
 
 # Outputs by their names in transformers, with the names here.
 OUTPUTS = {
@@ -328,6 +329,20 @@ def test_another_architecture_is_named(formats):
         Stored.open(str(formats / "roberta")).check_fit(modeling.BertConfig(vocab_size=30))
     with pytest.raises(ValueError, match=r"`model_type` must be 'bert'.*'roberta'"):
         modeling.BertConfig.from_json_file(str(formats / "roberta" / "config.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bert/encoder/embedding_hidden_mapping_in/kernel", "ALBERT"),
+        ("electra/embeddings/word_embeddings", "ELECTRA"),
+    ],
+)
+def test_another_architecture_in_a_checkpoint_is_named(tmp_path, name, kind):
+    names = ("bert/embeddings/word_embeddings", name)
+    save_tensors(str(tmp_path / "model.ckpt"), dict.fromkeys(names, np.ones((30, 8), np.float32)))
+    with pytest.raises(ValueError, match=f"must name a BERT.*it is a {kind}, as its '{name}'"):
+        Stored.open(str(tmp_path)).check_fit(modeling.BertConfig(vocab_size=30))
 
 
 @pytest.mark.parametrize(

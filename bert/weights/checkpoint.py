@@ -213,6 +213,8 @@ class Stored:
         missing = [name for name in names if name not in self.shapes]
         lacking = [name for name in missing if name.startswith("bert/")]
         if len(missing) == len(names) or (lacking and sorted(lacking) != sorted(POOLER)):
+            if other := load("bert.weights.libraries", "find_other")(self.shapes):
+                raise self._broken(other)
             raise self._error(
                 "hold the whole encoder",
                 "%r has %d of the model's %d variables and %d in all. Missing: %s. It holds: %s. "
@@ -414,10 +416,9 @@ class Checkpoints:
 
     def _listed(self) -> list[str] | None:
         """Returns the names in the file `checkpoint`, the latest at the end; None if it is lost."""
-        try:
+        state = None
+        with contextlib.suppress(tf.errors.OpError, ValueError):
             state = tf.train.get_checkpoint_state(self.folder)
-        except (tf.errors.OpError, ValueError):
-            return None
         if state is None:
             return None
         # TensorFlow 1 lists full paths, which in a copied folder lead to the original one.
@@ -484,10 +485,9 @@ class Checkpoints:
         variables = {name: v for name, v in variables.items() if name not in lacking}
         stored._check_shapes({name: list(v.shape) for name, v in variables.items()})
         values = stored.read([*variables, GLOBAL_STEP])
-        step = int(values[GLOBAL_STEP])
         for name, variable in variables.items():
             variable.assign(values.pop(name))
-        return step
+        return int(values[GLOBAL_STEP])
 
 
 # Warnings that were logged: a folder is read several times.

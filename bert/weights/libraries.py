@@ -360,7 +360,8 @@ def name_tensors(stored: Tensors) -> Tensors:
       FormatError: where a tensor is there twice or contradicts another, or the model is no BERT.
     """
     check_limits(stored)
-    _check_architecture(stored)
+    if other := find_other(stored):
+        raise other
     plain = {name: _plain(name) for name in stored}
     table = {v.theirs: v for v in find_variables(plain.values()).values()}
     ordered = order(stored)
@@ -400,14 +401,16 @@ def _are_equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and np.array_equal(one.read(), other.read())
 
 
-def _check_architecture(stored: Tensors) -> None:
-    for name in stored:
+def find_other(names: Iterable[str]) -> OtherModelError | None:
+    """Returns an error that names the other architecture of tensors, None where none is known."""
+    for name in names:
         for part in re.split(r"[./]", name):
             if part in _OTHERS:
-                raise OtherModelError(
+                return OtherModelError(
                     f"it is a {_OTHERS[part]}, as its {name!r} shows, and no BERT, whose weights "
                     "are what is read here"
                 )
+    return None
 
 
 def _as_stored_in_tf1(name: str, tensor: Tensor) -> tuple[str, Tensor]:
