@@ -21,6 +21,7 @@ from bert.tasks.classification.classifier import Classification
 from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.classification.results import (
     MIN_CALIBRATION,
+    calibrate,
     check_enough,
     fit_temperature,
     format_scores,
@@ -217,6 +218,20 @@ def test_labels_drawn_from_scaled_logits_give_the_scale_back():
         assert fit_temperature("multi_label", logits, several) == pytest.approx(
             temperature, rel=0.05
         )
+
+
+@pytest.mark.parametrize(
+    ("label_ids", "warnings"), [([0, 1, 1], 0), ([0, 0, 0], 1), ([1, 1, 1], 1)]
+)
+def test_a_temperature_that_the_dev_set_does_not_bound_is_warned_of(log, label_ids, warnings):
+    """Where all answers are right, the loss falls with the temperature without end."""
+    task = ClassificationTask(
+        name="t", task_type="classification", labels=("a", "b"), is_pair=False, metric="accuracy"
+    )
+    examples = [InputExample("1", "text", None, "a")] * len(label_ids)
+    logits = np.array([[2.0, 0.0], [0.5, 0.0], [0.1, 0.0]])
+    calibrate(task, examples, np.array(label_ids)[:, None], logits)
+    assert sum(record.levelname == "WARNING" for record in log.records) == warnings
 
 
 @pytest.mark.parametrize("task_type", ["classification", "multi_label"])
