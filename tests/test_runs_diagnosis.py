@@ -123,6 +123,8 @@ def test_predicted_numbers_that_hardly_differ_are_warned_of(log):
         ("matthews", {"matthews": 0.0, "baseline": 0.0, "confusion_matrix": [[3, 4], [0, 0]]}),
         # Of endings, the right one may always be the first.
         ("accuracy", {"accuracy": 0.9, "baseline": 1.0}),
+        # Questions without an answer.
+        ("f1", {"exact": 100.0, "f1": 100.0, "baseline": 100.0}),
         (
             "pearson",
             {

@@ -95,8 +95,8 @@ def has_one_answer(scores: Mapping[str, Any]) -> bool:
         return not scores["standard_deviations"]["labels"]
     counts = [sum(row) for row in scores.get("confusion_matrix", [[0]])]
     # The scores of SQuAD, which have no accuracy, are in percent.
-    is_reached = "accuracy" in scores and scores["baseline"] == 1.0
-    return is_reached or 0 < sum(counts) == max(counts)
+    highest = 1.0 if "accuracy" in scores else 100.0
+    return scores["baseline"] == highest or 0 < sum(counts) == max(counts)
 
 
 def _find_remedy(attempt: Attempt) -> Message:
