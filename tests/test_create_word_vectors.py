@@ -124,6 +124,8 @@ def test_what_cannot_be_learned_is_refused_and_what_is_there_stays(learn, tmp_pa
     vectors = learn("a b c " * 5)
     with pytest.raises(ValueError, match=r"None of the 15 words .* occurs 6 times"):
         learn("a b c " * 5, min_count=6)
+    with pytest.raises(ValueError, match="`input_file` must hold text"):
+        learn("\ufeff \n\x0c\n")
     monkeypatch.setitem(sys.modules, "gensim.models.word2vec", None)
     with pytest.raises(ValueError, match="pip install gensim"):
         learn("a b c " * 9)

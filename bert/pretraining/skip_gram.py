@@ -18,7 +18,7 @@ from bert.files.paths import file_size
 from bert.files.texts import decoded_lines, warn_of_damaged
 from bert.files.word_vectors import WordVectors
 from bert.log import logger
-from bert.options import MessageError, Option, option
+from bert.options import MessageError, Option, OptionError, option
 
 # Splits a text into words.
 Split = Callable[[str], Sequence[str]]
@@ -85,7 +85,7 @@ def learn(input_files: Sequence[str], options: Options, split: Split) -> WordVec
       split: Splits a text into words.
 
     Raises:
-      ValueError: where no word is as frequent as `min_count` requires.
+      ValueError: where there is no text, or no word is as frequent as `min_count` requires.
     """
     word2vec = _gensim()
     with tempfile.TemporaryFile() as file:
@@ -121,6 +121,8 @@ def _frequent(corpus: "_Corpus", input_files: Sequence[str], min_count: int) -> 
         f"{len(counts):,}",
         min_count,
     )
+    if not corpus.counts:
+        raise OptionError("input_file", "hold text", [*input_files])
     if not counts:
         raise MessageError(
             "%s must leave words. None of the %s words of %s occurs %d times.",
