@@ -245,6 +245,7 @@ def test_all_words_that_cannot_be_added_are_listed(tmp_path):
     ("changes", "message"),
     [
         ({"new_words": " ,"}, "`new_words` must name at least one word"),
+        ({"new_words": "absent/words.txt"}, "or give a file that is there"),
         ({"vocab_file": "absent.txt"}, "`vocab_file` must be a readable file"),
         ({"init_checkpoint": "absent.ckpt"}, "init_checkpoint` must name a checkpoint"),
     ],

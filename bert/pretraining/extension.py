@@ -155,7 +155,9 @@ def check_words(
             "name new words, each once, that the tokenizer splits at neither punctuation nor CJK "
             "characters, or marks such as [E1] or <e1>",
             Message("%d others: %s", len(problems), "; ".join(problems)),
-            "Leave them out.",
+            "Leave them out."
+            if is_file(new_words)
+            else "Leave them out, or give a file that is there.",
         )
     if not places:
         raise OptionError("new_words", "name at least one word", new_words)
