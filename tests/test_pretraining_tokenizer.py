@@ -91,7 +91,7 @@ def test_domain_pre_training_keeps_how_words_are_cut(base, tmp_path, log):
     records = make_records(tmp_path, base / "vocab.txt")
     options = {"strip_accents": False, "added_tokens": [STORED]}
     assert read_description(records)["tokenizer"] == options
-    assert "Tokenizer options of the model in" in log.text
+    assert f"Tokenizer options of the model of {str(base / 'vocab.txt')!r}" in log.text
     assert pieces(train(tmp_path, base, records)) == expected
     assert "were split with" not in log.text
     # Of an adapted model, its own folder says it.

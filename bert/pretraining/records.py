@@ -376,8 +376,7 @@ def open_tokenizer(
     added = [t for t in options.get(_ADDED, ()) if t["content"] not in SPECIAL_TOKENS]
     options[_ADDED] = added
     if cutting := describe_options(options, do_lower_case):
-        folder = os.path.dirname(vocab_file)
-        logger.info("Tokenizer options of the model in %r: %s.", folder, cutting)
+        logger.info("Tokenizer options of the model of %r: %s.", vocab_file, cutting)
     vocab = tokenization.load_vocab(vocab_file)
     tokenizer = make_of_vocab(vocab, do_lower_case, options)
     if words == SPACES:
