@@ -241,19 +241,6 @@ WRONG = [
         "Received 'label'. The 'cola' task has no header in this file.",
     ),
     (
-        "cola",
-        {"dev__tsv": [["s", "1", "", "a"], ["s", "1", "a"]]},
-        "dev",
-        "{folder}/dev.tsv:2: has 3 columns, needs 4 for task 'cola'. Received ['s', '1', 'a'].",
-    ),
-    (
-        "mrpc",
-        {"train__tsv": [HEADER[:5], row(5, c0="")]},
-        "train",
-        "{folder}/train.tsv:2: the label, in column 0 counted from 0, must be one of ['0', '1']. "
-        "Received ''.",
-    ),
-    (
         "mnli",
         {"train__tsv": [HEADER[:12], row(12, c11="-")]},
         "train",

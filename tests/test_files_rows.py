@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import lzma
+import re
 import sys
 
 import pytest
@@ -122,7 +123,8 @@ def test_a_separator_is_that_of_the_extension_or_the_given_one(path, given, sepa
 
 @pytest.mark.parametrize("given", ["", '"', "\n", "\r", ";;", "pipe"])
 def test_what_separates_no_columns_is_refused(given):
-    with pytest.raises(ValueError, match="`separator` must be one character"):
+    message = "must be one character, such as ';' or '|', or its name: tab, comma, semicolon, space"
+    with pytest.raises(ValueError, match=re.escape(message)):
         find_separator("x.csv", given)
 
 
@@ -241,7 +243,8 @@ def test_half_of_a_pair_of_surrogates_is_no_text(tmp_path):
 
 @pytest.mark.parametrize("name", ["tsv", "csv", "jsonl"])
 def test_lines_that_end_as_on_old_macs_are_named(tmp_path, name):
-    with pytest.raises(ValueError, match="must have lines that end with LF"):
+    message = r"must have lines that end with LF, .* with CR alone, .* as with `tr '\\r' '\\n'`\."
+    with pytest.raises(ValueError, match=message):
         read(tmp_path / f"t.{name}", "a\rb\rc")
 
 

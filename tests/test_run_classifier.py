@@ -582,21 +582,14 @@ def test_files_of_every_form_give_the_same_answers(trained, tmp_path, name, cont
 @pytest.mark.parametrize(
     ("name", "content", "flags", "message"),
     [
-        ("x.txt", "", {}, "must hold"),
         (
             "x.tsv",
             "texts\tn\nred\t1\n",
             {},
             r":1: the header must name \['text_a'\] \(or \['text'\], as in training\)",
         ),
-        ("x.csv", "n;text_a\n1;red\n", {}, r"It looks as if ';' separates .* `separator=';'`"),
-        ("x.csv", "text_a,n\nred,1,more\n", {}, ":2: has 3 columns, but the first line has 2"),
-        ("x.tsv", "n\ttext_a\n1\tred\n2\n", {}, ":3: has 1 column, but the first line has 2"),
-        ("x.jsonl", '{"text_a": "red"}\n{"text_a"\n', {}, ":2: must be one JSON object"),
-        ("x.jsonl", '{"texts": "red"}\n', {}, r":1: must be an object with the keys \['text_a'\]"),
         ("x.txt", "red\n", {"columns": "a,b"}, "`columns` must name 1 columns"),
         ("x.txt", "red\n", {"model_dir": "nowhere"}, "model_dir` must name a checkpoint"),
-        ("x.txt", "red\n", {"input_file": "nothing"}, "`input_file` must name existing files"),
     ],
 )
 def test_wrong_input_is_named_and_leaves_no_file(trained, tmp_path, name, content, flags, message):
