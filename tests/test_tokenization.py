@@ -584,8 +584,20 @@ def test_character_classes():
         assert not tokenization._is_whitespace(char)
         assert not tokenization._is_control(char)
         assert not tokenization._is_punctuation(char)
-    assert not tokenization._is_control("\t")
+    assert not any(map(tokenization._is_control, "\t\r\U0001f4a9"))
     assert not tokenization._is_punctuation(" ")
+
+
+def test_functions_of_the_original_convert_texts_and_tokens():
+    vocab = {word: number for number, word in enumerate(["[UNK]", "[CLS]", "un", "##able"])}
+    inverse = dict(enumerate(vocab))
+    assert tokenization.convert_tokens_to_ids(vocab, ["un", "##able", "[CLS]"]) == [2, 3, 1]
+    assert tokenization.convert_ids_to_tokens(inverse, [2, 3, 1]) == ["un", "##able", "[CLS]"]
+    assert tokenization.convert_by_vocab(vocab, ["un"]) == [2]
+    assert tokenization.convert_to_unicode("No\u00ebl".encode()) == "No\u00ebl"
+    assert tokenization.convert_to_unicode("No\u00ebl") == "No\u00ebl"
+    assert tokenization.whitespace_tokenize("  a  b\tc \n") == ["a", "b", "c"]
+    assert tokenization.whitespace_tokenize("   ") == []
 
 
 @pytest.mark.parametrize(
