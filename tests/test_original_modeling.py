@@ -261,13 +261,6 @@ def test_dropout_of_a_functional_model_follows_its_phase(rates):
     assert np.abs(model(x, training=True) - model(x)).max() > 0.01
 
 
-def test_attention_drops_out_in_training_alone():
-    inputs, x = keras.Input((5, 12)), random(9, 5, 12)
-    outputs = modeling.attention_layer(inputs, inputs, attention_probs_dropout_prob=0.5)
-    model = keras.Model(inputs, outputs)
-    assert np.abs(model(x, training=True) - model(x)).max() > 0.001
-
-
 def test_shape_list_has_integers_where_the_dimensions_are_known():
     assert modeling.get_shape_list(tf.zeros((2, 3, 4)), expected_rank=[2, 3]) == [2, 3, 4]
 
