@@ -270,33 +270,6 @@ def test_a_saved_model_is_replaced_by_a_whole_one_only(tmp_path):
     assert os.listdir(folder.parent) == ["saved_model"]
 
 
-def test_a_failing_exchange_leaves_the_old_one_in_its_place(tmp_path, monkeypatch):
-    folder = tmp_path / "saved_model"
-    Constant(1).save(str(folder))
-    rename = os.replace
-
-    def rename_but_not_the_new_one(source, target):
-        if source.endswith(".partial"):
-            raise OSError("no")
-        rename(source, target)
-
-    monkeypatch.setattr(os, "replace", rename_but_not_the_new_one)
-    with pytest.raises(OSError, match="no"):
-        Constant(2).save(str(folder))
-    assert read_number(folder) == 1
-    assert os.listdir(tmp_path) == ["saved_model"]
-
-
-def test_remains_of_a_killed_export_are_removed(tmp_path):
-    for name in ("saved_model.partial", "saved_model.old.tmp"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "rest").write_text("x")
-    (tmp_path / "saved_model").mkdir()
-    Constant(1).save(str(tmp_path / "saved_model"))
-    assert os.listdir(tmp_path) == ["saved_model"]
-    assert read_number(tmp_path / "saved_model") == 1
-
-
 def test_a_link_to_a_folder_stays_a_link(tmp_path):
     Constant(1).save(str(tmp_path / "there"))
     (tmp_path / "here").symlink_to(tmp_path / "there")
