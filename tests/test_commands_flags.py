@@ -138,6 +138,16 @@ DEFAULTS = {
         "num_warmup_steps": 10000,
         "max_eval_steps": 100,
     },
+    extract_features: {
+        **dict.fromkeys(("input_file", "output_file", "bert_config_file", "init_checkpoint")),
+        **dict.fromkeys(("vocab_file", "do_lower_case", "master")),
+        # The last four for JSON Lines, and the last one for a matrix; the length is 128.
+        **dict.fromkeys(("layers", "max_seq_length")),
+        "batch_size": 32,
+        "use_tpu": False,
+        "num_tpu_cores": 8,
+        "use_one_hot_embeddings": False,
+    },
     run_swag: {"train_batch_size": 16, "learning_rate": 2e-5, "num_train_epochs": 3.0},
     run_ner: {"text_column": 0, "label_column": -1, "scheme": None},
 }
@@ -147,7 +157,7 @@ DEFAULTS = {
 def test_flags_have_the_defaults_of_the_original_or_of_the_paper(script, new_flags):
     defined = new_flags(script)
     assert {name: defined[name].default for name in DEFAULTS[script]} == DEFAULTS[script]
-    if script is not run_pretraining:
+    if script not in (run_pretraining, extract_features):
         assert script.Settings.LOWERS_BY_DEFAULT is (script is not run_ner)
 
 
@@ -288,6 +298,23 @@ def test_what_a_flag_may_not_be_is_refused(kind, arguments, message):
     define(kind)
     with pytest.raises(flags.IllegalFlagValueError, match=message):
         flags.FLAGS(["script", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("least", "names"),
+    [
+        (1, "max_seq_length max_predictions_per_seq train_batch_size eval_batch_size"),
+        (1, "num_train_steps save_checkpoints_steps gradient_accumulation_steps"),
+        (1, "max_eval_steps log_every_steps"),
+        (0, "learning_rate num_warmup_steps keep_checkpoint_max"),
+    ],
+)
+def test_numbers_of_pretraining_have_a_least_value(least, names, new_flags):
+    defined = new_flags(run_pretraining)
+    for name in names.split():
+        defined[name].parse(str(least))
+        with pytest.raises(flags.IllegalFlagValueError, match=f"--{name}={least - 1}"):
+            defined[name].parse(str(least - 1))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)

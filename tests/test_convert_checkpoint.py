@@ -12,7 +12,6 @@ import safetensors.numpy
 import tensorflow as tf
 import tokenizers
 from conftest import GOLDEN, ROOT, change, exhaustive, make_examples, model_inputs
-from helpers.forks import fork_python
 from helpers.huggingface_models import CONFIG, stored_in, write
 from helpers.huggingface_models import tensors as tensors  # noqa: PLC0414 (a fixture)
 from helpers.tf1_checkpoints import save_by_tf1
@@ -465,6 +464,7 @@ def test_report_names_what_is_left_out_and_what_is_missing(tmp_path, still_confi
     source = save(tmp_path / "tf", stored, still_config)
     report = convert(source, tmp_path / "hf", "huggingface", do_lower_case=True)
     assert report.left_out == ["my/own"]
+    assert f"Found {len(stored)} tensors, converted {len(tensors)}." in log.messages
     assert sorted(report.missing) == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
     assert "Left out: my/own" in log.messages
     assert "Missing in the input: bert/pooler/dense/kernel" in log.messages
@@ -636,18 +636,6 @@ def test_a_result_that_computes_something_else_is_not_kept(tmp_path, still_confi
     assert model(model_inputs(make_examples(still_config, 1))) is not None
     with pytest.raises(ArithmeticError, match="outputs differ by"):
         conversion.verify(opened, "BertForPreTraining", model, [], str(tmp_path / "wrong.ckpt"))
-
-
-def test_the_command_line_converts(tmp_path):
-    result = fork_python(
-        "convert_checkpoint.py",
-        f"--input={GOLDEN / 'bert_model.ckpt.index'}",
-        f"--output={tmp_path / 'hf'}",
-        "--format=huggingface",
-        "--do_lower_case",
-    )
-    assert "Found 46 tensors, converted 46." in result.stderr
-    assert os.path.exists(tmp_path / "hf/model.safetensors")
 
 
 @pytest.mark.parametrize("value", [np.nan, *exhaustive(np.inf, -np.inf)])

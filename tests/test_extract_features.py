@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, ROOT, change, eagerly
 from helpers.feature_runs import LINES, WORDS, make_settings
-from helpers.forks import fork_python
 
 import bert
 import extract_features
@@ -293,27 +292,6 @@ def test_features_that_are_not_finite_name_their_line_and_leave_no_file(
         with pytest.raises(ArithmeticError, match="line 3 of"):
             extract_features.run(settings(format=form, shard=shard))
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("out")]
-
-
-def test_a_command_of_the_original_works_unchanged(tmp_path):
-    result = fork_python(
-        "extract_features.py",
-        f"--input_file={GOLDEN / 'features_input.txt'}",
-        f"--output_file={tmp_path / 'out.jsonl'}",
-        f"--vocab_file={GOLDEN / 'vocab.txt'}",
-        f"--bert_config_file={GOLDEN / 'bert_config.json'}",
-        f"--init_checkpoint={GOLDEN / 'bert_model.ckpt'}",
-        "--layers=-1,-2",
-        "--max_seq_length=64",
-        "--batch_size=8",
-        "--do_lower_case=True",
-        "--use_tpu=False",
-        "--master=local",
-        "--num_tpu_cores=8",
-        "--use_one_hot_embeddings=True",
-    )
-    assert "Wrote features of 2 lines" in result.stderr
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import keras
@@ -11,7 +10,6 @@ import tensorflow as tf
 from conftest import (
     GOLDEN,
     LARGE_GOLDEN,
-    ROOT,
     eagerly,
     exhaustive,
     mostly_portable,
@@ -28,7 +26,7 @@ from bert.models import fine_tuned
 from bert.models.open import load
 from bert.network.kernels import infer
 from bert.tasks.classification import examples as glue
-from bert.tasks.classification.examples import ClassificationTask, InputExample
+from bert.tasks.classification.examples import InputExample
 from bert.tasks.task import Inputs, Part
 from bert.weights.folder import ModelFolder
 
@@ -602,19 +600,3 @@ def test_wrong_input_is_named_and_leaves_no_file(trained, tmp_path, name, conten
     with pytest.raises(ValueError, match=message):
         predict.run(predict.Settings(**settings))
     assert not (tmp_path / "answers.jsonl").exists()
-
-
-@pytest.mark.parametrize("texts", [[], ["red a", "blue"]], ids=["standard input", "arguments"])
-def test_each_text_of_a_command_is_answered(trained, python, texts):
-    result = subprocess.run(
-        [python / "python", "predict.py", f"--model_dir={trained}", *texts, "--batch_size=1"],
-        cwd=ROOT,
-        input="" if texts else "red a\nblue\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answers = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [answer["text_a"] for answer in answers] == ["red a", "blue"]
-    task = ClassificationTask.from_dict(json.loads((trained / "task.json").read_text())["task"])
-    assert all(answer["label"] in task.labels for answer in answers)

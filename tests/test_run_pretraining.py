@@ -521,16 +521,6 @@ def script(folder, *flags, **more):
     return ["run_pretraining.py", *(f"--{key}={value}" for key, value in values.items()), *flags]
 
 
-def test_script_reports_an_error_in_one_line(pretraining_run, tmp_path):
-    pretraining_run()
-    result = fork_python(*script(tmp_path, "--do_train", input_file="nowhere"), check=False)
-    assert result.returncode == 1
-    [error] = [line for line in result.stderr.splitlines() if " Error: " in line]
-    message = "Error: `--input_file` must name existing files. 'nowhere' matches none."
-    assert re.fullmatch(rf"[\d:]{{8}} {re.escape(message)}", error)
-    assert not (tmp_path / "output").exists()
-
-
 def test_script_takes_an_old_command(pretraining_run, tmp_path):
     """As the original's README has it, on a machine without TPU."""
     pretraining_run()
@@ -544,75 +534,6 @@ def test_script_takes_an_old_command(pretraining_run, tmp_path):
     lines = result.stderr.splitlines()
     assert [line for line in lines if not re.match(r"\d\d:\d\d:\d\d ", line)] == []
     assert [line for line in lines if " Error: " in line] == []
-
-
-REQUIRED = ["--bert_config_file=a", "--input_file=b", "--output_dir=c"]
-
-# In a process of its own, since flags are global.
-PARSE_FLAGS = """
-import json, sys
-from absl import flags
-from absl import app
-from bert.log import logger
-import keras, tensorflow  # What these define is theirs.
-before = set(flags.FLAGS)
-import run_pretraining
-assert set(flags.FLAGS) == before, "importing defined flags"
-run_pretraining.define_flags()
-errors = []
-for arguments in json.loads(sys.argv[1]):
-    try:
-        left = flags.FLAGS(["run_pretraining.py", *arguments])
-        errors.append(None if left == ["run_pretraining.py"] else f"left: {left}")
-    except flags.Error as error:
-        errors.append(str(error))
-    flags.FLAGS.unparse_flags()
-    for name in flags.FLAGS:
-        flags.FLAGS[name].unparse()
-print(json.dumps(errors))
-"""
-
-# Arguments beside the required ones, and what the error says; None where there is none.
-COMMAND_LINES = [
-    ([], None),
-    (["--do_train", "--nodo_eval", "--use_tpu=false"], None),
-    (["--do_train=True", "--do_eval=False"], None),
-    (["--learning_rate=1e-4", "--num_warmup_steps=0", "--keep_checkpoint_max=0"], None),
-    (["--precision=mixed_bfloat16", "--strategy=mirrored", "--seed=1"], None),
-    (["--learning_rat=1"], r"Unknown command line flag 'learning_rat'.*learning_rate"),
-    (["--max_seq_len=12"], r"Unknown command line flag 'max_seq_len'.*max_seq_length"),
-    (["--vocab_file=x"], r"Unknown command line flag 'vocab_file'"),
-    (["--max_seq_length=many"], "--max_seq_length=many"),
-    (["--max_seq_length=0"], "--max_seq_length=0"),
-    (["--max_predictions_per_seq=0"], "--max_predictions_per_seq=0"),
-    (["--train_batch_size=0"], "--train_batch_size=0"),
-    (["--eval_batch_size=-1"], "--eval_batch_size=-1"),
-    (["--learning_rate=-1"], "--learning_rate=-1"),
-    (["--num_train_steps=0"], "--num_train_steps=0"),
-    (["--num_warmup_steps=-1"], "--num_warmup_steps=-1"),
-    (["--save_checkpoints_steps=0"], "--save_checkpoints_steps=0"),
-    (["--max_eval_steps=0"], "--max_eval_steps=0"),
-    (["--keep_checkpoint_max=-1"], "--keep_checkpoint_max=-1"),
-    (["--gradient_accumulation_steps=0"], "--gradient_accumulation_steps=0"),
-    (["--log_every_steps=0"], "--log_every_steps=0"),
-    (["--precision=float16"], "--precision=float16.*mixed_float16"),
-    (["--strategy=all"], "--strategy=all.*mirrored"),
-    (["--do_train=perhaps"], "--do_train=perhaps"),
-]
-
-
-def test_errors_of_flags_name_them():
-    lines = [[*REQUIRED, *arguments] for arguments, _ in COMMAND_LINES]
-    lines += [REQUIRED[:i] + REQUIRED[i + 1 :] for i in range(3)]
-    errors = json.loads(fork_python("-c", PARSE_FLAGS, json.dumps(lines)).stdout.splitlines()[-1])
-    expected = [message for _, message in COMMAND_LINES]
-    # A configuration may lie beside the checkpoint.
-    expected += [None, "--input_file must have", "--output_dir must have"]
-    for arguments, error, message in zip(lines, errors, expected, strict=True):
-        if message is None:
-            assert error is None, arguments
-        else:
-            assert re.search(message.replace(" must have", ".*"), error or "", re.DOTALL), arguments
 
 
 def assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kills):
