@@ -5,7 +5,6 @@ from itertools import accumulate, chain
 
 import pytest
 import tensorflow as tf
-from conftest import run_python
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,18 +116,6 @@ def test_damaged_gzip_is_named(tmp_path, damage):
 def test_an_empty_file_has_no_lines(tmp_path):
     (tmp_path / "empty").touch()
     assert list(read_lines(str(tmp_path / "empty"))) == []
-
-
-def test_local_files_do_not_need_tensorflow(tmp_path):
-    code = (
-        "import sys\n"
-        "from bert.files import paths, records\n"
-        "with records.write_records([sys.argv[1]]) as [writer]:\n"
-        "    writer.write(records.encode_example({'a': [1]}))\n"
-        "list(paths.read_lines(paths.match_files(sys.argv[1], 'f')[0]))\n"
-        "assert 'tensorflow' not in sys.modules"
-    )
-    run_python("-c", code, str(tmp_path / "r.tfrecord"))
 
 
 @pytest.mark.parametrize("name", ["folder", "fold[er]"])

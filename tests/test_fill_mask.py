@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import GOLDEN
-from helpers.forks import ROOT, fork_python
+from helpers.forks import ROOT
 
 import bert
 import fill_mask
@@ -223,15 +223,9 @@ def test_all_lines_are_looked_at_before_the_first_is_answered(
         fill_mask.run(settings(input_file=str(path), batch_size=1, **changes))
 
 
-def test_texts_stand_on_the_command_line_among_flags():
-    result = fork_python(
-        "fill_mask.py",
-        "the old [MASK]",
-        f"--checkpoint={GOLDEN}",
-        "a [MASK] and [MASK]",
-        "--top_k=2",
-    )
-    lines = result.stdout.splitlines()
+def test_guesses_are_below_their_text_and_each_of_several_masks_has_a_number(settings, tmp_path):
+    fill_mask.run(settings(format="text", top_k=2), ["the old [MASK]", "a [MASK] and [MASK]"])
+    lines = (tmp_path / "out").read_text().splitlines()
     assert [line for line in lines if "[MASK]" in line] == [
         "the old [MASK]",
         "a [MASK] and [MASK]",

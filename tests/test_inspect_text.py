@@ -165,12 +165,9 @@ def test_several_texts_are_an_error(settings, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-AS_BERT = "import sys; from bert.__main__ import main; sys.argv[0] = 'bert'; main()"
-
-
-@pytest.mark.parametrize("command", [["inspect_text.py"], ["-c", AS_BERT, "inspect"]])
-def test_the_text_stands_on_the_command_line_among_flags(command, tmp_path):
+def test_the_text_stands_on_the_command_line_among_flags(tmp_path):
     flags = [f"--model_dir={GOLDEN}", "--do_lower_case", f"--output_file={tmp_path / 'page.html'}"]
-    result = fork_python(*command, flags[0], TEXT, *flags[1:])
+    as_bert = "import sys; from bert.__main__ import main; sys.argv[0] = 'bert'; main()"
+    result = fork_python("-c", as_bert, "inspect", flags[0], TEXT, *flags[1:])
     assert result.stdout.startswith(f"{TEXT}\n")
     assert content_of(tmp_path / "page.html")["texts"] == [TEXT]

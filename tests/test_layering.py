@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from conftest import run_python
+from helpers.forks import fork_python
 from helpers.module_sources import SCRIPTS
 
 ROOT = Path(__file__).parent.parent
@@ -235,10 +236,7 @@ roots = ("bert", "modeling", "optimization", "tokenization")
 modules = [module for name, module in sys.modules.items() if name.split(".")[0] in roots]
 print(sum(not hasattr(module, "__path__") for module in modules))
 """
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert int(result.stdout) <= 15
+    assert int(fork_python("-c", code).stdout) <= 15
 
 
 # Runs in a fresh interpreter. Third-party packages are imported first: what they define is theirs.
