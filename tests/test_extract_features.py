@@ -218,10 +218,6 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
         ({"layers": "all"}, "layers` must list.*Received 'all'"),
         ({"max_seq_length": 17}, "at most 16.*Received 17"),
         ({"max_seq_length": 2}, "at least 3.*Received 2"),
-        ({"input_file": "nowhere.txt"}, "`input_file`.*'nowhere.txt'"),
-        ({"init_checkpoint": "nowhere.ckpt"}, "`init_checkpoint`.*'nowhere.ckpt'"),
-        ({"bert_config_file": "nowhere.json"}, "`bert_config_file`.*'nowhere.json'"),
-        ({"vocab_file": "nowhere.txt"}, "`vocab_file`.*'nowhere.txt'"),
         ({"output_file": "no/folder/out"}, "`output_file` must name files that can be written"),
         ({"format": "npy"}, "`layers` must name a single one for a matrix"),
         ({"format": "npy", "layers": "0", "pooling": "none"}, "`pooling` must be mean, max or"),
@@ -248,10 +244,11 @@ def test_the_checkpoint_is_opened_once(settings, tmp_path, opened):
     assert opened == [str(tmp_path / "bert_model.ckpt")]
 
 
-def test_a_file_without_lines_is_an_error(settings, tmp_path):
+@pytest.mark.parametrize("changes", [{}, {"shard": "1/2"}])
+def test_a_file_without_lines_is_an_error(settings, tmp_path, changes):
     (tmp_path / "text.txt").write_text("")
     with pytest.raises(ValueError, match="`input_file` must hold text"):
-        extract_features.run(settings())
+        extract_features.run(settings(**changes))
 
 
 def test_a_pair_needs_two_segments(settings, tmp_path):
@@ -264,17 +261,6 @@ def test_a_pair_needs_two_segments(settings, tmp_path):
     files = {flag: str(tmp_path / name) for flag, name in files.items()}
     with pytest.raises(ValueError, match=r"`type_vocab_size`.*line 2"):
         extract_features.run(settings(**files))
-
-
-def test_a_checkpoint_of_the_other_casing_is_an_error(settings, tmp_path):
-    folder = tmp_path / "cased_L-12_H-768_A-12"
-    folder.mkdir()
-    for path in tmp_path.glob("bert_model.ckpt*"):
-        path.rename(folder / path.name)
-    name = str(folder / "bert_model.ckpt")
-    with pytest.raises(ValueError, match="`do_lower_case` must be False"):
-        extract_features.run(settings(init_checkpoint=name))
-    extract_features.run(settings(init_checkpoint=name, do_lower_case=False))
 
 
 def test_features_that_are_not_finite_name_their_line_and_leave_no_file(
@@ -347,9 +333,3 @@ def test_shards_of_different_models_or_texts_are_not_joined(settings, tmp_path):
         )
         with pytest.raises(ValueError, match=said):
             join_shards.run(asked)
-
-
-def test_a_shard_of_nothing_is_an_error(settings, tmp_path):
-    (tmp_path / "text.txt").write_text("")
-    with pytest.raises(ValueError, match="`input_file` must hold text"):
-        extract_features.run(settings(shard="1/2"))

@@ -360,18 +360,6 @@ def test_the_options_of_a_tokenizer_are_passed_on(tmp_path):
         run_classifier.run(make(do_train=True, init_checkpoint=str(pretrained)))
 
 
-def test_a_name_of_a_cased_release_is_not_lower_cased(released, tmp_path):
-    cased = tmp_path / "cased_L-12_H-768_A-12"
-    cased.mkdir()
-    for path in released.iterdir():
-        (cased / path.name).write_bytes(path.read_bytes())
-    with pytest.raises(ValueError, match="`do_lower_case` must be"):
-        bert.load(str(cased))
-    assert bert.load(str(cased), do_lower_case=False).config == modeling.BertConfig.from_dict(
-        json.loads((cased / "bert_config.json").read_text())
-    )
-
-
 def test_a_length_truncates_the_texts_that_a_pre_trained_model_encodes(pretrained, released):
     told = bert.load(str(released), max_seq_length=8)
     texts = ["the end of it was the other end of it", "the end"]

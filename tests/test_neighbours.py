@@ -382,7 +382,6 @@ def test_output_can_be_read(ask, capsysbinary, monkeypatch):
         ({"word": "\u4e00", "input_file": None}, "`word` must consist of pieces of the vocab"),
         ({"query": "a", "layer": "9"}, "`layer` must be at least"),
         ({"query": "a", "layer": "last,0"}, "`layer` must name a single layer. Received 'last,0'"),
-        ({"query": "a", "max_seq_length": 9999}, "`max_seq_length` must be at least 3 and at"),
         ({"query": "a", "id_column": "x"}, "`id_column='x'` must be that of a table"),
     ],
 )

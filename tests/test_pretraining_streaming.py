@@ -403,7 +403,6 @@ def test_what_a_killed_run_left_is_removed_and_a_folder_of_others_is_not(make, w
         ({"num_shards": 2, "output_file": "a,b"}, "must be one name where `num_shards`"),
         ({"num_shards": 10**6}, "There must be at most .* output files"),
         ({"beam_options": "--x"}, "`beam_options` must go with `runner`"),
-        ({"dupe_factor": 0}, "`dupe_factor` must be at least 1"),
     ],
 )
 def test_flags_that_cannot_be_are_refused(make, tmp_path, changes, message):

@@ -252,8 +252,6 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
         ({"do_predict": True, "predict_file": None}, "`do_predict` needs `predict_file`"),
         ({"do_train": True, "train_file": "nowhere"}, "`train_file` must name a readable file"),
         ({"do_predict": True, "predict_file": "nowhere"}, "`predict_file` must name a readable"),
-        ({"do_predict": True}, "`output_dir` must hold a trained model"),
-        ({"do_train": True, "max_seq_length": 17}, "`max_seq_length` must be at most 16"),
         ({"do_train": True, "max_query_length": 13}, "`max_seq_length` must be greater than 16"),
         ({"do_train": True, "num_runs": 2}, "`num_runs` needs `do_train` and `do_predict`"),
         ({"do_train": True, "early_stopping_patience": 1}, "`early_stopping_patience` needs"),
@@ -281,7 +279,6 @@ def test_blank_paragraphs_and_missing_answers_are_no_obstacle(make_settings, tmp
              "predict_file": "half", "max_eval_samples": 1},
             "`max_eval_samples` must leave examples that can be scored",
         ),
-        ({"do_train": True, "num_train_epochs": 0.01}, "must give at least one step"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
@@ -294,8 +291,7 @@ def test_what_cannot_work_is_refused(make_settings, tmp_path, changes, message):
     if changes.get("predict_file") in ("{}", "blind", "half"):
         changes = {**changes, "predict_file": str(tmp_path / changes["predict_file"])}
     assert_refused(run_squad, make_settings(**changes), tmp_path, message)
-    if "num_train_epochs" not in changes:
-        assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -213,11 +213,6 @@ def test_truncated_and_equal_choices_are_counted(log):
     assert "1 of 1 examples have choices that are the same to the model" in log.messages[1]
 
 
-def test_a_length_that_is_too_small_is_an_error():
-    with pytest.raises(ValueError, match=r"`max_seq_length` must be at least 5"):
-        swag_examples.make_features(EXAMPLES, TOKENIZER, 4)
-
-
 # The choice that the first example does not have would be the likeliest.
 LOGITS = np.array([[1.0, 2.0, 9.0], [1.0, 3.0, 2.0]])
 

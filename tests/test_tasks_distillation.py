@@ -527,7 +527,6 @@ def test_words_have_the_teachers_logits_in_any_window():
             },
             "must not be given with `feature_based`",
         ),
-        ({"teacher": "nowhere"}, "`teacher` must name a checkpoint"),
         ({"distill_layers": "5,6"}, "`distill_layers` must be uniform"),
     ],
 )

@@ -487,13 +487,9 @@ def test_an_input_of_two_segments_needs_two_segment_types(tiny_config):
         require_segments(change(tiny_config, type_vocab_size=1), "pairs of texts")
 
 
-def test_casing_is_as_given_or_as_the_folder_says_or_unknown(folder):
+def test_casing_is_as_given_or_unknown_where_the_folder_says_none(folder):
     assert ModelFolder.open(str(folder)).do_lower_case is None
     assert ModelFolder.open(str(folder), do_lower_case=True).do_lower_case
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
-    assert ModelFolder.open(str(folder)).do_lower_case is False
-    with pytest.raises(ValueError, match=r"`do_lower_case` must be False"):
-        ModelFolder.open(str(folder), do_lower_case=True)
 
 
 def test_the_casing_is_found_in_the_name_of_a_released_model(folder):
