@@ -199,15 +199,6 @@ def test_an_evaluation_reports_its_place(tiny_config, make_batches, monkeypatch)
     assert pace.place == NOWHERE
 
 
-def test_all_predictions_are_in_the_order_of_the_records(tiny_config, make_batches, predictor):
-    examples = make_examples(tiny_config, 11)
-    expected = predictor.model(model_inputs(examples), training=False)
-    outputs = collect(predictor.predict(batches_by_length(make_batches, examples, 4)))
-    assert outputs.keys() == expected.keys()
-    for name, values in outputs.items():
-        np.testing.assert_allclose(values, expected[name], atol=1e-5)
-
-
 def test_evaluation_and_prediction_say_how_far_they_are(
     tiny_config, make_batches, monkeypatch, log
 ):

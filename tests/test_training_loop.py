@@ -751,7 +751,8 @@ def test_weights_that_the_last_step_ruins_are_not_saved(tmp_path, tiny_config, m
     """Their loss is found before they change, so that nobody sees what has become of it."""
     trainer = make_trainer(tiny_config, learning_rate=1e38, steps=1)
     initial = values_of(trainer)
-    with pytest.raises(NonFiniteLossError, match=r"At step 1: .*`learning_rate`"):
+    message = r"At step 1: .*`learning_rate` or a longer warm-up \(`num_warmup_steps`"
+    with pytest.raises(NonFiniteLossError, match=message):
         train(trainer, make_batches(4), tmp_path, 1)
     assert {path.suffix for path in tmp_path.glob("model.ckpt-1*")} == set()
     other = make_trainer(tiny_config)
@@ -973,14 +974,6 @@ def test_so_is_one_of_a_file_system_of_tensorflow(tmp_path, tiny_config, make_ba
             observers=[Call(fail_at(1, ValueError("a line")))],
         )
     assert log.messages[-1].startswith("Step 1 could not be saved: no room")
-
-
-@pytest.mark.usefixtures("eager")
-def test_exploding_weights_stop_the_run(tmp_path, tiny_config, make_batches):
-    trainer = make_trainer(tiny_config, learning_rate=1e30)
-    with pytest.raises(NonFiniteLossError, match=r"or a longer warm-up \(`num_warmup_steps`"):
-        train(trainer, make_batches(4), tmp_path, 50)
-    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 
 
 def test_progress_is_logged_with_its_mean(tmp_path, log):

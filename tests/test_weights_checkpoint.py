@@ -770,15 +770,6 @@ def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer, monkeypatc
         saving._check_room(str(tmp_path / "model.ckpt-2"), needed)
 
 
-def test_every_checkpoint_has_its_step(tmp_path, trainer):
-    weights = {variable.path: variable for variable in trainer.model.weights}
-    checkpoint.save_variables(str(tmp_path / "bert_model.ckpt"), weights, 7)
-    prefix = checkpoint.Checkpoints(str(tmp_path)).save(weights, 8)
-    for path, step in ((str(tmp_path / "bert_model.ckpt"), 7), (prefix, 8)):
-        stored = read_tensors(path)["global_step"]
-        assert (stored, stored.dtype, stored.shape) == (step, np.int64, ())
-
-
 @pytest.mark.usefixtures("eager")
 def test_adams_slots_have_the_names_of_their_moments(tmp_path, tiny_config):
     trainer = Trainer(

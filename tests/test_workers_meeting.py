@@ -83,10 +83,6 @@ def test_one_worker_is_alone():
     assert alone == ([b"x"], None)
 
 
-def test_workers_with_the_same_values_pass_the_check(workers):
-    assert meet(workers, lambda each: each.check_same({"a": 1, "b": ["c"]})) == [None] * 3
-
-
 def test_files_are_compared_by_content(workers):
     def agree(digest):
         def agree(each):
