@@ -1,4 +1,3 @@
-import csv
 import json
 import re
 import shutil
@@ -10,6 +9,7 @@ import pytest
 from conftest import LARGE_GOLDEN, eagerly, read_report
 from helpers import opened_tasks
 from helpers.checked_runs import assert_refused
+from helpers.classifier_runs import read_tsv
 from helpers.swag_runs import (
     ROW,
     make_rows,
@@ -31,11 +31,6 @@ SWAG = LARGE_GOLDEN.parent / "data" / "swag" / "sample.jsonl"
 @pytest.fixture
 def make_settings(tmp_path):
     return settings_in(tmp_path)
-
-
-def read_tsv(path):
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
 def chances_of(row):

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from conftest import change, eagerly, exhaustive, read_tensors
+from conftest import change, exhaustive, read_tensors
 from helpers.trainers import assert_same
 
 from bert.commands.training import FineTuningSettings
@@ -103,11 +103,10 @@ def open_output(settings, task):
     return folder
 
 
-def run(settings, config, evaluation=None, arrays=None):
+def run(settings, config, evaluation=None):
     """Trains as scripts do; returns the model and the step of its weights."""
     keras.utils.set_random_seed(3)
-    arrays = make_arrays(config) if arrays is None else arrays
-    batches = open_batches(settings, config, arrays, seed=settings.seed)
+    batches = open_batches(settings, config, make_arrays(config), seed=settings.seed)
     source = ModelFolder.of(settings, settings, settings.output_dir)
     open_output(settings, TASK).save(config, source.vocabulary, TASK)
     model = classifier_model(config, 2)
@@ -168,27 +167,22 @@ def test_padding_to_the_longest_or_to_the_maximum_gives_the_same_losses(
     np.testing.assert_allclose(losses[0], losses[1], rtol=0, atol=2e-5)
 
 
-@eagerly(False)
-def test_training_learns_and_saves_the_model(make_settings, tiny_config, tmp_path):
-    settings = make_settings(num_train_epochs=60.0, learning_rate=0.005)
-    arrays = make_arrays(tiny_config, count=32)
-    model, step = run(settings, tiny_config, arrays=arrays)
-    assert step == 480
-    logits = model({name: arrays[name] for name in model.input}, training=False)["logits"]
-    accuracy = np.mean(np.argmax(logits, axis=1) == arrays["label_ids"][:, 0])
-    assert accuracy > 0.9
+def test_training_saves_the_model(make_settings, tiny_config, tmp_path):
+    settings = make_settings(num_train_epochs=0.5)
+    model, step = run(settings, tiny_config)
+    assert step == 2
     out = tmp_path / "out"
     weights = read_tensors(str(out / "bert_model.ckpt"))
-    assert weights.pop("global_step") == 480
+    assert weights.pop("global_step") == 2
     assert_same(weights, weights_of(model))
     assert (out / "vocab.txt").read_text() == Path(settings.vocab_file).read_text()
     stored = ModelFolder(str(out)).read_task()
     assert (stored["kind"], stored["labels"]) == (TASK["kind"], ["no", "yes"])
-    whole = (out / "model.ckpt-480.data-00000-of-00001").stat().st_size
+    whole = (out / "model.ckpt-2.data-00000-of-00001").stat().st_size
     small = (out / "bert_model.ckpt.data-00000-of-00001").stat().st_size
     assert whole / 3.05 < small < whole / 2.95
-    again, step = run(settings, tiny_config, arrays=arrays)
-    assert step == 480
+    again, step = run(settings, tiny_config)
+    assert step == 2
     assert_same(weights_of(again), weights_of(model))
 
 
@@ -289,7 +283,7 @@ def test_without_early_stopping_the_weights_are_the_last(make_settings, tiny_con
     assert (tmp_path / "out/best/model.ckpt-1.index").exists()
 
 
-@pytest.mark.parametrize("layers", [None, 1, *exhaustive(0, 2)])
+@pytest.mark.parametrize("layers", [1, *exhaustive(None, 0, 2)])
 def test_frozen_layers_stay_as_they_are(make_settings, tiny_config, layers):
     keras.utils.set_random_seed(3)
     before = weights_of(classifier_model(tiny_config, 2))

@@ -9,6 +9,7 @@ import tensorflow as tf
 from conftest import (
     LENGTH,
     PREDICTIONS,
+    exhaustive,
     make_examples,
     serialize,
     split_examples,
@@ -352,7 +353,7 @@ WRONG_RECORDS = {
 
 
 @pytest.mark.parametrize("kind", WRONG_RECORDS)
-@pytest.mark.parametrize("seed", [None, 4])
+@pytest.mark.parametrize("seed", [4, *exhaustive(None)])
 def test_wrong_record_is_named_when_it_is_read(tmp_path, file, features, examples, kind, seed):
     make_wrong, message, source = WRONG_RECORDS[kind]
     records = [serialize(example) for example in split_examples(examples)]
