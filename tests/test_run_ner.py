@@ -79,6 +79,22 @@ def test_one_file_is_enough(make_settings, tmp_path, log):
         assert evaluated == {"dev": parts["dev"]}
 
 
+def test_a_type_that_is_only_in_the_held_out_document_is_a_label(make_settings, tmp_path):
+    """Documents are not stratified, so that all entities of a type may be held out."""
+    documents = ["Lena B-PER\nsaw O", "Hull B-LOC\nsaw O"]
+    text = "".join(f"-DOCSTART- O\n\n{document}\n\n" for document in documents)
+    (tmp_path / "mine.txt").write_text(text)
+    settings = make_settings(
+        data_dir=None, train_file=str(tmp_path / "mine.txt"), dev_fraction=0.5,
+        do_train=True, do_eval=True, document_context=True,
+    )  # fmt: skip
+    folder = ModelFolder.of(settings, settings, settings.output_dir)
+    task = opened_tasks.open_task(run_ner, settings, folder.config, folder.load_tokenizer())
+    [held_out] = task.sentences["dev"]
+    assert not {*held_out.tags} & {*task.sentences["train"][0].tags} - {"O"}
+    assert task.tag_set.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+
+
 def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):
     write_task(tmp_path)
     scores = run_ner.run(

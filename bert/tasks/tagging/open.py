@@ -80,7 +80,11 @@ def open_tagging(
         tag_set = dataclasses.replace(known, scheme=tags.scheme, unit=tags.unit)
     else:
         is_bmes = given.scheme is None and files.found["train"] == "bmes"
-        trained = [sentence.tags or () for sentence in sentences["train"]]
+        read = sentences["train"]
+        if files.dev_split and tags.scheme not in PLAIN:
+            # A type of entity may be in the part that is held out alone.
+            read = [*read, *sentences["dev"]]
+        trained = [sentence.tags or () for sentence in read]
         tag_set = TagSet.from_tags(trained, "bmes" if is_bmes else tags.scheme, tags.unit)
     return kind.for_run(
         context,
