@@ -280,12 +280,10 @@ def _some(names: Sequence[str], *, limit: int = 5, separator: str = ", ") -> str
 
 def _find_prefix(path: str, option: str, fetches: bool) -> str:
     path = (prefix_of(path) or path).removesuffix(f"/{SAVED_MODEL_FILE}")
-    if tf.io.gfile.exists(path + ".index"):
+    if tf.io.gfile.exists(path + ".index") or is_single_file(path):
         return path
     if tf.io.gfile.isdir(path):
         return _only_checkpoint(path, option)
-    if is_single_file(path):
-        return path
     if found := readers.find(path, option):
         return found
     hub = load("bert.weights.hub")
@@ -485,9 +483,10 @@ class Checkpoints:
         variables = {name: v for name, v in variables.items() if name not in lacking}
         stored._check_shapes({name: list(v.shape) for name, v in variables.items()})
         values = stored.read([*variables, GLOBAL_STEP])
+        step = int(values[GLOBAL_STEP])
         for name, variable in variables.items():
             variable.assign(values.pop(name))
-        return int(values[GLOBAL_STEP])
+        return step
 
 
 # Warnings that were logged: a folder is read several times.
