@@ -264,6 +264,31 @@ def test_numbers_and_truths_are_labels_in_json(tmp_path):
     assert data_set.task.labels == ("1", "b", "false", "true")
 
 
+@pytest.mark.parametrize(
+    ("labels", "cells", "read"),
+    [
+        ("0,1", ["1.0", "0.0", "1"], ["1", "0", "1"]),
+        ("0.0,1.0", ["1", "0.0"], ["1.0", "0.0"]),
+        ("1,1.0,2", ["1.0", "1", "2.0"], ["1.0", "1", "2"]),
+        ("v1,v1.0,01", ["v1.0", "01"], ["v1.0", "01"]),
+    ],
+)
+def test_whole_numbers_may_be_written_as_pandas_does(tmp_path, labels, cells, read):
+    """A column of whole numbers of which some are missing is a column of 1.0 to pandas."""
+    rows = [{"text": "a", "label": cell} for cell in cells]
+    table = "".join(["text,label\n", *(f"a,{cell}\n" for cell in cells)])
+    data_set = open_folder(tmp_path, {"dev.csv": table, "test.jsonl": rows}, labels=labels)
+    for split in ("dev", "test"):
+        assert [example.label for example in data_set.read(split)[""]] == read
+
+
+@pytest.mark.parametrize("cell", ["01", "1.5", "v2", "1.00"])
+def test_other_labels_are_not_taken_for_one_that_is_known(tmp_path, cell):
+    table = f"text,label\na,{cell}\n"
+    with pytest.raises(ValueError, match=f"Received {cell!r}"):
+        open_folder(tmp_path, {"dev.csv": table}, labels="1,v2.0").read("dev")
+
+
 def test_test_files_need_no_labels(tmp_path, log):
     train = {"train.tsv": "text\tlabel\na\tx\nb\ty\n"}
     open_folder(tmp_path, {**train, "test.csv": "text\na\n"})

@@ -157,7 +157,7 @@ class CustomDataSet(DataSet):
             if split != "test":
                 label = _read_label(file, row, self._data, labels)
             elif "label_column" in cells and is_labelled:
-                label = _parse_label(cells["label_column"], self._data)
+                label = _parse_label(cells["label_column"], self._data, labels)
                 if not _is_among(label, labels):
                     label = None
                     if not _is_blank(row):
@@ -261,7 +261,7 @@ def _check_header(
     """
     if file.header is not None:
         cell = file.header.cells.get("label_column", "")
-        label = _parse_label(cell, data)
+        label = _parse_label(cell, data, labels)
         # The number 0 is a label, and no labels at all are none.
         is_label = label != () and _is_among(label, labels)
         if cell.strip() != data.label_column and is_label:
@@ -299,10 +299,8 @@ def _find_labels(file: File, data: ClassificationData) -> list[str]:
         assert not isinstance(label, float)
         counts.update([label] if isinstance(label, str) else label)
     _check_header(file, data, (), counts)
-    if all(re.fullmatch("-?[0-9]+", label) for label in counts):
-        labels = sorted(counts, key=lambda label: (int(label), label))
-    else:
-        labels = sorted(counts)
+    are_numbers = all(re.fullmatch("-?[0-9]+", label) for label in counts)
+    labels = sorted(counts, key=lambda label: (int(label) if are_numbers else 0, label))
     least, name = (2, "two labels") if data.task_type == "classification" else (1, "one label")
     if len(labels) < least:
         raise MessageError(
@@ -376,7 +374,7 @@ def _read_label(
 ) -> Label:
     """Returns the label of a row; raises `ValueError` unless it is among `labels`."""
     value = row.cells["label_column"]
-    label = _parse_label(value, data)
+    label = _parse_label(value, data, labels or ())
     if label is not None and (labels is None or _is_among(label, labels)):
         return label
     hints = []
@@ -425,12 +423,17 @@ def _is_among(label: Label | None, labels: Sequence[str]) -> bool:
     return ({label} if isinstance(label, str) else set(label)) <= set(labels)
 
 
-def _parse_label(value: Any, data: ClassificationData) -> Label | None:
+def _parse_label(value: Any, data: ClassificationData, labels: Sequence[str]) -> Label | None:
     """Returns the label in a cell, in the form of the task; None for another form."""
     if data.task_type == "regression":
         return parse_number(value)
     if data.task_type == "classification":
-        return _parse_name(value)
+        name = _parse_name(value)
+        if name in labels or parse_number(name) is None:
+            return name
+        # Beside missing labels, pandas writes whole numbers as 1.0.
+        plain = str(name).removesuffix(".0")
+        return next((label for label in labels if label.removesuffix(".0") == plain), name)
     if isinstance(value, str):
         if re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
             # A list in the notation of Python or JSON; its brackets would become part of labels.
