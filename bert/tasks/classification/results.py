@@ -393,9 +393,9 @@ def calibrate(
     )
     if abs(math.log(temperature)) > _BOUNDS[1] - 0.01:
         logger.warning(
-            "That is the %s temperature that is tried, as where %s: such a dev set does not say "
-            "how sure the model may be. Calibrate it with other examples.",
-            *(("least", "all answers are right") if temperature < 1 else ("greatest", "none is")),
+            "That is the %s temperature that is tried, as where answers are %s: such a dev set "
+            "does not say how sure the model may be. Calibrate it with other examples.",
+            *(("least", "all right") if temperature < 1 else ("greatest", "mere guesses")),
         )
     return temperature
 

@@ -80,11 +80,9 @@ def open_tagging(
         tag_set = dataclasses.replace(known, scheme=tags.scheme, unit=tags.unit)
     else:
         is_bmes = given.scheme is None and files.found["train"] == "bmes"
-        read = sentences["train"]
-        if files.dev_split and tags.scheme not in PLAIN:
-            # A type of entity may be in the part that is held out alone.
-            read = [*read, *sentences["dev"]]
-        trained = [sentence.tags or () for sentence in read]
+        # A type of entity may be in the part that is held out alone.
+        parts = ["train", *["dev"] * bool(files.dev_split and tags.scheme not in PLAIN)]
+        trained = [sentence.tags or () for part in parts for sentence in sentences[part]]
         tag_set = TagSet.from_tags(trained, "bmes" if is_bmes else tags.scheme, tags.unit)
     return kind.for_run(
         context,
