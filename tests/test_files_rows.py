@@ -53,7 +53,7 @@ def test_tsv_cells_are_between_tabs(tmp_path_factory, table):
         ("a,b\n", [(1, ["a", "b"])]),
         ('"a,b",c', [(1, ["a,b", "c"])]),
         ('"a ""b"" c",d\n', [(1, ['a "b" c', "d"])]),
-        ('"a\r\nb",c\r\nd,e\r\n', [(1, ["a\nb", "c"]), (3, ["d", "e"])]),
+        ('"a\r\nb\n",c\r\nd,e\r\n', [(1, ["a\r\nb\n", "c"]), (4, ["d", "e"])]),
         ('"a\n\nb",c\n', [(1, ["a\n\nb", "c"])]),
         ('a 5" disk,"x"\n', [(1, ['a 5" disk', "x"])]),
         ('"",""\na,\n', [(2, ["a", ""])]),

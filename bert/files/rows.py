@@ -103,7 +103,7 @@ class RowReader:
                 yield Row(number, values)
         elif self.has_cells and not self.is_plain_tsv:
             lines = (
-                (number, decode_line(self._name, number, line, _ESCAPED))
+                (number, decode_line(self._name, number, line, _ESCAPED), line.endswith(b"\r\n"))
                 for number, line in self._lines()
             )
             for row in _read_csv(self.path, lines, self.separator):
@@ -275,19 +275,26 @@ def _any_size() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _read_csv(path: str, lines: Iterator[tuple[int, str]], separator: str) -> Iterator[Row]:
-    """Yields the rows of numbered lines; after a bad row, it continues with the next line.
+def _read_csv(path: str, lines: Iterator[tuple[int, str, bool]], separator: str) -> Iterator[Row]:
+    """Yields the rows of lines; after a bad row, it continues with the next line.
 
     A cell within double quotes may hold separators, line breaks, and doubled double quotes.
+
+    Args:
+      path: The file, for messages.
+      lines: The number and the text of each line, and whether it ends with CR and LF.
+      separator: The character between cells.
     """
     # Lines after a quote without an end, which may be rows.
-    waiting: collections.deque[tuple[int, str]] = collections.deque()
-    taken: list[tuple[int, str]] = []
+    waiting: collections.deque[tuple[int, str, bool]] = collections.deque()
+    taken: list[tuple[int, str, bool]] = []
 
     def take() -> Iterator[str]:
         while line := waiting.popleft() if waiting else next(lines, None):
             taken.append(line)
-            yield f"{line[1]}\n".replace("\r", _RETURN)
+            _, text, has_return = line
+            # Within quotes, the end of a line is part of the cell.
+            yield text.replace("\r", _RETURN) + ("\r\n" if has_return else "\n")
 
     while True:
         taken.clear()
@@ -297,7 +304,7 @@ def _read_csv(path: str, lines: Iterator[tuple[int, str]], separator: str) -> It
             with _any_size():
                 cells = next(reader, None)
         except csv.Error as error:
-            (number, line), *others = taken
+            (number, line, _), *others = taken
             waiting.extendleft(reversed(others))
             reason = MessageError(
                 "%s:%s: a cell that begins with a quote must end with one, and quotes within it "
