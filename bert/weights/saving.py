@@ -33,6 +33,8 @@ _GOING = ".going"
 _TABLE_END = bytes.fromhex("57fb808b247547db")
 # How pickles of PyTorch begin, which may have the same names: an archive, or a bare pickle.
 PICKLES = (b"PK", b"\x80")
+# Names that a variable of TensorFlow 1 can have; tensors of other programs may have others.
+_VARIABLE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 _SINGLE_FILE = re.compile(r".+\.ckpt(?:-\d+)?")
 
 
@@ -159,7 +161,9 @@ def _write_files(prefix: str, tensors: Mapping[str, np.ndarray | tf.Tensor]) -> 
             tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
         )
     declarations = tuple(
-        (name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names
+        (name, tuple(tensors[name].shape), tensors[name].dtype.name)
+        for name in names
+        if _VARIABLE.fullmatch(name)
     )
     with tf.io.gfile.GFile(f"{prefix}.meta", "wb") as writer:
         writer.write(_meta_graph(declarations).SerializeToString(deterministic=True))
