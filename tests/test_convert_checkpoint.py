@@ -626,6 +626,14 @@ def test_a_checkpoint_of_another_shape_is_refused(tmp_path, still_config, tensor
         convert(source, tmp_path / "out", "tf")
 
 
+def test_a_head_of_another_shape_is_refused(tmp_path, classifier):
+    tensors = read(classifier)
+    other = {**tensors, "output_bias": np.ones(4, np.float32)}
+    saving.save_tensors(str(classifier / "bert_model.ckpt"), other)
+    with pytest.raises(ValueError, match=r"`output_bias` is \[4\] there and \[3\].*other labels"):
+        convert(classifier, tmp_path / "out", "huggingface", do_lower_case=True)
+
+
 def test_a_result_that_computes_something_else_is_not_kept(tmp_path, still_config, tensors):
     source = save(tmp_path / "tf", tensors, still_config)
     wrong = {**tensors, "cls/seq_relationship/output_bias": np.ones(2, np.float32)}

@@ -254,8 +254,7 @@ def _load(
     with blank_variables() as blank:
         model = make_model(architecture, source.config, num_labels(source))
     found = [variable for variable in model.weights if variable.path in stored.shapes]
-    for variable in found:
-        variable.assign(stored.read([variable.path])[variable.path])
+    stored.fill(found)
     blank.fill(but=found)
     return model, [v.path for v in model.weights if v.path not in stored.shapes]
 

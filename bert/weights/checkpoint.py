@@ -237,6 +237,12 @@ class Stored:
                 _some(lines, limit=3, separator="; "),
             )
 
+    def fill(self, variables: Sequence[keras.Variable]) -> None:
+        """Assigns stored variables one at a time, so that memory never holds two of all."""
+        self._check_shapes({v.path: list(v.shape) for v in variables})
+        for variable in variables:
+            variable.assign(self.read([variable.path])[variable.path])
+
     def assign(
         self, variables: Sequence[keras.Variable], *, with_head: bool = False
     ) -> list[keras.Variable]:
@@ -265,10 +271,7 @@ class Stored:
                 _some(lacking),
                 Option("do_train"),
             )
-        self._check_shapes({v.path: list(v.shape) for v in found})
-        for variable in found:
-            # One at a time, so that memory never holds two of all.
-            variable.assign(self.read([variable.path])[variable.path])
+        self.fill(found)
         log_loaded(self.prefix, self.shapes, found, missing)
         return found
 
@@ -333,9 +336,8 @@ def _only_checkpoint(folder: str, option: str) -> str:
 def find_trained(folder: str) -> str | None:
     """Returns the prefix of the weights that a training run has left in its folder, or None."""
     weights = os.path.join(folder, WEIGHTS)
-    if tf.io.gfile.exists(f"{weights}.index"):
-        return weights
-    return Checkpoints(folder).latest()
+    is_there = tf.io.gfile.exists(f"{weights}.index")
+    return weights if is_there else Checkpoints(folder).latest()
 
 
 class Checkpoints:
