@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.files import durable, fingerprints, owned
-from bert.files.paths import describe_folder, file_size, paths_from, without_wildcards
+from bert.files.paths import describe_folder, file_size, is_file, paths_from, without_wildcards
 from bert.files.stored_models import (
     SAVED_MODEL_FILE,
     WEIGHTS,
@@ -336,8 +336,7 @@ def _only_checkpoint(folder: str, option: str) -> str:
 def find_trained(folder: str) -> str | None:
     """Returns the prefix of the weights that a training run has left in its folder, or None."""
     weights = os.path.join(folder, WEIGHTS)
-    is_there = tf.io.gfile.exists(f"{weights}.index")
-    return weights if is_there else Checkpoints(folder).latest()
+    return weights if is_file(f"{weights}.index") else Checkpoints(folder).latest()
 
 
 class Checkpoints:
