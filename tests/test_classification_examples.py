@@ -10,6 +10,7 @@ import tokenization
 from bert.files import display
 from bert.tasks.classification import examples as glue
 from bert.tasks.classification import inputs as classification_inputs
+from bert.tasks.classification.decisions import decode
 from bert.tasks.classification.examples import (
     METRICS,
     ClassificationTask,
@@ -19,7 +20,6 @@ from bert.tasks.classification.inputs import make_features
 from bert.tasks.classification.results import (
     balanced_weights,
     baseline,
-    decode,
     describe_baseline,
     score,
     write_predictions,

@@ -20,7 +20,7 @@ from bert.serving.served import serve
 from bert.tasks.classification.examples import ClassificationTask, InputExample
 from bert.tasks.classification.export import _run_long
 from bert.tasks.classification.inputs import count_windows, make_features, pool_windows
-from bert.tasks.classification.options import LongTexts
+from bert.tasks.classification.long_texts import LongTexts
 from bert.weights.folder import ModelFolder
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(600))]

@@ -29,7 +29,7 @@ from bert.tasks.classification.results import (
     score_multi_label,
     score_regression,
 )
-from bert.tasks.task import QUERIES, Inputs
+from bert.tasks.examples import QUERIES, Inputs
 
 # Predictions of label 1 and truth for 10 examples: 3 true positives, 1 false one, 2 missed, 4 rest.
 TRUE = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0, 0])

@@ -19,10 +19,10 @@ import tokenization
 from bert.models.open import load
 from bert.network import crf
 from bert.network.heads import crf_objective, tagging_model, tagging_objective
+from bert.tasks.examples import QUERIES
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.tagging.tags import TagSet
-from bert.tasks.task import QUERIES
 from bert.weights import checkpoint
 
 C = 3

@@ -27,7 +27,7 @@ from bert.models.open import load
 from bert.network.kernels import infer
 from bert.tasks.classification import examples as glue
 from bert.tasks.classification.examples import InputExample
-from bert.tasks.task import Inputs, Part
+from bert.tasks.examples import Inputs, Part
 from bert.weights.folder import ModelFolder
 
 

@@ -4,7 +4,7 @@ import pytest
 import tokenization
 from bert.runs.finetuning_run import show_examples
 from bert.tasks.classification.examples import InputExample
-from bert.tasks.task import Inputs, Part
+from bert.tasks.examples import Inputs, Part
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]
 

@@ -19,7 +19,8 @@ import run_swag
 import tokenization
 from bert.models import fine_tuned
 from bert.models.open import load
-from bert.tasks.task import at_precision, collect, collect_padded, stored_field
+from bert.tasks.answering import collect, collect_padded, stored_field
+from bert.tasks.task import at_precision
 from bert.training.evaluation import Predictor
 
 RUNNERS = {
@@ -113,8 +114,10 @@ def test_a_task_is_opened_from_its_json(tmp_path, kind):
     stored = json.loads(json.dumps(task.stored()))
     again = fine_tuned.open_task(stored, task.config, task.tokenizer)
     assert again.kind == stored["kind"] == kind
-    assert json.loads(json.dumps(again.stored())) == stored
-    assert (again.fields, again.metric) == (task.fields, task.metric)
+    # What answers knows no split of the training file.
+    known = {name: stored[name] for name in stored if name != "dev_split"}
+    assert json.loads(json.dumps(again.stored())) == known
+    assert again.fields == task.fields
     fixed = set(task.fixed(is_training=False))
     assert {"kind", "do_lower_case"} <= fixed < set(task.fixed(is_training=True)) <= set(stored)
 

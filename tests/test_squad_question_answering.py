@@ -4,11 +4,11 @@ import pytest
 from conftest import GOLDEN
 
 import tokenization
+from bert.tasks.examples import Inputs, Part
 from bert.tasks.squad.answers import Entry, Prediction, write_answers
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.squad.questions import Answer, SquadExample
-from bert.tasks.task import Inputs, Part
 
 
 def predict(qas_id, text):

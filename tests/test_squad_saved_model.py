@@ -19,12 +19,12 @@ from bert.export.tokenizer import GraphTokenizer
 from bert.models.fine_tuned import LoadedModel
 from bert.network.heads import span_model
 from bert.runs import identity
+from bert.tasks.examples import Part
 from bert.tasks.squad import export as squad_saved_model
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad.export import export_answerer
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
-from bert.tasks.task import Part
 from bert.weights.folder import ModelFolder
 
 DECODINGS = {

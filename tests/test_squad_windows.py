@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 import tokenization
 from bert.files import display
 from bert.original import squad as original_squad
+from bert.tasks.examples import Part
 from bert.tasks.squad import questions as squad_questions
 from bert.tasks.squad import windows as squad_windows
 from bert.tasks.squad.options import DecodingOptions
 from bert.tasks.squad.question_answering import QuestionAnswering
 from bert.tasks.squad.questions import SquadExample
-from bert.tasks.task import ExampleFile, Part
+from bert.tasks.task import ExampleFile
 
 WORDS = "un able ##able running the leader smith ( ) - , . 1895 1943 john was born in ##ing run"
 VOCAB = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS.split()])}

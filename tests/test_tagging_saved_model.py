@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 import tokenization
 from bert.export.tokenizer import GraphTokenizer
+from bert.tasks.examples import QUERIES
 from bert.tasks.tagging.export import GraphWordSpans, export_tagger
-from bert.tasks.tagging.feature_tagger import FeatureTagging
-from bert.tasks.tagging.tagger import RawText, Tagging
+from bert.tasks.tagging.feature_tagging import FeatureTagging
+from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.tagging.tags import UNITS, TagSet, find_spans, list_labels
+from bert.tasks.tagging.text_tagger import RawText
 from bert.tasks.tagging.windows import text_entities
-from bert.tasks.task import QUERIES
 
 LENGTH = 10
 BATCH = 4

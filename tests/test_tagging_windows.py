@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import tokenization
 from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.tagger import RawText
 from bert.tasks.tagging.tags import TagSet, convert
+from bert.tasks.tagging.text_tagger import RawText
 from bert.tasks.tagging.windows import (
     NO_WORD,
     Prediction,

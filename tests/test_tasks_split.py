@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 
 import run_classifier
 from bert.files import owned
+from bert.tasks.examples import warn_of_unknown
 from bert.tasks.options import DataFiles
-from bert.tasks.split import (
-    DevSplit,
-    find_split,
-    split_fields,
-    stored_split,
-    warn_of_unknown,
-)
+from bert.tasks.split import DevSplit, find_split, split_fields, stored_split
 
 # Three labels of very different frequency.
 LABELS = ["a"] * 150 + ["b"] * 40 + ["c"] * 10

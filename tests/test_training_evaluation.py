@@ -13,7 +13,7 @@ from conftest import change, free_ports, make_examples, model_inputs, record_pla
 from bert.files import display
 from bert.options import OptionError
 from bert.pretraining import heads as pretraining_heads
-from bert.tasks.task import collect
+from bert.tasks.answering import collect
 from bert.training import evaluation
 from bert.training.cluster import Cluster
 from bert.training.evaluation import EarlyStopping, Predictor, evaluate

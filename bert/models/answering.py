@@ -10,7 +10,8 @@ from bert.export.formats import Runtime
 from bert.files.texts import Columns
 from bert.models.model import Between, Model, Queries, as_list
 from bert.network.lengths import by_length
-from bert.tasks.task import QUERIES, Arrays, Inputs, Outputs, Task, collect, is_list, read_rows
+from bert.tasks.answering import AnsweringTask, collect
+from bert.tasks.examples import QUERIES, Arrays, Inputs, Outputs, is_list, read_rows
 
 
 class AnsweringModel(Model):
@@ -28,7 +29,7 @@ class AnsweringModel(Model):
       batch_size: As given.
     """
 
-    def __init__(self, task: Task, runtime: Runtime, batch_size: int) -> None:
+    def __init__(self, task: AnsweringTask, runtime: Runtime, batch_size: int) -> None:
         self.task = task
         self.tokenizer = task.tokenizer
         self.batch_size = batch_size

@@ -34,7 +34,8 @@ from bert.models.options import EngineModel, Overrides
 from bert.models.vectors import Encoding
 from bert.network.lengths import pad_sequences
 from bert.options import Message, Option, OptionError
-from bert.tasks.task import LISTS, Task
+from bert.tasks.answering import AnsweringTask
+from bert.tasks.examples import LISTS
 from bert.training.options import AUTO
 from bert.weights.folder import ModelFolder
 from modeling import BertConfig
@@ -95,7 +96,7 @@ class _Source:
         self._folder, self._overrides = folder, overrides
         self.batch_size = batch_size
         self._stored = read_task(folder, overrides)
-        self.task: Task = open_stored_task(folder, self._stored)
+        self.task: AnsweringTask = open_stored_task(folder, self._stored)
         self.text_vectors = folder.text_vectors
         self.max_seq_length = overrides.max_seq_length
         self.has_encoder = not folder.config.is_word_vectors

@@ -14,10 +14,10 @@ from bert.export.operations import read_graph
 from bert.files.paths import without_wildcards
 from bert.models.model import Between, Model, Queries, as_list, assume_frozen_weights
 from bert.options import Message, Option, OptionError
+from bert.tasks.examples import LISTS, InputRow, num_sequences, read_rows
 from bert.tasks.swag import examples as swag_examples
 from bert.tasks.tagging.tags import TagSet
 from bert.tasks.tagging.windows import as_word
-from bert.tasks.task import LISTS, InputRow, num_sequences, read_rows
 
 # The operation of TensorFlow Text in exports with its tokenizer.
 _TEXT = "FastWordpieceTokenizeWithOffsets"

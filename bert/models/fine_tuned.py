@@ -24,7 +24,8 @@ from bert.models.vectors import Encoding, find_encoder
 from bert.network.blank import blank_variables
 from bert.network.kernels import infer
 from bert.options import Message, MessageError, Option, OptionError, joined, whole_number
-from bert.tasks.task import Arrays, Task, stored_field
+from bert.tasks.answering import AnsweringTask, stored_field
+from bert.tasks.examples import Arrays
 from bert.training.options import check_length
 from bert.weights import model_files
 from bert.weights.folder import ModelFolder
@@ -56,25 +57,29 @@ _OF_KIND = {
 
 def open_task(
     stored: Mapping[str, Any], config: modeling.BertConfig, tokenizer: tokenization.FullTokenizer
-) -> Task:
+) -> AnsweringTask:
     """Returns the task of a `task.json`; only the modules of its kind are loaded."""
     kind, model = stored["kind"], (stored, config, tokenizer)
     if kind == "classification":
-        from bert.tasks.classification.classifier import Classification  # noqa: PLC0415
+        from bert.tasks.classification.text_classifier import TextClassifier  # noqa: PLC0415
 
-        return Classification.from_stored(*model)
+        return TextClassifier.from_stored(*model)
     if kind == "question_answering":
-        from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
+        from bert.tasks.squad.question_answerer import QuestionAnswerer  # noqa: PLC0415
 
-        return QuestionAnswering.from_stored(*model)
+        return QuestionAnswerer.from_stored(*model)
+    if kind == "tagging" and stored.get("feature_based"):
+        from bert.tasks.tagging.feature_tagger import FeatureTextTagger  # noqa: PLC0415
+
+        return FeatureTextTagger.from_stored(*model)
     if kind == "tagging":
-        from bert.tasks.tagging.open import from_stored  # noqa: PLC0415
+        from bert.tasks.tagging.text_tagger import TextTagger  # noqa: PLC0415
 
-        return from_stored(*model)
+        return TextTagger.from_stored(*model)
     if kind == "multiple_choice":
-        from bert.tasks.swag.multiple_choice import MultipleChoice  # noqa: PLC0415
+        from bert.tasks.swag.ending_chooser import EndingChooser  # noqa: PLC0415
 
-        return MultipleChoice.from_stored(*model)
+        return EndingChooser.from_stored(*model)
     raise ValueError(f"`kind` in {TASK_FILE} must be that of a task. Received {kind!r}.")
 
 
@@ -189,29 +194,29 @@ def _make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> 
     # Special tokens are checked where the model is opened.
     model = (folder.config, folder.load_tokenizer(()), overrides.max_seq_length or limit)
     if architecture == "BertForMultipleChoice":
-        from bert.tasks.swag.multiple_choice import MultipleChoice  # noqa: PLC0415
+        from bert.tasks.swag.ending_chooser import EndingChooser  # noqa: PLC0415
 
-        return MultipleChoice(*model).stored()
+        return EndingChooser(*model).stored()
     if architecture == "BertForQuestionAnswering":
         from bert.tasks.squad.options import DecodingOptions  # noqa: PLC0415
-        from bert.tasks.squad.question_answering import QuestionAnswering  # noqa: PLC0415
+        from bert.tasks.squad.question_answerer import QuestionAnswerer  # noqa: PLC0415
 
         # The defaults of run_squad.py.
         lengths = (overrides.max_seq_length or min(limit, 384), 128, 64)
-        return QuestionAnswering(*model[:2], *lengths, DecodingOptions()).stored()
+        return QuestionAnswerer(*model[:2], *lengths, DecodingOptions()).stored()
     if architecture == "BertForSequenceClassification":
-        from bert.tasks.classification.classifier import Classification  # noqa: PLC0415
+        from bert.tasks.classification.text_classifier import TextClassifier  # noqa: PLC0415
 
-        return Classification(*model, _find_classes(folder, overrides)).stored()
+        return TextClassifier(*model, _find_classes(folder, overrides)).stored()
     labels = overrides.label_names or folder.labels
     if architecture != "BertForTokenClassification" or not labels:
         return {}
     _check_outputs(folder, len(labels), labels)
-    from bert.tasks.tagging.tagger import Tagging  # noqa: PLC0415
     from bert.tasks.tagging.tags import TagSet, find_scheme  # noqa: PLC0415
+    from bert.tasks.tagging.text_tagger import TextTagger  # noqa: PLC0415
 
     tag_set = TagSet(labels=tuple(labels), scheme=find_scheme(labels))
-    return Tagging(*model, tag_set).stored()
+    return TextTagger(*model, tag_set).stored()
 
 
 def _check_used(folder: ModelFolder, architecture: str, overrides: Overrides) -> None:
@@ -391,7 +396,7 @@ class LoadedModel(Encoding, AnsweringModel):
 
     def __init__(
         self,
-        task: Task,
+        task: AnsweringTask,
         model: keras.Model,
         batch_size: int = 32,
         max_seq_length: int | None = None,
@@ -413,7 +418,7 @@ class LoadedModel(Encoding, AnsweringModel):
         self.methods += ("encode", "inputs") if find_encoder(model) else ()
 
 
-def open_stored_task(folder: ModelFolder, stored: Mapping[str, Any]) -> Task:
+def open_stored_task(folder: ModelFolder, stored: Mapping[str, Any]) -> AnsweringTask:
     """Returns the task of a `task.json`, checked against the rest of its folder.
 
     Args:

@@ -17,9 +17,9 @@ from bert.models.model import Between, Model, Text
 from bert.network.kernels import check_finite
 from bert.network.lengths import pad_sequences
 from bert.options import OptionError
+from bert.tasks.examples import is_list
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import NO_ENCODER, parse_one_layer, width
-from bert.tasks.task import is_list
 from bert.weights.sentence_transformers import TextVectors
 from bert.weights.variables import require_segments
 

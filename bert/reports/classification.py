@@ -33,9 +33,9 @@ from bert.reports.page import (
     worst_first,
 )
 from bert.reports.run import thin
-from bert.tasks.classification import results as classification_results
+from bert.tasks.classification import decisions
 from bert.tasks.classification.examples import ClassificationTask, InputExample, positive_label
-from bert.tasks.split import find_labelled
+from bert.tasks.examples import find_labelled
 
 # Labels up to which a confusion matrix is readable; of more, the most frequent confusions.
 _MATRIX_LABELS = 25
@@ -90,7 +90,7 @@ def make_sections(
     else:
         losses = -np.take_along_axis(log_softmax(logits, axis=1), right, axis=1)[:, 0]
         chosen = np.eye(len(task.labels), dtype=bool)[logits.argmax(axis=1)]
-        chances = classification_results.probabilities(task, logits)[labelled]
+        chances = decisions.probabilities(task, logits)[labelled]
         trusted = probability_charts(part, task.labels, chances, right[labelled, 0])
         right = np.eye(len(task.labels), dtype=bool)[right[:, 0]]
     known = np.zeros(len(examples), bool)
@@ -168,7 +168,7 @@ def _examples(
     logits: np.ndarray,
 ) -> Examples:
     """Returns the examples; `right` and `chosen` are bool [B, C], and `losses` the ranks."""
-    chances = classification_results.probabilities(task, logits)
+    chances = decisions.probabilities(task, logits)
     order = np.argsort(-chances, axis=1, kind="stable")
     labels = task.labels
     shown = []

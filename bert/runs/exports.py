@@ -23,7 +23,8 @@ from bert.log import logger
 from bert.network.lengths import by_length
 from bert.options import Message, Option, OptionError
 from bert.reports.page import Section, Table
-from bert.tasks.task import Arrays, Inputs, Outputs, Part, Task, at_precision
+from bert.tasks.examples import Arrays, Inputs, Outputs, Part
+from bert.tasks.task import Task, at_precision
 from bert.training.evaluation import Predictor
 
 # The file with the result of the comparison, in the folder of an export.

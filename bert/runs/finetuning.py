@@ -26,9 +26,10 @@ from bert.runs.finetuning_steps import describe_teacher, describe_trainings, pla
 from bert.runs.identity import FolderState, find_weights
 from bert.runs.plans import Opening, Plan, check_scored
 from bert.runs.recipes import FineTuning, Search, Steps
+from bert.tasks.examples import Inputs, Part, find_inputs
 from bert.tasks.options import Evaluation
 from bert.tasks.squad.options import SquadData
-from bert.tasks.task import ExampleFile, Inputs, Part, Task, find_inputs
+from bert.tasks.task import ExampleFile, Task
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.loop import Objective, Observer

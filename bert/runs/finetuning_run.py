@@ -28,8 +28,9 @@ from bert.runs.diagnosis import Attempt, warn_of_little_learning
 from bert.runs.finetuning import FineTuningPlan, stored_task
 from bert.runs.plans import Result
 from bert.runs.recipes import Steps
+from bert.tasks.examples import Inputs, Part, find_inputs
 from bert.tasks.options import Prediction
-from bert.tasks.task import Inputs, Part, Task, find_inputs, results_name
+from bert.tasks.task import Task, results_name
 from bert.training import devices, loop, strategies
 from bert.training.evaluation import EarlyStopping, Predictor
 from bert.training.trackers import Trackers

@@ -7,8 +7,8 @@ from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.runs import identity
 from bert.runs.identity import Training, plan_training
+from bert.tasks.examples import Inputs, find_inputs
 from bert.tasks.options import Schedule, Teacher
-from bert.tasks.task import Inputs, find_inputs
 from bert.training.options import Output
 from bert.weights.checkpoint import Stored
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert.serving.rest import Question, check_keys, find_signature, shown, turn, types_of
 from bert.serving.served import DEFAULT, Served, Signature
-from bert.tasks.task import LISTS
+from bert.tasks.examples import LISTS
 
 Answers = Sequence[Mapping[str, Any]]
 

@@ -26,7 +26,7 @@ from bert.serving import apis, rest
 from bert.serving.batching import Batcher, ClosedError, FullError
 from bert.serving.options import NAME, Limits, host_name
 from bert.serving.served import DEFAULT, Served
-from bert.tasks.task import LISTS
+from bert.tasks.examples import LISTS
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

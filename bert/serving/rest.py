@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert.serving.served import DEFAULT, Served, Signature
-from bert.tasks.task import LISTS, InputRow, num_sequences
+from bert.tasks.examples import LISTS, InputRow, num_sequences
 
 _KEYS = ("signature_name", "instances", "inputs")
 _SHOWN = 80

@@ -20,7 +20,7 @@ from bert.models.pretrained import PretrainedModel, Score
 from bert.models.vectors import Encoding
 from bert.options import OptionError
 from bert.serving.options import AnswerOptions
-from bert.tasks.task import LISTS, InputRow
+from bert.tasks.examples import LISTS, InputRow
 from tokenization import FullTokenizer
 
 DEFAULT = "serving_default"

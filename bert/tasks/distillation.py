@@ -17,8 +17,9 @@ from bert.files.texts import Columns, read_inputs
 from bert.network.heads import Batch, Blend, Losses, Weights, layer_name
 from bert.network.kernels import infer
 from bert.options import MessageError, Option, OptionError
+from bert.tasks.answering import AnsweringTask
+from bert.tasks.examples import InputRow, Inputs, Outputs, read_row
 from bert.tasks.options import Teacher as TeacherOptions
-from bert.tasks.task import InputRow, Inputs, Outputs, Task, read_row
 from bert.weights.tokenizers import options_of
 
 if TYPE_CHECKING:
@@ -329,7 +330,9 @@ def read_unlabeled(
     return rows
 
 
-def check_same_tokenizer(ours: Task, theirs: Task, path: str, *, is_needed_always: bool) -> None:
+def check_same_tokenizer(
+    ours: AnsweringTask, theirs: AnsweringTask, path: str, *, is_needed_always: bool
+) -> None:
     """Checks that a student tokenizes texts as the teacher does, whose forward pass it shares.
 
     Args:

@@ -22,9 +22,6 @@ _KEY = "dev_split"
 # of a label at the first text that was too frequent to fit, so that labels could miss their shares.
 _FIRST_RULE, _RULE = 1, 2
 
-# The share of pieces that are [UNK] beyond which a warning asks for the vocabulary.
-_MANY_UNKNOWN = 0.05
-
 Example = TypeVar("Example")
 
 
@@ -355,26 +352,3 @@ def stored_split(stored: Mapping[str, Any]) -> DevSplit | None:
             "project has trained the model, and may evaluate it."
         )
     return split
-
-
-def find_labelled(examples: Sequence[Any]) -> list[int]:
-    """Returns the places of the examples whose `label` is known: only these are scored."""
-    return [place for place, example in enumerate(examples) if example.label is not None]
-
-
-def warn_of_unknown(num_unknown: int, count: int, what: str) -> None:
-    """Warns where many pieces are [UNK], which the vocabulary of another text makes likely.
-
-    Args:
-      num_unknown: The number of pieces that are [UNK].
-      count: The number of all pieces.
-      what: What the pieces are, such as "words".
-    """
-    if num_unknown > _MANY_UNKNOWN * count:
-        logger.warning(
-            "%.1f %% of the %s are [UNK]. Are %s and %s the right ones?",
-            100 * num_unknown / count,
-            what,
-            Option("vocab_file"),
-            Option("do_lower_case"),
-        )

@@ -3,44 +3,24 @@
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import keras
 import numpy as np
 
-import modeling
-import tokenization
 from bert.files.outputs import make_folder
 from bert.files.owned import claim
 from bert.log import logger
-from bert.network.heads import EXAMPLE_WEIGHTS, classification_objective, classifier_model
-from bert.options import (
-    MessageError,
-    Option,
-    OptionError,
-    changed_options,
-    check_bounds,
-)
-from bert.tasks.base import EncoderTask
+from bert.network.heads import EXAMPLE_WEIGHTS, classification_objective
+from bert.options import MessageError, Option, OptionError
 from bert.tasks.classification import results as classification_results
-from bert.tasks.classification.examples import (
-    ClassificationTask,
-    DataSet,
-    InputExample,
-    open_data_set,
-)
-from bert.tasks.classification.inputs import (
-    WINDOW_OF,
-    count_windows,
-    first_rows,
-    make_features,
-    pool_windows,
-)
-from bert.tasks.classification.options import (
-    CUSTOM,
-    CUT_AT_ENDS,
-    ClassificationData,
-    LongTexts,
+from bert.tasks.classification.examples import DataSet, InputExample, open_data_set
+from bert.tasks.classification.inputs import WINDOW_OF, count_windows, first_rows
+from bert.tasks.classification.long_texts import CUT_AT_ENDS
+from bert.tasks.classification.options import CUSTOM, ClassificationData
+from bert.tasks.classification.text_classifier import (
+    TextClassifier,
+    stored_long_texts,
+    stored_temperature,
 )
 from bert.tasks.distillation import (
     IS_LABELED,
@@ -50,45 +30,13 @@ from bert.tasks.distillation import (
     TeacherModel,
     order_of_labels,
 )
+from bert.tasks.examples import InputRow, Inputs, Part
 from bert.tasks.options import Encoder, Lengths, Teacher
-from bert.tasks.split import DevSplit, split_fields, stored_split
-from bert.tasks.task import (
-    QUERIES,
-    Arrays,
-    ExampleFile,
-    InputRow,
-    Inputs,
-    Outputs,
-    Part,
-    TaskContext,
-    collect,
-    find_scored,
-    stored_field,
-    write_scores,
-)
+from bert.tasks.split import DevSplit, split_fields
+from bert.tasks.task import ExampleFile, TaskContext, TrainingTask, find_scored, write_scores
 from bert.training.loop import Objective
 from bert.training.records import Feature
 from bert.weights.variables import require_segments
-
-if TYPE_CHECKING:
-    from bert.export.tokenizer import GraphTokenizer
-
-
-def stored_temperature(stored: Mapping[str, Any]) -> float:
-    """Returns the temperature of a calibrated model that `task.json` has, or 1."""
-    temperature = stored_field({"temperature": 1.0, **stored}, "temperature", float)
-    if not temperature > 0.0:
-        raise ValueError(f"`temperature` in task.json must be positive. Received {temperature}.")
-    return temperature
-
-
-def stored_long_texts(stored: Mapping[str, Any]) -> LongTexts:
-    """Returns what a model reads of long texts, as `task.json` has it."""
-    kinds = {"truncation": str, "doc_stride": int, "window_pooling": str, "max_windows": int}
-    found = {name: stored_field(stored, name, kinds[name]) for name in kinds.keys() & stored.keys()}
-    long_texts = LongTexts(**found)
-    check_bounds(long_texts)
-    return long_texts
 
 
 class ClassificationTeacher(AnsweringTeacher):
@@ -112,36 +60,26 @@ class ClassificationTeacher(AnsweringTeacher):
 
 
 @dataclasses.dataclass(frozen=True)
-class Classification(EncoderTask):
+class Classification(TextClassifier, TrainingTask):
     """A task of `bert.tasks.task` whose predictions are logits, float32 [B, C].
 
     Attributes:
-      task: The labels, and the type of the task.
-      data_set: The examples; None for a model that only answers.
+      data_set: The examples; None where none are read.
       class_weights: "balanced" gives all labels the same weight, "none" all examples.
-      columns: The options of columns with which the training file was read.
       dev_split: How the dev set was split off the training file; None where it has a file.
-      temperature: The number by which logits are divided; 1 without a calibration.
       calibrates: Whether the run fits the temperature to the dev set.
-      long_texts: What is read of texts that are longer than the sequences of the model.
       label_smoothing: The share of the loss in which all labels count alike.
     """
 
-    task: ClassificationTask
     data_set: DataSet | None = None
     class_weights: str = "none"
-    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dev_split: DevSplit | None = None
     teacher: ClassificationTeacher | None = dataclasses.field(default=None, kw_only=True)
-    temperature: float = 1.0
     calibrates: bool = False
-    long_texts: LongTexts = CUT_AT_ENDS
     label_smoothing: float = 0.0
 
-    kind = "classification"
-
     def __post_init__(self) -> None:
-        self.long_texts.check(self.max_seq_length, is_pair=self.task.is_pair)
+        super().__post_init__()
         if self.calibrates and self.task.task_type == "regression":
             must = "be given for a task of labels: a number has no probability"
             raise OptionError("calibrate", must, remedy=f"Task {self.task.name!r} is regression.")
@@ -163,25 +101,6 @@ class Classification(EncoderTask):
                 Option("unlabeled_file"),
             )
 
-    @classmethod
-    def from_stored(
-        cls,
-        stored: Mapping[str, Any],
-        config: modeling.BertConfig,
-        tokenizer: tokenization.FullTokenizer,
-    ) -> "Classification":
-        """Returns the task that `task.json` describes."""
-        return cls.restore(
-            stored,
-            config,
-            tokenizer,
-            task=ClassificationTask.from_dict(stored_field(stored, "task", dict)),
-            columns=stored_field({"columns": {}, **stored}, "columns", dict),
-            dev_split=stored_split(stored),
-            temperature=stored_temperature(stored),
-            long_texts=stored_long_texts(stored),
-        )
-
     @property
     def metric(self) -> str:
         return self.task.metric
@@ -195,22 +114,8 @@ class Classification(EncoderTask):
         kinds = {"regression": "the mean", "multi_label": "the same labels"}
         return f"always giving {kinds.get(self.task.task_type, 'the same answer')}"
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return ("text_a", "text_b") if self.task.is_pair else ("text_a",)
-
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        key = classification_results.KEYS[self.task.task_type]
-        return (key,) if self.task.task_type == "regression" else (key, "probabilities")
-
-    def stored(self) -> dict[str, Any]:
-        columns = {"columns": dict(self.columns)} if self.columns else {}
-        return {
-            **self.store(self.task.to_dict(), **columns, **split_fields(self.dev_split)),
-            **({"temperature": self.temperature} if self.temperature != 1.0 else {}),
-            **changed_options(self.long_texts),
-        }
+    def split_fields(self) -> dict[str, Any]:
+        return split_fields(self.dev_split)
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
         # A trained model may serve other lengths, but training cannot resume with another, and a
@@ -230,12 +135,6 @@ class Classification(EncoderTask):
             logger.info("Read %d examples that the teacher labels.", len(self.unlabeled))
             examples[Part("train")] = [*examples[Part("train")], *self.unlabeled]
         return examples
-
-    def parse(self, rows: Sequence[InputRow]) -> list[InputExample]:
-        return [
-            InputExample(str(number), *(row[name] for name in self.fields))
-            for number, row in enumerate(rows)
-        ]
 
     def with_teacher(
         self, model: TeacherModel, in_step: StepTeacher | None, options: Teacher
@@ -268,15 +167,7 @@ class Classification(EncoderTask):
     def make_inputs(self, part: Part, examples: Sequence[InputExample]) -> Inputs:
         if self.calibrates and part == Part("dev"):
             classification_results.check_enough(examples)
-        arrays = make_features(
-            examples,
-            self.task,
-            self.tokenizer,
-            self.max_seq_length,
-            long_texts=self.long_texts,
-            logs=part != QUERIES,
-        )
-        return Inputs(part, examples, arrays)
+        return super().make_inputs(part, examples)
 
     def label_ids(self, inputs: Inputs) -> np.ndarray:
         """Returns the labels of the examples, as `make_features` does those of rows."""
@@ -310,9 +201,6 @@ class Classification(EncoderTask):
             "is_real_example": Feature(1, "the format", 2, "a bit"),
         }
 
-    def make_model(self, precision: str) -> keras.Model:
-        return self.build_model(classifier_model, self.task.num_outputs, dtype=precision)
-
     def objective(self, inputs: Inputs) -> Objective:
         weights = None
         if self.class_weights == "balanced":
@@ -321,18 +209,6 @@ class Classification(EncoderTask):
         teacher, task_type, smoothing = self.teacher, self.task.task_type, self.label_smoothing
         blended = teacher.blend(task_type) if teacher else None
         return self.teach(*classification_objective(task_type, weights, blended, smoothing))
-
-    def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
-        logits = collect(outputs)["logits"]
-        logits = pool_windows(logits, inputs.arrays, self.long_texts.window_pooling)
-        return logits / np.float32(self.temperature)
-
-    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
-        logits = outputs["logits"] / np.float32(self.temperature)
-        return classification_results.probabilities(self.task, logits)
-
-    def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
-        return classification_results.decode(self.task, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
         known = find_scored(inputs)
@@ -377,12 +253,6 @@ class Classification(EncoderTask):
             classification_results.write_submission(submission, self.task, logits)
             logger.info("Wrote %s, as GLUE expects it.", submission)
 
-    def export_text(self, folder: str, model: keras.Model, tokenizer: "GraphTokenizer") -> None:
-        from bert.tasks.classification.export import export_classifier  # noqa: PLC0415
-
-        lengths = self.max_seq_length, self.temperature, self.long_texts
-        export_classifier(folder, model, tokenizer, self.task, *lengths)
-
 
 def open_classification(
     context: TaskContext, data: ClassificationData, lengths: Lengths, encoder: Encoder
@@ -406,8 +276,8 @@ def open_classification(
         data_set.task,
         data_set,
         data.class_weights,
-        data_set.columns,
         dev_split,
+        columns=data_set.columns,
         temperature=1.0 if context.is_training else stored_temperature(context.stored),
         calibrates=data.calibrate,
         long_texts=data.long_texts(trained),

@@ -13,7 +13,7 @@ from bert.export import saved_model
 from bert.export.tokenizer import GraphTokenizer
 from bert.log import logger
 from bert.tasks.classification.examples import ClassificationTask
-from bert.tasks.classification.options import CUT_AT_ENDS, LongTexts
+from bert.tasks.classification.long_texts import CUT_AT_ENDS, LongTexts
 
 Tensor = Any
 
@@ -117,7 +117,7 @@ def _run_long(
 
 
 def _decode(logits: Tensor, labels: Tensor, task_type: str) -> dict[str, Tensor]:
-    """Returns the answers of logits, float32 [B, C], as `results.decode` does."""
+    """Returns the answers of logits, float32 [B, C], as `decisions.decode` does."""
     if task_type == "regression":
         return {"score": logits[:, 0]}
     if task_type == "classification":

@@ -13,7 +13,7 @@ from bert.files.display import Progress
 from bert.log import logger
 from bert.options import Message, Option
 from bert.tasks.classification.examples import ClassificationTask, InputExample
-from bert.tasks.classification.options import CUT_AT_ENDS, LongTexts
+from bert.tasks.classification.long_texts import CUT_AT_ENDS, LongTexts
 from bert.tasks.windows import slide
 
 # The share of truncated examples beyond which a warning suggests a greater length.

@@ -21,16 +21,14 @@ from bert.files.display import visible
 from bert.files.row_writer import write_tsv
 from bert.log import logger
 from bert.options import OptionError
+from bert.tasks.classification.decisions import KEYS, decide, log_softmax, probabilities
 from bert.tasks.classification.examples import (
     ClassificationTask,
     InputExample,
     Label,
     positive_label,
 )
-from bert.tasks.split import find_labelled
-
-# The key of the decision in an answer, by the type of the task.
-KEYS = {"classification": "label", "multi_label": "labels", "regression": "score"}
+from bert.tasks.examples import find_labelled
 
 # Of fewer examples, the temperature is mostly chance.
 MIN_CALIBRATION = 50
@@ -121,47 +119,6 @@ def balanced_weights(task: ClassificationTask, label_ids: np.ndarray) -> list[fl
     return np.where(counts > 0, counts.sum() / present, 0.0).tolist()
 
 
-def probabilities(task: ClassificationTask, logits: np.ndarray) -> np.ndarray:
-    """Returns the probability of each label, float32 [B, C]; for regression the scores."""
-    logits = np.asarray(logits, np.float64)
-    if task.task_type == "classification":
-        logits = np.exp(_log_softmax(logits))
-    elif task.task_type == "multi_label":
-        logits = np.exp(-np.logaddexp(0, -logits))
-    return logits.astype(np.float32)
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns SciPy's values, in a third of its time for a single row."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
-def decode(task: ClassificationTask, logits: np.ndarray) -> list[dict[str, Any]]:
-    """Returns the answer for each example, fit for JSON.
-
-    Returns:
-      `label` and `probabilities` by label; for multi-label `labels`, those with a probability above
-      a half, and `probabilities`; for regression `score`.
-    """
-    decisions = _decide(task, logits)
-    if task.task_type == "regression":
-        return [{"score": float(decision)} for decision in decisions]
-    return [
-        {KEYS[task.task_type]: decision, "probabilities": dict(zip(task.labels, row, strict=True))}
-        for decision, row in zip(decisions, probabilities(task, logits).tolist(), strict=True)
-    ]
-
-
-def _decide(task: ClassificationTask, logits: np.ndarray) -> list[Any]:
-    """Returns a label for each example; for multi-label a list of them, for regression a number."""
-    if task.task_type == "regression":
-        return list(probabilities(task, logits)[:, 0])
-    if task.task_type == "multi_label":
-        return [list(itertools.compress(task.labels, row)) for row in np.asarray(logits) > 0]
-    return [task.labels[number] for number in np.asarray(logits).argmax(axis=1)]
-
-
 def write_test_results(path: str, task: ClassificationTask, logits: np.ndarray) -> None:
     """Writes the probabilities, a line for each example, without a header (original: the same)."""
     write_tsv(path, (map(str, row) for row in probabilities(task, logits)))
@@ -178,7 +135,7 @@ def write_predictions(
     has_gold = any(example.label is not None for example in examples)
     header = ["id", "text_a", *["text_b"] * task.is_pair, f"predicted_{KEYS[task.task_type]}"]
     header += [f"probability_{label}" for label in task.labels] + ["gold"] * has_gold
-    answers = zip(examples, _decide(task, logits), probabilities(task, logits), strict=True)
+    answers = zip(examples, decide(task, logits), probabilities(task, logits), strict=True)
     rows = (
         [
             *(example.guid, example.text_a, *[example.text_b or ""] * task.is_pair),
@@ -192,7 +149,7 @@ def write_predictions(
 
 def write_submission(path: str, task: ClassificationTask, logits: np.ndarray) -> None:
     """Writes the file that gluebenchmark.com takes: index and prediction, with a header."""
-    predictions = _decide(task, logits)
+    predictions = decide(task, logits)
     if task.task_type == "regression":
         # The only such task of GLUE, STS-B, has scores from 0 to 5.
         predictions = [f"{min(max(value, 0.0), 5.0):.3f}" for value in predictions]
@@ -245,7 +202,7 @@ def score_choice(
         f1 = per_class[positive_label(labels)]["f1"]
     else:
         f1 = float(metrics.f1_score(label_ids, predicted, average="macro", zero_division=0))
-    losses = -np.take_along_axis(_log_softmax(logits), label_ids[:, None], axis=1)
+    losses = -np.take_along_axis(log_softmax(logits), label_ids[:, None], axis=1)
     return {
         "loss": float(losses.mean()),
         "accuracy": float((label_ids == predicted).mean()),

@@ -1,148 +1,59 @@
 """The task of answering questions about paragraphs (paper, sections 4.2 and 4.3)."""
 
 import dataclasses
-import functools
-import json
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import keras
-import numpy as np
-from scipy.special import softmax
 
-import modeling
-import tokenization
-from bert.files import fingerprints
-from bert.files.machine import usable_cores
 from bert.files.owned import claim, remove
 from bert.log import logger
-from bert.network.heads import span_model, span_objective, without_padding
+from bert.network.heads import span_objective, without_padding
 from bert.options import Message, MessageError, Option, OptionError, take
-from bert.tasks.base import EncoderTask
 from bert.tasks.distillation import IS_LABELED, StepTeacher, Teacher, TeacherModel, teacher_name
+from bert.tasks.examples import InputRow, Inputs, Part
 from bert.tasks.options import Encoder, Lengths
 from bert.tasks.options import Teacher as TeacherOptions
 from bert.tasks.squad import answers as squad_answers
 from bert.tasks.squad import scores as squad_scores
 from bert.tasks.squad import windows as squad_windows
-from bert.tasks.squad.options import DecodingOptions, SquadData, check_lengths
-from bert.tasks.squad.questions import SquadExample, read_squad_examples, split_words
-from bert.tasks.squad.windows import WindowTable
-from bert.tasks.task import (
-    QUERIES,
-    Arrays,
-    ExampleFile,
-    InputRow,
-    Inputs,
-    Outputs,
-    Part,
-    TaskContext,
-    stored_field,
+from bert.tasks.squad.options import DecodingOptions, SquadData
+from bert.tasks.squad.question_answerer import (
+    LENGTHS,
+    QuestionAnswerer,
+    WindowInputs,
+    num_processes,
 )
+from bert.tasks.squad.questions import SquadExample, read_squad_examples
+from bert.tasks.task import ExampleFile, TaskContext, TrainingTask
 from bert.training.batches import Batches
 from bert.training.loop import Objective
 from bert.training.progress import save_scores
 from bert.training.records import LENGTH, Feature, Records
 from bert.weights.variables import require_segments
 
-if TYPE_CHECKING:
-    from bert.export.tokenizer import GraphTokenizer
-
 # Faithful: the examples are shuffled with this seed, whatever the seed of the run.
 SHUFFLE_SEED = 12345
 
-_FEATURES = ("input_ids", "input_mask", "segment_ids")
 _LOGITS = ("start_logits", "end_logits")
 
 
-class _TableArrays(Mapping[str, np.ndarray]):
-    """The model's inputs for all windows of a table, int32 [W, S], computed when first read.
-
-    A table without windows, of blank paragraphs, has one row of padding, since the model needs one.
-    """
-
-    def __init__(self, table: WindowTable) -> None:
-        self._table = table
-
-    def head(self, count: int) -> dict[str, np.ndarray]:
-        """Returns the inputs for the first windows."""
-        table = self._table
-        if not len(table):
-            return dict.fromkeys(_FEATURES, np.zeros((1, table.max_seq_length), np.int32))
-        features = table.features(0, min(count, len(table)))
-        return {name: features[name].astype(np.int32) for name in _FEATURES}
-
-    @functools.cached_property
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return self.head(len(self._table))
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_FEATURES)
-
-    def __len__(self) -> int:
-        return len(_FEATURES)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WindowInputs(Inputs):
-    """Questions, and windows over their paragraphs.
-
-    Attributes:
-      table: The windows.
-      padding_competes: Whether positions of padding take places among the n best.
-    """
-
-    arrays: _TableArrays
-    table: WindowTable
-    padding_competes: bool = False
-
-    @property
-    def num_rows(self) -> int:
-        return max(len(self.table), 1)
-
-    def describe(self) -> dict[str, Any]:
-        # Of answers, the arrays have none.
-        given = [
-            (each.start_position, each.end_position, each.is_impossible, each.answers)
-            for each in self.examples
-        ]
-        digest = fingerprints.of_bytes(json.dumps([given, self.table.num_labeled]).encode())
-        count = f"of {len(given)} questions"
-        key = {f"the answer key of the {self.part.name} set": {"count": count, "sha256": digest}}
-        return {**super().describe(), **key}
-
-    def head(self, count: int) -> Arrays:
-        # The arrays of all windows over long paragraphs would be many times as large.
-        return self.arrays.head(count)
-
-
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering(EncoderTask):
+class QuestionAnswering(QuestionAnswerer, TrainingTask):
     """The task of question answering, which implements the protocols of `bert.tasks.task`.
 
     Attributes:
-      doc_stride: Tokens from the start of one window to the start of the next.
-      max_query_length: Maximum tokens per question; longer questions are truncated.
-      decoding: The options that choose among spans.
-      files: The file of each split; empty for a trained model without data.
+      files: The file of each split; empty where none is read.
       scored_options: The options in use that need answers in the file of the dev set.
     """
 
-    doc_stride: int
-    max_query_length: int
-    decoding: DecodingOptions
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     scored_options: Sequence[str] = ()
 
-    kind = "question_answering"
     metric = "f1"
     counts_examples = False
     baseline_answer = "never answering"
-    fields = ("question", "context")
 
     @classmethod
     def open(
@@ -185,34 +96,9 @@ class QuestionAnswering(EncoderTask):
             scored_options,
         )
 
-    @classmethod
-    def from_stored(
-        cls,
-        stored: Mapping[str, Any],
-        config: modeling.BertConfig,
-        tokenizer: tokenization.FullTokenizer,
-    ) -> "QuestionAnswering":
-        """Returns the task that a `task.json` describes."""
-        decoding = {name: stored_field(stored, name, kind) for name, kind in _DECODING.items()}
-        lengths = {name: stored_field(stored, name, int) for name in _LENGTHS}
-        check_lengths(**lengths)
-        del lengths["max_seq_length"]
-        return cls.restore(
-            stored, config, tokenizer, **lengths, decoding=DecodingOptions(**decoding)
-        )
-
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        names = ("answer", "start", "end", "score", "probability", "nbest")
-        return (*names, *["null_odds"] * self.decoding.version_2_with_negative)
-
-    def stored(self) -> dict[str, Any]:
-        lengths = {name: getattr(self, name) for name in _LENGTHS[1:]}
-        return self.store(**lengths, **{name: getattr(self.decoding, name) for name in _DECODING})
-
     def fixed(self, *, is_training: bool) -> Collection[str]:
         # A trained model may answer with other windows and decoding.
-        training_only = [*_LENGTHS, "version_2_with_negative"]
+        training_only = [*LENGTHS, "version_2_with_negative"]
         return ("kind", "do_lower_case", *training_only * is_training)
 
     def read(self, splits: Collection[str]) -> dict[Part, Sequence[SquadExample]]:
@@ -253,17 +139,6 @@ class QuestionAnswering(EncoderTask):
                 remedy,
             )
 
-    def parse(self, rows: Sequence[InputRow]) -> list[SquadExample]:
-        # The questions about a paragraph share its words.
-        known: dict[str, str] = {}
-        words = {row["context"]: split_words(row["context"], known) for row in rows}
-        return [
-            SquadExample(
-                str(number), row["question"], words[row["context"]], context=row["context"]
-            )
-            for number, row in enumerate(rows)
-        ]
-
     def step_targets(self, model: keras.Model) -> dict[str, Any]:
         """Returns by name the logits of a teacher that are learned in the training step."""
         return {name: without_padding(model.output[name], model.input) for name in _LOGITS}
@@ -299,40 +174,26 @@ class QuestionAnswering(EncoderTask):
         return questions
 
     def make_inputs(self, part: Part, examples: Sequence[SquadExample]) -> WindowInputs:
-        is_training = part.split == "train"
-        table = squad_windows.make_features(
-            examples,
-            self.tokenizer,
-            self.max_seq_length,
-            self.doc_stride,
-            self.max_query_length,
-            is_training,
-            _num_processes(examples),
-            logs=part != QUERIES,
-        )
-        if is_training and not len(table):
+        inputs = super().make_inputs(part, examples)
+        if part.split != "train":
+            return inputs
+        if not len(inputs.table):
             raise OptionError(
                 "train_file",
                 "have paragraphs with words",
                 remedy=f"{self.files['train']!r} has none.",
             )
-        if is_training and self.unlabeled:
-            num_labeled = len(examples) - len(self.unlabeled)
-            table = dataclasses.replace(table, num_labeled=num_labeled)
-        return WindowInputs(
-            part,
-            examples,
-            arrays=_TableArrays(table),
-            # Faithful: epochs are counted in questions, some of which have several windows.
-            num_examples=table.num_examples,
-            table=table,
-        )
+        if not self.unlabeled:
+            return inputs
+        num_labeled = len(examples) - len(self.unlabeled)
+        table = dataclasses.replace(inputs.table, num_labeled=num_labeled)
+        return dataclasses.replace(inputs, table=table)
 
     def open_inputs(self, inputs: Inputs, file: ExampleFile) -> WindowInputs:
         assert isinstance(inputs, WindowInputs)
         table = inputs.table
         table.log_summary()
-        squad_windows.write_features(file.path, table, _num_processes(inputs.examples))
+        squad_windows.write_features(file.path, table, num_processes(inputs.examples))
         features = self.encoder_features()
         if inputs.part.split == "train":
             position = Feature(1, "the task", self.max_seq_length, LENGTH)
@@ -351,34 +212,11 @@ class QuestionAnswering(EncoderTask):
         )
         return dataclasses.replace(inputs, batches=batches, padding_competes=not buckets)
 
-    def make_model(self, precision: str) -> keras.Model:
-        return self.build_model(span_model, dtype=precision)
-
     def objective(self, inputs: Inputs) -> Objective:
         blends = {}
         if self.teacher:
             blends = {name: self.teacher.blend(name=teacher_name(name)) for name in _LOGITS}
         return self.teach(*span_objective(blends))
-
-    def decode(self, inputs: Inputs, outputs: Outputs) -> list[squad_answers.Prediction]:
-        assert isinstance(inputs, WindowInputs)
-        questions, rows = inputs.examples, _rows(inputs, outputs)
-        return list(
-            squad_answers.find_answers(questions, inputs.table, rows, self.tokenizer, self.decoding)
-        )
-
-    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
-        logits = np.stack([outputs["start_logits"], outputs["end_logits"]])  # [2, W, S]
-        is_token = arrays["input_mask"][:, : logits.shape[-1]] > 0
-        return softmax(np.where(is_token, logits, -np.inf), axis=-1)
-
-    def answers(
-        self, inputs: Inputs, predictions: Sequence[squad_answers.Prediction]
-    ) -> list[dict[str, Any]]:
-        return [
-            squad_answers.format_answer(question, prediction)
-            for question, prediction in zip(inputs.examples, predictions, strict=True)
-        ]
 
     def can_score(self, examples: Sequence[SquadExample]) -> bool:
         return not self.scored_options or bool(self.golds(examples))
@@ -445,42 +283,3 @@ class QuestionAnswering(EncoderTask):
             logger.info("***** Eval results at step %d *****", step)
             for name, value in official.items():
                 logger.info("  %s = %s", name, value if isinstance(value, int) else f"{value:.4f}")
-
-    def export_text(self, folder: str, model: keras.Model, tokenizer: "GraphTokenizer") -> None:
-        from bert.tasks.squad.export import export_answerer  # noqa: PLC0415
-
-        lengths = {name: getattr(self, name) for name in _LENGTHS}
-        export_answerer(folder, model, tokenizer, **lengths, decoding=self.decoding)
-
-
-# The fields of `task.json` about windows, and those about decoding with their types.
-_LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
-_DECODING: Mapping[str, type] = {
-    "version_2_with_negative": bool,
-    "n_best_size": int,
-    "max_answer_length": int,
-    "null_score_diff_threshold": float,
-}
-
-
-def _num_processes(examples: Sequence[SquadExample]) -> int:
-    return min(usable_cores(), max(len(examples) // squad_windows.QUESTIONS_PER_PROCESS, 1))
-
-
-def _rows(inputs: WindowInputs, outputs: Outputs) -> Iterator[squad_answers.Logits]:
-    """Yields the start and end logits of each window, in the order of windows."""
-    lengths = None if inputs.padding_competes else inputs.table.lengths()
-    # Outputs come in any order: logits wait until those of all windows before are there.
-    waiting: dict[int, squad_answers.Logits] = {}
-    following = 0
-    for numbers, arrays in outputs:
-        for row, number in enumerate(numbers.tolist()):
-            if number < len(inputs.table):
-                length = None if lengths is None else int(lengths[number])
-                waiting[number] = (
-                    arrays["start_logits"][row, :length],
-                    arrays["end_logits"][row, :length],
-                )
-        while following in waiting:
-            yield waiting.pop(following)
-            following += 1

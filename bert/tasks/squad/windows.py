@@ -21,7 +21,7 @@ from bert.files.machine import Workers
 from bert.files.records import encode_examples, write_records
 from bert.log import logger
 from bert.options import Option
-from bert.tasks.split import warn_of_unknown
+from bert.tasks.examples import warn_of_unknown
 from bert.tasks.squad.options import NUM_SPECIAL, check_lengths
 from bert.tasks.squad.questions import SquadExample
 from bert.tasks.windows import Ragged, ranges, slide

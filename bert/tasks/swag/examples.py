@@ -16,7 +16,7 @@ import tokenization
 from bert.files.row_writer import write_tsv
 from bert.files.rows import Row, is_table, load_rows, open_table
 from bert.log import logger
-from bert.tasks.split import warn_of_unknown
+from bert.tasks.examples import warn_of_unknown
 
 _ENDINGS = (".csv", ".jsonl", ".jsonl.gz", ".tsv", ".parquet")
 # The possible files of each split in a folder; the first one found is read.

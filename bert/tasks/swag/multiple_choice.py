@@ -2,74 +2,44 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import keras
 import numpy as np
 
-import modeling
-import tokenization
 from bert.files.owned import claim
 from bert.files.paths import describe_folder, find_file
 from bert.log import logger
-from bert.network.heads import choice_model, choice_objective
+from bert.network.heads import choice_objective
 from bert.options import MessageError, Option
-from bert.tasks.base import EncoderTask
+from bert.tasks.examples import Inputs, Part
 from bert.tasks.options import Encoder, Lengths, SwagData
-from bert.tasks.split import DevSplit, find_given, split_fields, split_remedy, stored_split
+from bert.tasks.split import DevSplit, find_given, split_fields, split_remedy
 from bert.tasks.swag import examples as swag_examples
-from bert.tasks.task import (
-    QUERIES,
-    Arrays,
-    ExampleFile,
-    InputRow,
-    Inputs,
-    Outputs,
-    Part,
-    TaskContext,
-    collect,
-    find_scored,
-    write_scores,
-)
+from bert.tasks.swag.ending_chooser import EndingChooser
+from bert.tasks.task import ExampleFile, TaskContext, TrainingTask, find_scored, write_scores
 from bert.training.loop import Objective
 from bert.training.records import Feature
 from bert.weights.variables import require_segments
 
-if TYPE_CHECKING:
-    from bert.export.tokenizer import GraphTokenizer
-
 
 @dataclasses.dataclass(frozen=True)
-class MultipleChoice(EncoderTask):
+class MultipleChoice(EndingChooser, TrainingTask):
     """A task of `bert.tasks.task` whose predictions are logits, float32 [N, E].
 
     Attributes:
-      data: The files of the data set; None for a model that only answers.
+      data: The files of the data set; None where nothing is read.
       dev_split: How the dev set is split off the training file; None where it has a file.
     """
 
     data: SwagData | None = None
     dev_split: DevSplit | None = None
 
-    kind = "multiple_choice"
     metric = "accuracy"
     counts_examples = True
     baseline_answer = "always giving the same number"
-    fields = ("context", "endings")
-    answer_names = ("label", "ending", "probabilities")
 
-    @classmethod
-    def from_stored(
-        cls,
-        stored: Mapping[str, Any],
-        config: modeling.BertConfig,
-        tokenizer: tokenization.FullTokenizer,
-    ) -> "MultipleChoice":
-        """Returns the task that `task.json` describes."""
-        return cls.restore(stored, config, tokenizer, dev_split=stored_split(stored))
-
-    def stored(self) -> dict[str, Any]:
-        return self.store(**split_fields(self.dev_split))
+    def split_fields(self) -> dict[str, Any]:
+        return split_fields(self.dev_split)
 
     def fixed(self, *, is_training: bool) -> Collection[str]:
         # A trained model may serve other lengths, but training cannot resume with another.
@@ -114,22 +84,6 @@ class MultipleChoice(EncoderTask):
         logger.info("Read %d examples of %s endings: %s.", len(read), span, path)
         return read
 
-    def parse(self, rows: Sequence[InputRow]) -> list[swag_examples.Example]:
-        examples = []
-        for number, row in enumerate(rows):
-            cells = {"context": row["context"], "endings": list(row["endings"])}
-            place = f"Input {number}, counted from 0"
-            examples.append(swag_examples.make_example(place, number, cells, with_label=False))
-        return examples
-
-    derive = staticmethod(swag_examples.derive)
-
-    def make_inputs(self, part: Part, examples: Sequence[swag_examples.Example]) -> Inputs:
-        arrays = swag_examples.make_features(
-            examples, self.tokenizer, self.max_seq_length, logs=part != QUERIES
-        )
-        return Inputs(part, examples, arrays)
-
     def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
         file.write(inputs.arrays)
         lengths = inputs.arrays["input_mask"].sum(axis=2).max(axis=1)
@@ -145,20 +99,8 @@ class MultipleChoice(EncoderTask):
             "label_ids": Feature(1, "the task", num_choices, endings),
         }
 
-    def make_model(self, precision: str) -> keras.Model:
-        return choice_model(self.config, dtype=precision, add_bilstm=self.add_bilstm)
-
     def objective(self, inputs: Inputs) -> Objective:
         return Objective(*choice_objective())
-
-    def decode(self, inputs: Inputs, outputs: Outputs) -> np.ndarray:
-        return collect(outputs)["logits"]
-
-    def probabilities(self, arrays: Arrays, outputs: Arrays) -> np.ndarray:
-        return swag_examples.probabilities(arrays, outputs["logits"])
-
-    def answers(self, inputs: Inputs, predictions: np.ndarray) -> list[dict[str, Any]]:
-        return swag_examples.decode(inputs.examples, inputs.arrays, predictions)
 
     def score(self, inputs: Inputs, predictions: np.ndarray) -> dict[str, Any]:
         known = find_scored(inputs)
@@ -185,11 +127,6 @@ class MultipleChoice(EncoderTask):
         write_scores(folder, step, inputs.part, scores, ["accuracy"])
         baseline = scores["baseline"]
         logger.info("Always giving the same number would reach %s %.4f.", self.metric, baseline)
-
-    def export_text(self, folder: str, model: keras.Model, tokenizer: "GraphTokenizer") -> None:
-        from bert.tasks.swag.chooser import export_chooser  # noqa: PLC0415
-
-        export_chooser(folder, model, tokenizer, self.max_seq_length)
 
 
 def open_swag(

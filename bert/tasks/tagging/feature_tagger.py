@@ -8,9 +8,8 @@ Dimension key as in `modeling.py`; also `W` words of a window, `D` width of a fe
 """
 
 import dataclasses
-import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -18,15 +17,13 @@ from keras import ops
 
 import modeling
 import tokenization
-from bert.files.outputs import make_folder
-from bert.files.owned import claim
-from bert.log import logger
 from bert.network.crf import Crf, word_order
+from bert.tasks.answering import stored_field
 from bert.tasks.layers import WEIGHTED, check_layers, combine
-from bert.tasks.tagging.sentences import Sentence
-from bert.tasks.tagging.tagger import Predictions, Tagging
-from bert.tasks.tagging.word_features import FeatureBatches, WordFeatures, compact
-from bert.tasks.task import QUERIES, ExampleFile, Inputs, Part
+from bert.tasks.tagging.text_tagger import TextTagger
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Tensor = Any
 
@@ -255,21 +252,30 @@ class WordsBack(keras.layers.Layer):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureTagging(Tagging):
-    """Tagging on the layers of a frozen BERT, which are computed once.
+class FeatureTextTagger(TextTagger):
+    """A tagger on the layers of a frozen BERT.
 
     Attributes:
       layers: The layers, one of `bert.tasks.layers.FEATURE_LAYERS`.
       lstm_size: Units of each LSTM in each direction.
-      features_dir: The folder of the computed features, which runs may share; None for that of the
-        run.
+      made: The tagger of the latest `make_model`.
     """
 
     layers: str
     lstm_size: int
-    features_dir: str | None = None
-    # The tagger of the latest `make_model`.
-    _made: list[FeatureTagger] = dataclasses.field(default_factory=list, init=False, repr=False)
+    made: list[FeatureTagger] = dataclasses.field(default_factory=list, init=False, repr=False)
+
+    @classmethod
+    def from_stored(
+        cls,
+        stored: Mapping[str, Any],
+        config: modeling.BertConfig,
+        tokenizer: tokenization.FullTokenizer,
+        **own: Any,
+    ) -> "Self":
+        own["layers"] = stored_field(stored, "feature_layers", str)
+        own["lstm_size"] = stored_field(stored, "lstm_size", int)
+        return super().from_stored(stored, config, tokenizer, **own)
 
     def stored(self) -> dict[str, Any]:
         return {
@@ -278,29 +284,6 @@ class FeatureTagging(Tagging):
             "feature_layers": self.layers,
             "lstm_size": self.lstm_size,
         }
-
-    def make_inputs(self, part: Part, examples: Sequence[Sentence]) -> Inputs:
-        if self.config.is_word_vectors and part != QUERIES:
-            _log_coverage(part, examples, self.tokenizer)
-        return super().make_inputs(part, examples)
-
-    def score(self, inputs: Inputs, predictions: Predictions) -> dict[str, Any]:
-        scores = super().score(inputs, predictions)
-        weights = self._made[0].tagger.layer_shares
-        return {**scores, "layer_weights": weights} if scores and weights is not None else scores
-
-    def write(
-        self,
-        folder: str,
-        step: int,
-        inputs: Inputs,
-        predictions: Predictions,
-        scores: Mapping[str, Any],
-    ) -> None:
-        super().write(folder, step, inputs, predictions, scores)
-        if weights := scores.get("layer_weights"):
-            text = ", ".join(f"{weight:.3f}" for weight in weights)
-            logger.info("Weights of the layers, from the lowest: %s.", text)
 
     def make_model(self, precision: str) -> keras.Model:
         tagger = FeatureTagger(
@@ -311,40 +294,8 @@ class FeatureTagging(Tagging):
             dtype=precision,
             add_crf=self.add_crf,
         )
-        self._made[:] = [tagger]
+        self.made[:] = [tagger]
         return tagger.model
 
     def whole_model(self, model: keras.Model) -> keras.Model:
-        return self._made[0].whole_model()
-
-    def open_inputs(self, inputs: Inputs, file: ExampleFile) -> Inputs:
-        (tagger,) = self._made
-        run_folder, name = os.path.split(file.path)
-        folder = (file.is_kept and self.features_dir) or run_folder
-        make_folder(folder)
-        path = claim(folder, f"{name.removesuffix('.tf_record')}.{tagger.layers}.features.npy")
-        words = compact(inputs.arrays)
-        features = WordFeatures(tagger.encoder, inputs.arrays, path)
-        batches = FeatureBatches(features, words, file.batch_size, file.seed, trim=file.trim)
-        return dataclasses.replace(inputs, arrays=words, batches=batches)
-
-
-def _log_coverage(
-    part: Part, sentences: Sequence[Sentence], tokenizer: tokenization.FullTokenizer
-) -> None:
-    """Logs the percentage of words that have vectors, repeated words included."""
-    words = [word for sentence in sentences for word in sentence.words]
-    pieces = tokenizer.tokenize(" ".join(words))
-    num_found = sum(word == piece for word, piece in zip(words, pieces, strict=False))
-    num_unknown = pieces.count("[UNK]")
-    log = logger.warning if num_unknown > len(pieces) // 2 else logger.info
-    share = 100 / max(len(pieces), 1)
-    log(
-        "Of the %d words of the %s, %.1f %% have a vector as they are written, %.1f %% in "
-        "lower case; %.1f %% have the vector of unknown words.",
-        len(pieces),
-        f"{part.name} set",
-        share * num_found,
-        share * (len(pieces) - num_found - num_unknown),
-        share * num_unknown,
-    )
+        return self.made[0].whole_model()

@@ -1,39 +1,23 @@
-"""Opens the task of a tagger from options or from the `task.json` of a trained model."""
+"""Opens the task of a tagger from the options of a run."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import modeling
-import tokenization
 from bert.options import Message, MessageError, Option, OptionError
 from bert.tasks.layers import check_layers
 from bert.tasks.options import Encoder, Lengths, Schedule
-from bert.tasks.tagging.feature_tagger import FeatureTagging
+from bert.tasks.tagging.feature_tagging import FeatureTagging
 from bert.tasks.tagging.options import DEFAULTS, FeatureOptions, TaggingData, TagOptions
 from bert.tasks.tagging.sentences import TaggedFiles
 from bert.tasks.tagging.tagger import Tagging
 from bert.tasks.tagging.tags import PLAIN, TagSet
-from bert.tasks.task import TaskContext, check_lstm_export, stored_field
+from bert.tasks.tagging.text_tagger import has_crf
+from bert.tasks.task import TaskContext, check_lstm_export
 
 Options = TypeVar("Options", TagOptions, FeatureOptions)
 
 _FEATURE_BASED = Option("feature_based")
-
-
-def from_stored(
-    stored: Mapping[str, Any],
-    config: modeling.BertConfig,
-    tokenizer: tokenization.FullTokenizer,
-) -> Tagging:
-    """Returns the task that a `task.json` describes."""
-    tag_set = TagSet.from_dict(stored_field(stored, "task", dict))
-    own: dict[str, Any] = {"tag_set": tag_set, "add_crf": _has_crf(stored)}
-    if not stored.get("feature_based"):
-        return Tagging.restore(stored, config, tokenizer, **own)
-    own["layers"] = stored_field(stored, "feature_layers", str)
-    own["lstm_size"] = stored_field(stored, "lstm_size", int)
-    return FeatureTagging.restore(stored, config, tokenizer, **own)
 
 
 def open_tagging(
@@ -98,14 +82,10 @@ def open_tagging(
     )
 
 
-def _has_crf(stored: Mapping[str, Any]) -> bool:
-    return bool(stored_field({"crf": False, **stored}, "crf", bool))
-
-
 def _find_crf(context: TaskContext, given: bool | None) -> bool:
     """Returns whether the model has a CRF, by the option or as the model was trained."""
     trained = context.stored or context.resumed
-    there = _has_crf(trained)
+    there = has_crf(trained)
     if trained and given is not None and given != there:
         raise OptionError(
             "crf",

@@ -18,7 +18,7 @@ from scipy.special import logsumexp, softmax
 
 import tokenization
 from bert.log import logger
-from bert.tasks.split import warn_of_unknown
+from bert.tasks.examples import warn_of_unknown
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tags import (
     Span,
