@@ -57,8 +57,8 @@ def run(settings: Settings) -> None:
     show_lines()
     logger.info("Flags: %s; the others have their defaults.", " ".join(changed_flags(settings)))
     settings, folder, texts = check(settings)
+    from bert.network.gpus import log_gpus
     from bert.scale.features import FeatureFile
-    from bert.training.devices import log_gpus
 
     try_outputs([settings.output_file], "output_file")
     log_gpus()

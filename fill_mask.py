@@ -115,7 +115,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     show_lines()
     path, folder = prepare(settings, texts)
     from bert.models.pretrained import total_score
-    from bert.training.devices import log_gpus
+    from bert.network.gpus import log_gpus
 
     try_outputs([settings.output_file], "output_file")
     log_gpus()

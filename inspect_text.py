@@ -81,7 +81,7 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
             )
     from bert.inspection.look import look
     from bert.inspection.page import format_inspection, write_inspection
-    from bert.training.devices import log_gpus
+    from bert.network.gpus import log_gpus
 
     if settings.output_file:
         try_outputs([settings.output_file], "output_file")

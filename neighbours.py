@@ -71,7 +71,7 @@ def run(settings: Settings) -> int:
     show_lines()
     settings, files, folder = prepare(settings)
     from bert.models.neighbours import find_neighbours, open_space
-    from bert.training.devices import log_gpus
+    from bert.network.gpus import log_gpus
 
     try_outputs([settings.output_file], "output_file")
     if folder:

@@ -55,8 +55,8 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     show_lines()
     read_arguments(settings, texts)
     settings, folder = prepare(settings)
+    from bert.network.gpus import log_gpus
     from bert.scale.predictions import AnswerFile
-    from bert.training.devices import log_gpus
 
     try_outputs([settings.output_file], "output_file")
     log_gpus()

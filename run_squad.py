@@ -86,7 +86,7 @@ def validate_flags_or_throw(
     """
     import_tensorflow()
     from bert.runs.plans import check_scored
-    from bert.training.options import check_length
+    from bert.weights.variables import check_length
 
     settings = settings or common_flags.read_settings(Settings)
     casing, init_checkpoint = settings.do_lower_case, settings.init_checkpoint

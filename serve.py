@@ -24,7 +24,7 @@ from bert.log import logger
 from bert.models.options import ENGINE_HELP, ENGINES, FROM_ELSEWHERE, EngineModel
 from bert.options import REQUIRED, option, take
 from bert.serving.options import Address, AnswerOptions, Batching, Limits
-from bert.training.options import AUTO
+from bert.weights.options import AUTO
 
 if TYPE_CHECKING:
     from bert.serving.served import Served
@@ -68,8 +68,8 @@ def run(settings: Settings) -> None:
 def open_server(settings: Settings) -> "Server":
     """Returns a server that listens in its own thread; `with` ends it."""
     bound = bind_address(settings)
+    from bert.network.gpus import log_gpus
     from bert.serving.server import Server
-    from bert.training.devices import log_gpus
 
     log_gpus()
     limits, batching = take(Limits, settings), take(Batching, settings)

@@ -11,7 +11,7 @@ from bert.files.outputs import check_folder as check_writable
 from bert.files.outputs import make_folder
 from bert.log import logger
 from bert.options import REQUIRED, option
-from bert.training.options import PRECISION, PRECISIONS
+from bert.weights.options import PRECISION, PRECISIONS
 from paper import figures, markdown, page, texts
 from paper.estimates import (
     Clock,

@@ -36,8 +36,8 @@ from bert.network.lengths import pad_sequences
 from bert.options import Message, Option, OptionError
 from bert.tasks.answering import AnsweringTask
 from bert.tasks.examples import LISTS
-from bert.training.options import AUTO
 from bert.weights.folder import ModelFolder
+from bert.weights.options import AUTO
 from modeling import BertConfig
 
 # By engine, the format of its models.

@@ -26,11 +26,11 @@ from bert.network.kernels import infer
 from bert.options import Message, MessageError, Option, OptionError, joined, whole_number
 from bert.tasks.answering import AnsweringTask, stored_field
 from bert.tasks.examples import Arrays
-from bert.training.options import check_length
 from bert.weights import model_files
 from bert.weights.folder import ModelFolder
 from bert.weights.options import ARCHITECTURES, FINE_TUNED
 from bert.weights.provenance import find_untrained
+from bert.weights.variables import check_length
 
 if TYPE_CHECKING:
     from bert.tasks.classification.examples import ClassificationTask

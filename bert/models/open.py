@@ -33,10 +33,9 @@ from bert.models.options import (
     check_engine,
 )
 from bert.options import Message, Option, OptionError, check_bounds, whole_number
-from bert.training.options import AUTO
 from bert.weights import readers, saved_models
 from bert.weights.folder import ModelFolder
-from bert.weights.options import FINE_TUNED
+from bert.weights.options import AUTO, FINE_TUNED
 from bert.weights.readers import weight_files
 
 if TYPE_CHECKING:

@@ -10,14 +10,16 @@ from bert.files.stored_models import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE,
 from bert.files.texts import TextColumns, Texts, clean_line, find_texts
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_one_layer
-from bert.tasks.options import MAX_TOKENS
-from bert.training.options import AUTO, PRECISION, PRECISIONS
 from bert.weights.options import (
     ARCHITECTURES,
+    AUTO,
     BESIDE,
     CHECKPOINT_FORMS,
     FINE_TUNED,
     LOWERS,
+    MAX_TOKENS,
+    PRECISION,
+    PRECISIONS,
 )
 from bert.weights.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, follow
 

@@ -25,10 +25,10 @@ from bert.network.kernels import check_finite, infer
 from bert.network.lengths import pad_sequences, sort_by_length
 from bert.options import OptionError, whole_number
 from bert.pretraining import heads as pretraining_heads
-from bert.training.options import check_length
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.provenance import PAIR_HEAD, find_untrained
+from bert.weights.variables import check_length
 
 MASK = "[MASK]"
 HEAD = "cls/predictions/"

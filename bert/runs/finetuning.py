@@ -38,7 +38,6 @@ from bert.training.options import (
     Output,
     check_batch_size,
     check_frozen_layers,
-    check_length,
     check_precision,
 )
 from bert.training.trackers import Trackers
@@ -47,6 +46,7 @@ from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TOKENIZER
 from bert.weights.options import ModelSource
 from bert.weights.tokenizers import options_of
+from bert.weights.variables import check_length
 
 if TYPE_CHECKING:
     from bert.runs.training import TrainingRun

@@ -19,11 +19,11 @@ from bert.runs.identity import FolderState, Training
 from bert.runs.recipes import Steps, TrainingStep
 from bert.training import devices, strategies
 from bert.training.cluster import find_cluster
-from bert.training.options import AUTO, Compute, Output
+from bert.training.options import Compute, Output
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.opening import open_model, open_vocabulary
-from bert.weights.options import ModelSource, VocabularySource
+from bert.weights.options import AUTO, ModelSource, VocabularySource
 from modeling import BertConfig
 
 

@@ -35,7 +35,7 @@ from bert.training.clock import TrainingClock
 from bert.training.evaluation import evaluate
 from bert.training.loop import Objective, Observer
 from bert.training.muon import OPTIMIZERS
-from bert.training.options import Compute, Output, check_length
+from bert.training.options import Compute, Output
 from bert.training.progress import save_results, save_scores
 from bert.training.trackers import Trackers
 from bert.training.trainer import Trainer
@@ -43,6 +43,7 @@ from bert.weights import model_card
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import make_files, projector_files
+from bert.weights.variables import check_length
 from modeling import BertConfig
 
 

@@ -22,9 +22,9 @@ from bert.pretraining.records import RecordDescription
 from bert.tasks import distillation
 from bert.tasks.distillation import StepTeacher
 from bert.tasks.options import Distillation, PretrainingTeacher, Teacher
-from bert.training.options import check_length
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
+from bert.weights.variables import check_length
 
 TaskType = TypeVar("TaskType", bound=Any)
 

@@ -13,11 +13,11 @@ from bert.options import (
     read_grid,
     several,
 )
+from bert.weights.options import MAX_TOKENS
 
 LEARNING_RATE = 5e-5
 # The default of a feature-based tagger, whose LSTMs are random at first; the paper names no rate.
 LSTM_LEARNING_RATE = 1e-3
-MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

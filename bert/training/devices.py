@@ -1,12 +1,9 @@
-"""The GPUs, the precision that suits a machine, and the memory and disk that training needs."""
+"""The precision that suits a machine, and the memory and disk that training needs."""
 
 import dataclasses
 import functools
 import itertools
 import os
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +12,7 @@ import keras
 import tensorflow as tf
 
 import modeling
-from bert.files.machine import free_disk, free_memory, gpu_memory, has_nvidia_gpu, size_text
+from bert.files.machine import free_disk, free_memory, gpu_memory, size_text
 from bert.files.process import same_random_state
 from bert.log import logger
 from bert.network.kernels import fused_chains
@@ -38,12 +35,6 @@ _HALF_PRECISION = 0.6
 # Logits over the vocabulary, their softmax and its gradient.
 _LOGITS = 3
 
-# The beginning of TensorFlow's lines: time, level, process and source line.
-_PREFIX = re.compile(r"^(?:[\d-]+ [\d:.]+: )?(?:[IWEF]\d+ )?(?:[\d:.]+\s+\d+ )?(?:\S+:\d+\] )?")
-_ABOUT_GPUS = re.compile("cuda|cudnn|dlopen|driver|gpu|nvidia", re.IGNORECASE)
-_LINES_SHOWN = 8
-_LIST = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
-
 FAST = "mixed_bfloat16"
 # The time of all measurements, shared by both precisions in turns, and the least number of rounds.
 _SECONDS = 0.2
@@ -52,52 +43,6 @@ _LEAST_ROUNDS = 3
 _ROWS, _LENGTH = 8, 128
 # The least gain of bfloat16; a smaller one is not worth its rounding.
 _LEAST_GAIN = 0.1
-
-
-@functools.cache
-def log_gpus(root: str = "/") -> None:
-    """Logs the GPUs that will be used; warns, with the remedy, where TensorFlow cannot use any.
-
-    Args:
-      root: The folder of `proc`, which has a folder of the driver.
-    """
-    if gpus := tf.config.list_physical_devices("GPU"):
-        details = map(tf.config.experimental.get_device_details, gpus)
-        names = [gpu.get("device_name", "of an unknown kind") for gpu in details]
-        logger.info("GPU: %s.", ", ".join(names))
-        return
-    # Users who set it to nothing or to -1 want the CPU.
-    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
-    if is_hidden or not has_nvidia_gpu(root):
-        return
-    logger.warning(
-        "This machine has an NVIDIA GPU, but TensorFlow sees none: the CPU will compute all, many "
-        "times more slowly. Mostly CUDA's libraries are not installed: type `make setup GPU=1`, or "
-        "without make `pip install 'tensorflow[and-cuda]==%s'`; else the driver is too old for "
-        "them. CUDA_VISIBLE_DEVICES=-1 says that the CPU is meant.",
-        tf.__version__,
-    )
-    for line in _find_reason():
-        logger.warning("TensorFlow says: %s", line)
-
-
-def _find_reason() -> list[str]:
-    """Returns TensorFlow's messages about GPUs, from a process that shows all of them."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
-    command = [sys.executable, "-c", _LIST]
-    try:
-        result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return [str(error)]
-    return gpu_messages(result.stderr.splitlines())
-
-
-def gpu_messages(lines: Iterable[str]) -> list[str]:
-    """Returns TensorFlow's messages about GPUs without duplicates and times."""
-    messages = (_PREFIX.sub("", line).strip() for line in lines)
-    return list(dict.fromkeys(filter(_ABOUT_GPUS.search, messages)))[:_LINES_SHOWN]
 
 
 # XLA's matrix products in place of cuBLAS': on an H100, choosing among them took two thirds of the

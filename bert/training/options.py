@@ -5,14 +5,11 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
+from bert.weights.options import AUTO, PRECISION, PRECISIONS
 
 if TYPE_CHECKING:
     from modeling import BertConfig
 
-PRECISION = "Numeric precision of the network's computations."
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-# The value of `precision` that stands for the faster one of two.
-AUTO = "auto"
 # Files of a training run: a JSON object on each line, with its `step`.
 TRAIN_LOG, EVALUATIONS = "train_log.jsonl", "evaluations.jsonl"
 # The results of several seeds, or of a grid of options.
@@ -140,24 +137,6 @@ def read_trackers(report_to: str | None) -> list[str]:
             must = "name trackers whose packages are installed"
             raise OptionError("report_to", must, name, f"`pip install {name}` installs it.")
     return [*dict.fromkeys(names)]
-
-
-def check_length(max_seq_length: int, config: "BertConfig", source: Option | None = None) -> None:
-    """Checks that a model has positions for the longest sequences.
-
-    Args:
-      max_seq_length: Tokens per sequence.
-      config: The shape of the model.
-      source: The option that the shape is of; None for `bert_config_file`.
-
-    Raises:
-      OptionError: where it has fewer.
-    """
-    limit = config.max_position_embeddings
-    if max_seq_length > limit:
-        source = source or Option("bert_config_file")
-        must = Message("be at most %d, the `max_position_embeddings` of %s", limit, source)
-        raise OptionError("max_seq_length", must, max_seq_length)
 
 
 def check_precision(precision: str, num_replicas: int) -> None:

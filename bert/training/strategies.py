@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from bert.files.process import is_script
 from bert.log import logger
+from bert.network.gpus import log_gpus
 from bert.options import MessageError, Option
 from bert.training.cluster import find_cluster
-from bert.training.devices import log_gpus
 from bert.training.link import (
     LOST,
     SECONDS_TO_COME,

@@ -1,4 +1,4 @@
-"""Options that name a model: its weights, configuration, vocabulary and class."""
+"""Options that name a model, and what options of trained and of queried models have in common."""
 
 import dataclasses
 from typing import ClassVar
@@ -13,6 +13,11 @@ CHECKPOINT_FORMS = (
     "Hugging Face hub, owner/model"
 )
 LOWERS = "Lowercase the text and strip accents: true for uncased models, false for cased ones."
+MAX_TOKENS = "Maximum tokens per sequence, including [CLS] and [SEP]"
+PRECISION = "Numeric precision of the network's computations."
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+# The value of `precision` that stands for the faster one of two.
+AUTO = "auto"
 
 # Architectures of transformers by their heads, as these are named in a TF1 checkpoint; the first
 # one of which a checkpoint has all. A head of the name `output_weights` has several meanings.

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from bert.files.machine import gpu_memory, size_text, total_memory
+from bert.options import Message, Option, OptionError
 from modeling import BertConfig
 
 # The name of the table of words in every checkpoint.
@@ -222,3 +223,21 @@ def require_segments(config: BertConfig, what: str) -> None:
             f"`type_vocab_size` of the model must be at least 2, for {what}. Received "
             f"{config.type_vocab_size}."
         )
+
+
+def check_length(max_seq_length: int, config: BertConfig, source: Option | None = None) -> None:
+    """Checks that a model has positions for the longest sequences.
+
+    Args:
+      max_seq_length: Tokens per sequence.
+      config: The shape of the model.
+      source: The option that the shape is of; None for `bert_config_file`.
+
+    Raises:
+      OptionError: where it has fewer.
+    """
+    limit = config.max_position_embeddings
+    if max_seq_length > limit:
+        source = source or Option("bert_config_file")
+        must = Message("be at most %d, the `max_position_embeddings` of %s", limit, source)
+        raise OptionError("max_seq_length", must, max_seq_length)

@@ -4,7 +4,8 @@ import dataclasses
 
 from bert.files.paths import open_file
 from bert.options import Message, MessageError, Option, OptionError, option
-from bert.tasks.options import MAX_TOKENS, Lengths
+from bert.tasks.options import Lengths
+from bert.weights.options import MAX_TOKENS
 
 # The tokens of a window that are of no text: [CLS] and two [SEP].
 NUM_SPECIAL = 3

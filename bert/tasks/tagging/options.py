@@ -4,7 +4,8 @@ import dataclasses
 
 from bert.options import Message, Option, option
 from bert.tasks.layers import FEATURE_LAYERS
-from bert.tasks.options import MAX_TOKENS, DataFiles, Lengths
+from bert.tasks.options import DataFiles, Lengths
+from bert.weights.options import MAX_TOKENS
 
 # What has a tag in raw text, and the schemes of tags (`bert.tasks.tagging.tags`).
 UNITS = ("word", "character")
