@@ -18,9 +18,6 @@ from keras import ops
 
 Tensor = Any
 
-# The peak learning rate of the transitions, whatever the model's: Adam moves a weight by its
-# learning rate in a step, and scores of the order of 1 are too far for those of an encoder.
-LEARNING_RATE = 0.01
 # The label of a word in `path_losses` whose label is not known.
 ANY = -1
 # Far below any score, and yet finite, so that no gradient is lost.

@@ -272,6 +272,22 @@ def _has_kernel() -> bool:
     return bool(_pywrap_util_port.IsMklEnabled())
 
 
+@contextlib.contextmanager
+def without_remapping() -> Iterator[None]:
+    """Disables TensorFlow's "remapping" in functions that are called within this context.
+
+    Remapping joins operations whose intermediate results nobody reads, such as a matrix product
+    with its bias and GELU. The gradient reads many of them; but nobody reads those of the first
+    pass over a recomputed layer, which would then give other bits than a layer that is kept.
+    """
+    options = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"remapping": False})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"remapping": options.get("remapping", True)})
+
+
 def check_finite(values: np.ndarray) -> np.ndarray:
     """Returns the values that a model has computed.
 

@@ -1,11 +1,9 @@
 """Recomputation: a backward pass that keeps only the inputs of a layer."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 import modeling
@@ -48,19 +46,3 @@ def _mask_seed(dropouts: Sequence[modeling.Dropout]) -> Tensor | None:
     if seed is None and generators:
         return ops.cast(generators[0].next(), "int32")
     return seed if generators else None
-
-
-@contextlib.contextmanager
-def without_remapping() -> Iterator[None]:
-    """Disables TensorFlow's "remapping" in functions that are called within this context.
-
-    Remapping joins operations whose intermediate results nobody reads, such as a matrix product
-    with its bias and GELU. The gradient reads many of them; but nobody reads those of the first
-    pass over a recomputed layer, which would then give other bits than a layer that is kept.
-    """
-    options = tf.config.optimizer.get_experimental_options()
-    tf.config.optimizer.set_experimental_options({"remapping": False})
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options({"remapping": options.get("remapping", True)})

@@ -17,10 +17,9 @@ from bert.files.display import clock as time_of
 from bert.files.process import Stop, deferred_stop
 from bert.files.stored_models import SUFFIXES, WEIGHTS
 from bert.log import logger
-from bert.network import crf
 from bert.options import Message, Option, OptionError
 from bert.runs.identity import Training, without_folders
-from bert.tasks.options import Schedule
+from bert.tasks.options import CRF_LEARNING_RATE, Schedule
 from bert.training import strategies
 from bert.training.batches import Batches
 from bert.training.evaluation import EarlyStopping
@@ -319,7 +318,7 @@ def make_trainer(
     if schedule.layerwise_lr_decay != 1.0:
         scales = learning_rate_scales(model, schedule.layerwise_lr_decay)
     if schedule.learning_rate:
-        crf_scale = crf.LEARNING_RATE / schedule.learning_rate
+        crf_scale = CRF_LEARNING_RATE / schedule.learning_rate
         scales |= {v.path: crf_scale for v in model.weights if v.path.startswith("crf/")}
     optimizer.learning_rate_scales = scales
     return Trainer.of(compute, model, optimizer, objective, seed=seed, signature=signature)

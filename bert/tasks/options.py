@@ -18,6 +18,9 @@ from bert.weights.options import MAX_TOKENS
 LEARNING_RATE = 5e-5
 # The default of a feature-based tagger, whose LSTMs are random at first; the paper names no rate.
 LSTM_LEARNING_RATE = 1e-3
+# That of the transitions of a CRF, whatever the model's: Adam moves a weight by its learning rate
+# in a step, and scores of the order of 1 are too far for that of an encoder.
+CRF_LEARNING_RATE = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

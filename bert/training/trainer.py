@@ -21,8 +21,7 @@ from bert.dropout import dropout_seed
 from bert.files import owned
 from bert.files.process import deferred_stop, stop_signal, take_signals_again
 from bert.log import logger
-from bert.network.kernels import CompiledLayers, fused_chains, is_on
-from bert.network.recomputation import without_remapping
+from bert.network.kernels import CompiledLayers, fused_chains, is_on, without_remapping
 from bert.options import Message, Option
 from bert.training.clock import CLOCK_STATE, TrainingClock
 from bert.training.devices import can_compile
