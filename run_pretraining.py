@@ -90,7 +90,7 @@ if not TYPE_CHECKING:
                 "input_fn_builder",
                 "decode_record as _decode_record",
             ),
-            "bert.pretraining.heads": ("OBJECTIVE",),
+            "bert.pretraining.objectives": ("OBJECTIVE",),
         },
     )
 

@@ -28,6 +28,7 @@ from helpers.waiting import LONGEST
 import modeling
 import run_pretraining
 from bert.pretraining import heads as pretraining_heads
+from bert.pretraining.objectives import pretraining_features
 from bert.training.batches import Batches
 from bert.training.meeting import Meeting, Pace, Place
 from bert.training.records import Records
@@ -421,7 +422,7 @@ def batches_in(folder, config, batch_size, seed=5, count=20, examples=None, **kw
     """Writes pre-training examples; returns batches of them; of training, where given a seed."""
     examples = make_examples(config, count) if examples is None else examples
     path = write_examples(folder / "train.tfrecord", examples)
-    features = pretraining_heads.pretraining_features(
+    features = pretraining_features(
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
         vocab_size=config.vocab_size,

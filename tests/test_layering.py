@@ -239,6 +239,24 @@ print(sum(not hasattr(module, "__path__") for module in modules))
     assert int(fork_python("-c", code).stdout) <= 15
 
 
+# What trains: the loop, its batches and records, and what runs alone need of a task.
+TRAINING = (
+    *(f"bert.training.{name}" for name in ("batches", "loop", "options", "records", "trainer")),
+    *("bert.tasks.task", "bert.tasks.distillation"),
+)
+
+
+def test_what_answers_loads_nothing_of_what_trains():
+    answering = ("bert.models", "bert.serving", "bert.scale.answers", "bert.inspection")
+    tasks = ("classification.text_classifier", "squad.question_answerer", "swag.ending_chooser")
+    tasks = (*tasks, "tagging.text_tagger", "tagging.feature_tagger")
+    names = [name for name in MODULES if name.startswith(answering)]
+    names += [f"bert.tasks.{name}" for name in tasks]
+    code = "import sys\n" + "\n".join(f"import {name}" for name in names)
+    result = run_python("-c", f"{code}\nprint(*sys.modules)")
+    assert [name for name in result.stdout.split() if name.startswith(TRAINING)] == []
+
+
 # Runs in a fresh interpreter. Third-party packages are imported first: what they define is theirs.
 IMPORT_AND_REPORT = """
 import importlib, json, os, signal, sys

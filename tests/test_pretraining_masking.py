@@ -14,9 +14,8 @@ import create_pretraining_data as data
 import tokenization
 from bert.pretraining import objectives, records
 from bert.pretraining.corpus import read_corpus
-from bert.pretraining.heads import pretraining_features
 from bert.pretraining.masking import FIRST, FOLLOWING, SpacedTokenizer
-from bert.pretraining.objectives import Masker
+from bert.pretraining.objectives import Masker, pretraining_features
 from bert.text.added_tokens import AddedToken
 from bert.training.records import Records
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from bert.files import records as files_records
 from bert.files.paths import match_files
-from bert.pretraining.heads import pretraining_features
+from bert.pretraining.objectives import pretraining_features
 from bert.training.batches import Batches
 from bert.training.records import Feature, Records, encoder_features
 

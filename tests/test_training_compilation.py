@@ -6,6 +6,7 @@ from conftest import change, make_examples
 
 import optimization
 from bert.pretraining import heads as pretraining_heads
+from bert.pretraining.objectives import OBJECTIVE
 from bert.training.trainer import LossScale, Trainer
 
 
@@ -30,7 +31,7 @@ def make_trainer(
     trainer = Trainer(
         model,
         optimization.bert_optimizer(1e-3, 10, 0),
-        pretraining_heads.OBJECTIVE,
+        OBJECTIVE,
         seed=5,
         num_micro_batches=num_micro_batches,
         loss_scale=LossScale() if precision == "mixed_float16" else None,

@@ -10,6 +10,7 @@ import modeling
 import optimization
 from bert.network import kernels
 from bert.pretraining import heads as pretraining_heads
+from bert.pretraining.objectives import OBJECTIVE
 from bert.training.trainer import Trainer
 
 ROWS, WIDTH = 512, 128
@@ -92,7 +93,7 @@ def test_a_step_of_compiled_chains_is_that_of_single_operations(tiny_config, mon
         keras.utils.set_random_seed(0)
         model = pretraining_heads.pretraining_model(config)
         optimizer = optimization.bert_optimizer(1e-3, 10, 0)
-        trainer = Trainer(model, optimizer, pretraining_heads.OBJECTIVE, seed=5)
+        trainer = Trainer(model, optimizer, OBJECTIVE, seed=5)
         return [trainer.train_step(batch) for _ in range(2)]
 
     for one, other in zip(results(1), results(2**30), strict=True):

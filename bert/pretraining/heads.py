@@ -11,9 +11,6 @@ from keras import ops
 
 import modeling
 from bert.network.heads import Blend, cross_entropy, named_layers, num_pooled, pooled_positions
-from bert.options import Option
-from bert.training.loop import Objective
-from bert.training.records import LENGTH, Feature, encoder_features
 
 Tensor = Any
 
@@ -214,9 +211,6 @@ def losses(
     }
 
 
-OBJECTIVE = Objective(loss_weights, losses)
-
-
 def metrics(
     outputs: Mapping[str, Tensor], batch: Mapping[str, Tensor]
 ) -> dict[str, tuple[Tensor, Tensor]]:
@@ -254,22 +248,3 @@ def _cross_entropies(
 
 def _hits(logits: Tensor, labels: Tensor) -> Tensor:
     return ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), "float32")
-
-
-def pretraining_features(
-    *, max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int
-) -> dict[str, Feature]:
-    """Returns the features of a pre-training record (original: create_pretraining_data.py)."""
-    sequence = (max_seq_length, LENGTH)
-    predictions = (max_predictions_per_seq, Option("max_predictions_per_seq"))
-    encoder = encoder_features(
-        max_seq_length=max_seq_length, vocab_size=vocab_size, type_vocab_size=type_vocab_size
-    )
-    ids = encoder["input_ids"]
-    return {
-        **encoder,
-        "masked_lm_positions": Feature(*predictions, *sequence),
-        "masked_lm_ids": Feature(*predictions, ids.limit, ids.limit_source),
-        "masked_lm_weights": Feature(*predictions, is_weight=True),
-        "next_sentence_labels": Feature(1, "next-sentence prediction", 2, "a label"),
-    }

@@ -22,9 +22,14 @@ from bert.files.paths import (
 from bert.files.records import has_feature, read_description
 from bert.log import logger
 from bert.options import Message, Option, OptionError
-from bert.pretraining.heads import pretraining_features
 from bert.pretraining.masking import Masking
-from bert.pretraining.objectives import MASKS, OBJECTIVES, Masker, plain_features
+from bert.pretraining.objectives import (
+    MASKS,
+    OBJECTIVES,
+    Masker,
+    plain_features,
+    pretraining_features,
+)
 from bert.pretraining.options import (
     LENGTHS,
     SHORTEST_BUDGET,

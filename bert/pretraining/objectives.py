@@ -31,7 +31,7 @@ from bert.pretraining.masking import (
 from bert.pretraining.options import GOALS, Goal
 from bert.training.batches import Batches
 from bert.training.loop import Batch, Objective
-from bert.training.records import LENGTH, Feature, Records
+from bert.training.records import LENGTH, Feature, Records, encoder_features
 from bert.weights.checkpoint import Stored
 from bert.weights.provenance import find_learned
 
@@ -39,6 +39,27 @@ Tensor = Any
 
 # The features that only masked records have.
 MASKS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+# The original's, of batches with masks.
+OBJECTIVE = Objective(heads.loss_weights, heads.losses)
+
+
+def pretraining_features(
+    *, max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int
+) -> dict[str, Feature]:
+    """Returns the features of a pre-training record (original: create_pretraining_data.py)."""
+    sequence = (max_seq_length, LENGTH)
+    predictions = (max_predictions_per_seq, Option("max_predictions_per_seq"))
+    encoder = encoder_features(
+        max_seq_length=max_seq_length, vocab_size=vocab_size, type_vocab_size=type_vocab_size
+    )
+    ids = encoder["input_ids"]
+    return {
+        **encoder,
+        "masked_lm_positions": Feature(*predictions, *sequence),
+        "masked_lm_ids": Feature(*predictions, ids.limit, ids.limit_source),
+        "masked_lm_weights": Feature(*predictions, is_weight=True),
+        "next_sentence_labels": Feature(1, "next-sentence prediction", 2, "a label"),
+    }
 
 
 def plain_features(features: Mapping[str, Feature]) -> dict[str, Feature]:
