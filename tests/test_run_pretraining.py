@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import logging
 import os
@@ -45,6 +44,7 @@ from bert.parts import PlanError
 from bert.pretraining import inputs
 from bert.pretraining.outcome import warn_if_not_learned
 from bert.runs.plan import plan
+from bert.training.options import Compute
 from bert.weights import checkpoint, saving
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -422,8 +422,9 @@ def test_wrong_input_ends_with_one_line_that_names_it_as_the_check_does(
         )
     assert re.search(message, str(error))
     assert not any("\n" in str(fault) for fault in getattr(error, "faults", [error]))
-    # All but a record in the middle is found before anything is written. The index of records that
-    # are whole stays, for the next start.
+    # All but a record in the middle is found before anything is written or deleted. The index of
+    # records that are whole stays, for the next start.
+    assert before <= set(tmp_path.rglob("*"))
     if "wrong record" not in kind:
         left = set(tmp_path.rglob("*")) - before
         assert {path for path in left if path.suffix != ".index"} <= {tmp_path / "output"}
@@ -673,15 +674,15 @@ def test_run_killed_within_saves_ends_bit_for_bit_the_same(tmp_path, tiny_config
     assert any(inside)
 
 
-def test_only_batches_that_are_read_must_be_shared_evenly(pretraining_run):
-    settings = dataclasses.replace(
-        pretraining_run(do_eval=False), train_batch_size=6, eval_batch_size=8
-    )
+def test_devices_must_share_the_batches_that_are_read_and_train_in_the_precision():
+    def check(train_batch_size, eval_batch_size, precision="float32"):
+        compute = Compute(precision=precision)
+        inputs.check_batch_sizes(train_batch_size, eval_batch_size, compute, 3)
 
-    def check(train_batch_size, eval_batch_size):
-        inputs.check_batch_sizes(train_batch_size, eval_batch_size, 1, 3)
-
-    check(settings.train_batch_size, None)
+    check(6, None)
     with pytest.raises(ValueError, match="`eval_batch_size` must be a multiple of the 3 devices"):
-        check(settings.train_batch_size, settings.eval_batch_size)
-    check(None, None)
+        check(6, 8)
+    check(None, 6, "mixed_float16")
+    # Before a run deletes what is in its folder.
+    with pytest.raises(ValueError, match="mixed_float16'` needs `strategy='one_device'`"):
+        check(6, None, "mixed_float16")

@@ -45,7 +45,7 @@ from bert.pretraining.records import (
     read_descriptions,
 )
 from bert.training.batches import Batches
-from bert.training.options import check_batch_size
+from bert.training.options import Compute, check_step
 from bert.training.records import Feature, Records
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import VOCAB_FILE
@@ -258,16 +258,16 @@ def check_description(made: RecordDescription, folder: ModelFolder, config: Bert
 def check_batch_sizes(
     train_batch_size: int | None,
     eval_batch_size: int | None,
-    num_micro_batches: int,
+    compute: Compute,
     num_replicas: int,
 ) -> None:
-    """Checks that the batches, if they are read, can be split among the devices."""
+    """Checks that the devices can share the batches that are read, and train in the precision."""
     sizes = {"train_batch_size": train_batch_size, "eval_batch_size": eval_batch_size}
     for name, size in sizes.items():
         if size is not None and size % num_replicas:
             raise OptionError(name, f"be a multiple of the {num_replicas} devices", size)
     if train_batch_size is not None:
-        check_batch_size(train_batch_size, num_micro_batches, num_replicas)
+        check_step(train_batch_size, compute, num_replicas)
 
 
 def features_of(files: RecordFiles, config: BertConfig) -> dict[str, Feature]:

@@ -36,9 +36,8 @@ from bert.training.loop import Objective, Observer
 from bert.training.options import (
     Compute,
     Output,
-    check_batch_size,
     check_frozen_layers,
-    check_precision,
+    check_step,
 )
 from bert.training.trackers import Trackers
 from bert.weights import provenance
@@ -326,8 +325,7 @@ def _check_batch_sizes(
 
     def check(num_replicas: int, size: int) -> str:
         if is_trained:
-            check_batch_size(size, compute.gradient_accumulation_steps, num_replicas)
-            check_precision(compute.precision, num_replicas)
+            check_step(size, compute, num_replicas)
         return f"{size} examples, in {compute.precision}"
 
     for size in sizes:

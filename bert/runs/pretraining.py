@@ -188,7 +188,7 @@ def plan(
         inputs.check_batch_sizes,
         schedule.train_batch_size if steps.do_train else None,
         recipe.evaluation.eval_batch_size if steps.do_eval else None,
-        compute.gradient_accumulation_steps,
+        compute,
         opening.num_replicas,
         shows=f"{schedule.train_batch_size} sequences, in {compute.precision}",
     )
@@ -359,6 +359,10 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
             model = plan.make_model()
         devices.log_set_up(model, recipe.compute, changed)
         if training is not None and plan.train_batches is not None:
+            # Weights that do not fit are found before anything is deleted.
+            with strategies.together(plan.strategy):
+                started = plan.start(model)
+            started.trackers = trackers
             if writes:
                 prepare_folder(
                     recipe.output,
@@ -366,10 +370,6 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
                     recipe.options(),
                     make_files(plan.config, description.vocabulary),
                 )
-            with strategies.together(plan.strategy):
-                started = plan.start(model)
-            started.trackers = trackers
-            if writes:
                 options = description.complete_options(plan.source.tokenizer_options)
                 _save_model_files(ModelFolder(folder), plan.config, description, options)
             environment = identity.describe(recipe.options(), plan.strategy)

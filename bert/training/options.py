@@ -150,8 +150,9 @@ def check_precision(precision: str, num_replicas: int) -> None:
         )
 
 
-def check_batch_size(batch_size: int, num_micro_batches: int, num_replicas: int) -> None:
-    """Checks that a batch to train on can be split into equal parts."""
+def check_step(batch_size: int, compute: Compute, num_replicas: int) -> None:
+    """Checks that devices can train on equal parts of a batch, and in the precision."""
+    num_micro_batches = compute.gradient_accumulation_steps
     if batch_size % (num_replicas * num_micro_batches):
         devices = f"the {num_replicas} devices times " if num_replicas > 1 else ""
         raise OptionError(
@@ -159,6 +160,7 @@ def check_batch_size(batch_size: int, num_micro_batches: int, num_replicas: int)
             Message("be a multiple of %s%s", devices, Option("gradient_accumulation_steps")),
             Message("%d and %d", batch_size, num_micro_batches),
         )
+    check_precision(compute.precision, num_replicas)
 
 
 def check_frozen_layers(freeze_layers: int, config: "BertConfig") -> None:

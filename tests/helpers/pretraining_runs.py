@@ -1,5 +1,6 @@
 """What tests of several modules share of `run_pretraining`."""
 
+import numpy as np
 import pytest
 from conftest import (
     change,
@@ -13,6 +14,7 @@ from conftest import (
 
 import modeling
 import run_pretraining
+from bert.pretraining.heads import pretraining_model
 from bert.weights import saving
 
 
@@ -98,6 +100,14 @@ def checkpoint_of_other_shape(folder):
     return {"init_checkpoint": str(folder / "other.ckpt")}
 
 
+def checkpoint_of_another_head(folder):
+    config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
+    tensors = {v.path: v.numpy() for v in pretraining_model(config).weights}
+    tensors["cls/predictions/output_bias"] = np.zeros(3, np.float32)
+    saving.save_tensors(str(folder / "other.ckpt"), tensors)
+    return {"init_checkpoint": str(folder / "other.ckpt")}
+
+
 def same(**changes):
     return lambda _: changes
 
@@ -130,6 +140,13 @@ WRONG = {
     "initial checkpoint of other shape": (
         checkpoint_of_other_shape,
         "other.ckpt.*bert_config_file.*`intermediate_size` should be 20",
+    ),
+    "initial checkpoint of another head, and an output to delete": (
+        lambda f: {
+            **trained(lambda _: None, overwrite_output_dir=True)(f),
+            **checkpoint_of_another_head(f),
+        },
+        r"other.ckpt.*`cls/predictions/output_bias` is \[3\] there",
     ),
     "output of another configuration": (
         trained(other_config(intermediate_size=20)),
