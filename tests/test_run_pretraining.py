@@ -199,6 +199,26 @@ def test_held_out_records_are_evaluated(pretraining_run, tmp_path, tiny_config):
 
 
 @pytest.mark.parametrize(
+    ("held_out", "warnings"),
+    [
+        (None, ["`input_file`, as the original's did"]),
+        ("a*", ["'./a.tfrecord', which is also among `input_file`"]),
+        ("c.tfrecord", []),
+    ],
+)
+def test_records_that_are_trained_on_are_named_where_they_are_evaluated(
+    pretraining_run, tmp_path, tiny_config, monkeypatch, held_out, warnings
+):
+    monkeypatch.chdir(tmp_path)
+    for name in "abc":
+        write_examples(tmp_path / f"{name}.tfrecord", make_examples(tiny_config, 2))
+    files = {"input_file": "b.tfrecord,a.tfrecord", "eval_input_file": held_out}
+    planned = plan(run_pretraining.make_recipe(pretraining_run(do_eval=True, **files)), limit=1)
+    [line] = [each for each in planned.lines if each.name == "held-out records"]
+    assert [re.search("reads (.*);", str(each))[1] for each in line.warnings] == warnings
+
+
+@pytest.mark.parametrize(
     ("num_warmup_steps", "is_told"), [(1, False), (2, True), *exhaustive((10000, True))]
 )
 def test_a_warm_up_without_end_is_told(pretraining_run, log, num_warmup_steps, is_told):

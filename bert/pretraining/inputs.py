@@ -325,17 +325,21 @@ def open_evaluation(
 ) -> Batches:
     """Returns the batches to evaluate on; arguments as `open_training`.
 
-    Where the run trains, too, it warns if the records to evaluate on are those to train on.
+    Where the run trains, too, it warns if it evaluates on a file that it trains on.
     """
     pattern, name = files.eval_input_file, "eval_input_file"
     if not pattern:
         pattern, name = files.input_file, "input_file"
     paths = match_files(pattern, name)
-    if is_training and paths == match_files(files.input_file, "input_file"):
+    trained = match_files(files.input_file, "input_file") if is_training else []
+    if common := [path for path in paths if real_path(path) in {*map(real_path, trained)}]:
+        read = Message("%s, as the original's did", Option("input_file"))
+        if files.eval_input_file:
+            read = Message("%r, which is also among %s", common[0], Option("input_file"))
         logger.warning(
-            "Evaluation reads %s, as the original's did; %s with text that was not trained on "
-            "shows how good the model is.",
-            Option("input_file"),
+            "Evaluation reads %s; %s with text that was not trained on shows how good the model "
+            "is.",
+            read,
             Option("eval_input_file"),
         )
     masker = _find_masker(paths, made)
