@@ -344,17 +344,25 @@ def check_bounds(options: Any) -> None:
     """Checks the values of a group against the bounds and choices of its fields.
 
     Raises:
-      OptionError: for the first value that is out of bounds.
+      OptionError: for the first value that is out of bounds or of another kind.
     """
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         given = find_metadata(type(options), field.name)["options"]
-        is_whole = field.type is int or int in get_args(field.type)
-        for each in value if isinstance(value, tuple | list) else [value]:
-            if fault := _bounds_fault(each, given) or (
-                "be a whole number" if is_whole and isinstance(each, float | bool) else ""
-            ):
+        kinds = get_args(field.type) or (field.type,)
+        if value is None and field.default is not None and type(None) not in kinds:
+            raise OptionError(field.name, "have a value", None)
+        values = value if isinstance(value, tuple | list) else [value]
+        for each in values:
+            if fault := _bounds_fault(each, given) or _kind_fault(each, kinds):
                 raise OptionError(field.name, fault, each)
+
+
+def _kind_fault(value: Any, kinds: Collection[Any]) -> str:
+    if int in kinds and isinstance(value, float | bool):
+        return "be a whole number"
+    # Any text is true, "False" as well.
+    return "be true or false" if bool in kinds and isinstance(value, str) else ""
 
 
 def _bounds_fault(value: Any, given: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ class Rates:
     kind: str = option("a", "Kind.", choices=("a", "b"))
     steps: int = option(1, "Steps.", low=1)
     most: int | None = option(None, "Most.")
+    overwrites: bool = option(False, "Overwrites.")
 
 
 def test_an_error_names_options_as_python_does_and_a_command_as_flags():
@@ -84,6 +85,8 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"steps": True}, "`steps` must be a whole number. Received True."),
         ({"most": 2.5}, "`most` must be a whole number. Received 2.5."),
         ({"most": (1, 2.0)}, "`most` must be a whole number. Received 2.0."),
+        ({"steps": None}, "`steps` must have a value. Received None."),
+        ({"overwrites": "False"}, "`overwrites` must be true or false. Received 'False'."),
     ],
 )
 def test_values_out_of_bounds_are_refused(options, fault):
