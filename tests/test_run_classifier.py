@@ -179,6 +179,22 @@ def test_early_stopping_resumes_with_the_same_dev_set_only(make_settings, tmp_pa
             run_classifier.run(settings)
 
 
+def test_a_run_that_ends_early_is_not_said_to_have_few_steps(make_settings, tmp_path, log):
+    write_task(tmp_path, lambda color: color, count=16)
+    # Always giving the most frequent label is nearly always right.
+    rows = [*make_rows(9, 1, lambda _: COLORS[0]), *make_rows(1, 2, lambda _: COLORS[1])]
+    write_tsv(tmp_path / "dev.tsv", rows)
+    initial = {"init_checkpoint": str(tmp_path / "out"), "output_dir": str(tmp_path / "other")}
+    early = {"num_train_epochs": 50.0, "early_stopping_patience": 1, "save_checkpoints_steps": 1}
+    with eagerly():
+        run_classifier.run(make_settings(do_train=True, num_train_epochs=0.5))
+        still = make_settings(do_train=True, do_eval=True, learning_rate=0.0, **initial, **early)
+        run_classifier.run(still)
+    assert json.loads((tmp_path / "other/eval_results.json").read_text())["global_step"] == 1
+    [message] = [each for each in log.messages if "has not learned" in each]
+    assert "`learning_rate=0.0` is low" in message
+
+
 def test_weights_of_a_fine_tuned_model_keep_the_order_of_their_labels(make_settings, tmp_path):
     write_task(tmp_path, lambda color: color)
     order = [*reversed(COLORS)]

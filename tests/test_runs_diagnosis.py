@@ -19,7 +19,7 @@ class Guessing:
 
 
 def warn(scores, *, metric="f1", **changes):
-    attempt = Attempt("out", "bert", learning_rate=5e-5, step=500, hidden_size=768)
+    attempt = Attempt("out", "bert", learning_rate=5e-5, num_train_steps=500, hidden_size=768)
     warn_of_little_learning(dataclasses.replace(attempt, **changes), Guessing(metric), scores)
 
 
@@ -66,7 +66,7 @@ def warn(scores, *, metric="f1", **changes):
 )
 def test_a_run_that_learned_nothing_gets_a_remedy(log, step, changed, remedy, let_by):
     """The remedy names the option that lets the folder hold another training run."""
-    warn({"f1": 0.8122, "accuracy": 0.68, "baseline": 0.8122}, step=step, **changed)
+    warn({"f1": 0.8122, "accuracy": 0.68, "baseline": 0.8122}, num_train_steps=step, **changed)
     [message] = log.messages
     said = "The model has not learned: f1 0.8122 is no better than always giving the same answer, "
     assert message.startswith(f"{said}which reaches 0.8122. {remedy}")
@@ -95,7 +95,7 @@ def test_few_steps_of_pre_training_are_named(log, tmp_path, name, made_of, step,
     saving.save_tensors(str(tmp_path / "model.ckpt-300"), {"w": np.ones(1)})
     warn(
         {"f1": 0.5, "baseline": 0.5},
-        step=step,
+        num_train_steps=step,
         learning_rate=0.1,
         init_checkpoint=str(tmp_path / name),
     )

@@ -39,14 +39,14 @@ class Attempt:
       output_dir: The folder of the run.
       init_checkpoint: The weights that it started from, if they were named.
       learning_rate: The peak rate; None where the usual rates do not apply.
-      step: The step of the weights.
+      num_train_steps: The last step of the run, whether or not early stopping ended it before.
       hidden_size: The width of the model, on which the usual learning rates depend.
     """
 
     output_dir: str
     init_checkpoint: str | None
     learning_rate: float | None
-    step: int
+    num_train_steps: int
     hidden_size: int
 
 
@@ -108,10 +108,10 @@ def _find_remedy(attempt: Attempt) -> Message:
     begun = _steps_of_pretraining(attempt.init_checkpoint or "")
     is_raw = begun is not None and begun < _FEW_PRETRAINING_STEPS
     raw = Message("%s was pre-trained for %s steps, which are few", _WEIGHTS, begun)
-    if attempt.step < _FEW_STEPS:
+    if attempt.num_train_steps < _FEW_STEPS:
         return Message(
             "%d steps are few: give more %s or a smaller %s. %s%s",
-            attempt.step,
+            attempt.num_train_steps,
             Option("num_train_epochs"),
             Option("train_batch_size"),
             Message("%s, too. ", raw) if is_raw else "",

@@ -160,7 +160,7 @@ def run(
                     folder,
                     init,
                     None if recipe.is_feature_based else recipe.schedule.learning_rate,
-                    step,
+                    training.last_step,
                     source.config.hidden_size,
                 )
                 if training
