@@ -370,6 +370,24 @@ def test_what_has_ended_is_replaced_by_no_other_training_unless_that_is_asked_fo
     assert run_pretraining.run(pretraining_run(**changes, do_eval=True))["loss"] > 0
 
 
+def test_weights_alone_in_the_folder_answer_for_no_later_step_and_are_not_trained_again(
+    pretraining_run, tmp_path
+):
+    folder = tmp_path / "output"
+    run_pretraining.run(pretraining_run(num_train_steps=1))
+    weights = str(folder / "bert_model.ckpt")
+    saving.save_tensors(weights, read_tensors(folder / "model.ckpt-1"))
+    more = {"num_train_steps": 2, "do_eval": True}
+    results = run_pretraining.run(pretraining_run(**more, resume_with_changes=True))
+    assert checkpoint.find_trained(str(folder)) == str(folder / "model.ckpt-2")
+    assert (folder / "bert_model.ckpt.index.kept-1").exists()
+    saving.save_tensors(weights, read_tensors(folder / "model.ckpt-2"))
+    for path in (folder / "checkpoint", *folder.glob("model.ckpt-*")):
+        path.unlink()
+    assert run_pretraining.run(pretraining_run(**more)) == pytest.approx(results, abs=1e-6)
+    assert not [*folder.glob("model.ckpt-*")]
+
+
 def test_an_evaluation_uses_the_checkpoint_that_is_named(pretraining_run, tmp_path):
     saves = {"keep_checkpoint_max": 0, "save_checkpoints_steps": 1}
     run_pretraining.run(pretraining_run(num_train_steps=2, **saves))

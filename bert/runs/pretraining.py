@@ -123,7 +123,9 @@ class PreTrainingPlan(Plan):
     def try_steps(self) -> str:
         """Takes a few steps of training; returns an estimate of the time that training takes."""
         recipe, batches = self.recipe, self.train_batches
-        assert batches is not None
+        assert self.training is not None and batches is not None
+        if self.training.has_ended:
+            return "the training there has ended: nothing to train"
         size, length = recipe.schedule.train_batch_size, recipe.data.max_seq_length
         few = OBJECTIVES[recipe.schedule.objective].make_batches(
             batches.records,
@@ -358,7 +360,7 @@ def run(plan: PreTrainingPlan, observers: Sequence[Observer] = ()) -> Result:
         with strategies.together(plan.strategy):
             model = plan.make_model()
         devices.log_set_up(model, recipe.compute, changed)
-        if training is not None and plan.train_batches is not None:
+        if training is not None and not training.has_ended and plan.train_batches is not None:
             # Weights that do not fit are found before anything is deleted.
             with strategies.together(plan.strategy):
                 started = plan.start(model)

@@ -140,6 +140,9 @@ class TrainingRun:
         writes = strategies.is_chief(self.trainer.strategy)
         reach: dict[str, Any] = {"first_step": self.first_step, "num_train_steps": num_train_steps}
         if writes and not self.trainer.is_last(self.first_step, num_train_steps):
+            # A prediction must not use the weights of an earlier run; unknown ones are renamed.
+            owned.claim_all(output.output_dir, [WEIGHTS + suffix for suffix in SUFFIXES])
+            saving.remove(os.path.join(output.output_dir, WEIGHTS))
             self.plan.record(output.output_dir, environment)
         # In the order in which they are called.
         watching: list[Observer] = []
@@ -210,10 +213,6 @@ class TrainingRun:
             epochs, size = schedule.num_train_epochs, schedule.train_batch_size
             text = "Training to step %d: %g epochs of %d examples in batches of %d."
             logger.info(text, num_train_steps, epochs, num_examples, size)
-            if writes and self.first_step < num_train_steps:
-                # A prediction must not use the weights of an earlier run; unknown ones are renamed.
-                owned.claim_all(output.output_dir, [WEIGHTS + suffix for suffix in SUFFIXES])
-                saving.remove(os.path.join(output.output_dir, WEIGHTS))
             self.train(batches, environment, observers, evaluation=evaluation)
         with deferred_stop():
             step = _save_weights(output.output_dir, trainer.model, trainer.step, evaluation)
