@@ -16,7 +16,7 @@ from conftest import (
     read_report,
 )
 from helpers import opened_tasks
-from helpers.checked_runs import assert_refused
+from helpers.checked_runs import assert_refused, check
 from helpers.classifier_runs import COLORS, make_rows, read_tsv, settings_in, write_task, write_tsv
 
 import predict
@@ -179,7 +179,9 @@ def test_early_stopping_resumes_with_the_same_dev_set_only(make_settings, tmp_pa
             run_classifier.run(settings)
 
 
-def test_a_run_that_ends_early_is_not_said_to_have_few_steps(make_settings, tmp_path, log):
+def test_a_run_that_ends_early_has_ended_and_is_not_said_to_have_few_steps(
+    make_settings, tmp_path, log
+):
     write_task(tmp_path, lambda color: color, count=16)
     # Always giving the most frequent label is nearly always right.
     rows = [*make_rows(9, 1, lambda _: COLORS[0]), *make_rows(1, 2, lambda _: COLORS[1])]
@@ -193,6 +195,8 @@ def test_a_run_that_ends_early_is_not_said_to_have_few_steps(make_settings, tmp_
     assert json.loads((tmp_path / "other/eval_results.json").read_text())["global_step"] == 1
     [message] = [each for each in log.messages if "has not learned" in each]
     assert "`learning_rate=0.0` is low" in message
+    [line] = [each for each in check(run_classifier, still) if each.name == "time"]
+    assert line.text == "the training there has ended: nothing to train"
 
 
 def test_weights_of_a_fine_tuned_model_keep_the_order_of_their_labels(make_settings, tmp_path):

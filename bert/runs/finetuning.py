@@ -113,7 +113,8 @@ class FineTuningPlan(Plan):
 
         recipe = self.recipe
         assert self.training is not None
-        if self.training.has_ended:
+        may_end_early = self.recipe.evaluation.early_stopping_patience > 0
+        if self.training.has_ended or (may_end_early and self.has_run()):
             return "the training there has ended: nothing to train"
         size, train = recipe.schedule.train_batch_size, find_inputs(self.inputs, "train")
         num_tokens = recipe.lengths.max_seq_length * train.num_sequences
