@@ -93,6 +93,9 @@ def test_a_type_that_is_only_in_the_held_out_document_is_a_label(make_settings, 
     [held_out] = task.sentences["dev"]
     assert not {*held_out.tags} & {*task.sentences["train"][0].tags} - {"O"}
     assert task.tag_set.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    # A tenth of two documents is none of them.
+    with pytest.raises(ValueError, match=r"the same documents stay together.* 2 different doc"):
+        run_ner.run(dataclasses.replace(settings, dev_fraction=0.1))
 
 
 def test_names_are_learned_scored_and_predicted(make_settings, tmp_path, log):

@@ -48,6 +48,7 @@ class DevSplit:
         examples: Sequence[Example],
         keys: Sequence[Sequence[str]],
         strata: Sequence[Hashable],
+        noun: str = "texts",
     ) -> tuple[list[Example], list[Example]]:
         """Returns the training set and the dev set, both in the order of the examples.
 
@@ -59,6 +60,7 @@ class DevSplit:
           strata: The stratum of each example, such as its label. Where the same texts have one, the
             dev set has `fraction` of each stratum, up to the largest number of its examples with
             the same texts; texts of several count for the rarest. One of each is trained on.
+          noun: What the keys are, for messages.
 
         Raises:
           ValueError: where a part would be empty.
@@ -70,14 +72,16 @@ class DevSplit:
         if not train or not dev:
             raise MessageError(
                 "%s must hold examples enough to split off %s (%g) of them for the dev set: one "
-                "of each label is trained on, and the same texts stay together. %r has %d, with "
-                "%d different texts. Give a %s.",
+                "of each label is trained on, and the same %s stay together. %r has %d, with %d "
+                "different %s. Give a %s.",
                 Option("train_file"),
                 Option("dev_fraction"),
                 self.fraction,
+                noun,
                 path,
                 len(examples),
                 len({*plain}),
+                noun,
                 Option("dev_file"),
             )
         logger.info(

@@ -411,7 +411,8 @@ class TaggedFiles:
                 Option("document_context"),
                 path,
             )
-        train, dev = self.dev_split.divide(path, sentences, keys, strata)
+        noun = "documents" if self.whole_documents else "texts"
+        train, dev = self.dev_split.divide(path, sentences, keys, strata, noun)
         if not has_labels(dev, self.scheme):
             raise MessageError(
                 "%s needs entities. The %d sentences that are split off %r have none: give a %s, "
