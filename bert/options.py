@@ -352,6 +352,8 @@ def check_bounds(options: Any) -> None:
         kinds = get_args(field.type) or (field.type,)
         if value is None and field.default is not None and type(None) not in kinds:
             raise OptionError(field.name, "have a value", None)
+        if {*kinds} <= {str, type(None)} and isinstance(value, tuple | list):
+            raise OptionError(field.name, "be a text, with commas between several values", value)
         values = value if isinstance(value, tuple | list) else [value]
         for each in values:
             if fault := _bounds_fault(each, given) or _kind_fault(each, kinds):

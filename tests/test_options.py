@@ -87,6 +87,7 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"most": (1, 2.0)}, "`most` must be a whole number. Received 2.0."),
         ({"steps": None}, "`steps` must have a value. Received None."),
         ({"overwrites": "False"}, "`overwrites` must be true or false. Received 'False'."),
+        ({"kind": ["a", "b"]}, r"`kind` must be a text, with commas .* Received \['a', 'b'\]"),
     ],
 )
 def test_values_out_of_bounds_are_refused(options, fault):
