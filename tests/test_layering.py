@@ -47,7 +47,7 @@ BUDGETS = {
     "bert.export": 1660,
     "bert.files": 5110,
     "bert.inspection": 550,
-    "bert.models": 3960,
+    "bert.models": 3940,
     "bert.network": 1450,
     "bert.original": 2400,
     "bert.pretraining": 4800,
