@@ -53,6 +53,7 @@ from bert.models.fine_tuned import LoadedModel
 from bert.tasks import features as tasks_features
 from bert.training.batches import Batches
 from bert.weights import checkpoint, saving
+from bert.weights.variables import GLOBAL_STEP, SLOTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +106,7 @@ def weights(outcome: Outcome) -> dict[str, bytes]:
     """The weights that a training leaves, optimizer and step apart."""
     stored = checkpoint.Stored.open(str(outcome.out))
     tensors = stored.read()
-    slots = (*saving.SLOTS, checkpoint.GLOBAL_STEP)
+    slots = (*SLOTS, GLOBAL_STEP)
     return {
         name: (value.shape, value.tobytes())
         for name, value in tensors.items()

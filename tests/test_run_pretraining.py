@@ -140,7 +140,7 @@ def test_training_then_evaluation_alone(pretraining_run, tmp_path, log):
     assert written.pop("global_step") == 4
     assert written == pytest.approx(results, rel=1e-6)
     assert results["loss"] == results["masked_lm_loss"] + results["next_sentence_loss"]
-    assert checkpoint.Checkpoints(str(output)).latest() == str(output / "model.ckpt-4")
+    assert saving.Checkpoints(str(output)).latest() == str(output / "model.ckpt-4")
     config = modeling.BertConfig.from_json_file(str(output / "bert_config.json"))
     assert config == modeling.BertConfig.from_json_file(str(tmp_path / "bert_config.json"))
     page = read_report(output)
@@ -579,7 +579,7 @@ def assert_ends_like_an_uninterrupted_run(tmp_path, arguments_for, kills):
     whole, cut = finish_beside_killed(arguments_for, tmp_path, kills)
     names = [(folder / "checkpoint").read_text() for folder in (whole, cut)]
     assert names[0] == names[1]
-    last = checkpoint.Checkpoints(str(whole)).latest().rpartition("/")[2]
+    last = saving.Checkpoints(str(whole)).latest().rpartition("/")[2]
     one, other = (read_tensors(folder / last) for folder in (whole, cut))
     assert any(name.endswith("/adam_v") for name in one)
     assert_same(other, one)

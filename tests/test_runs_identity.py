@@ -12,7 +12,7 @@ import run_pretraining
 from bert.options import OptionError
 from bert.runs import identity
 from bert.training.options import Output
-from bert.weights import checkpoint, provenance
+from bert.weights import provenance, saving
 from bert.weights.checkpoint import Stored
 
 
@@ -132,7 +132,7 @@ def test_weights_in_a_folder_whose_name_begins_alike_are_others(tmp_path):
     folder, variable = str(tmp_path / "out"), keras.Variable([1.0], name="x")
     for name in ("out", "out_of_others"):
         (tmp_path / name).mkdir()
-        checkpoint.save_variables(str(tmp_path / name / "bert_model.ckpt"), {"x": variable}, 0)
+        saving.save_variables(str(tmp_path / name / "bert_model.ckpt"), {"x": variable}, 0)
     provenance.begin(folder, identity.of_training({}, None, {}), 4, {}, begins_anew=True)
     others = Stored.open(str(tmp_path / "out_of_others/bert_model.ckpt"), "init_checkpoint")
     with pytest.raises(OptionError, match="`init_checkpoint` must name weights in"):

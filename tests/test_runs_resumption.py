@@ -161,7 +161,7 @@ def test_a_run_starts_over_where_nothing_is_trained_yet(command, tmp_path, log):
 def test_a_run_killed_before_its_first_checkpoint_resumes_no_other_run(tmp_path):
     folder = str(tmp_path)
     weights = {"w": keras.Variable(np.ones(2), name="w")}
-    checkpoints = checkpoint.Checkpoints(folder)
+    checkpoints = saving.Checkpoints(folder)
 
     def begin(seed):
         made_of = identity.of_training({"seed": seed}, None, {})

@@ -22,7 +22,7 @@ from bert.tasks.task import ExampleFile
 from bert.training.evaluation import EarlyStopping
 from bert.training.loop import Objective
 from bert.training.records import Feature, encoder_features
-from bert.weights import checkpoint
+from bert.weights import saving
 from bert.weights.folder import ModelFolder
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -204,7 +204,7 @@ def test_resumed_training_ends_as_one_without_interruption(make_settings, tiny_c
     with pytest.raises(InterruptionError):
         run(make("halves"), tiny_config, failing)
     # The step is saved; its evaluation is made up for.
-    assert checkpoint.Checkpoints(str(tmp_path / "halves")).latest().endswith("-3")
+    assert saving.Checkpoints(str(tmp_path / "halves")).latest().endswith("-3")
     rest = iter([0.6, 0.2])
     resumed = EarlyStopping(lambda _: {"f1": next(rest)}, "f1")
     halves, _ = run(make("halves"), tiny_config, resumed)
@@ -262,7 +262,7 @@ def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config
     best = read_tensors(str(tmp_path / "out/best/model.ckpt-2"))
     assert_same({name: kept[name] for name in seen[1]}, seen[1])
     assert_same({name: best[name] for name in seen[1]}, seen[1])
-    assert checkpoint.Checkpoints(settings.output_dir).latest().endswith("-4")
+    assert saving.Checkpoints(settings.output_dir).latest().endswith("-4")
     # Started again, it stays where it has stopped.
     again = make(tiny_config, 2)
     evaluation = EarlyStopping(evaluate, "f1", settings.early_stopping_patience)
@@ -362,7 +362,7 @@ def test_folder_of_another_task_is_refused(make_settings, tiny_config, tmp_path,
 def test_weights_are_never_random_where_nothing_is_trained(make_settings, tiny_config, tmp_path):
     model = classifier_model(tiny_config, 2)
     encoder = {v.path: v for v in model.weights if v.path.startswith("bert/")}
-    checkpoint.save_variables(str(tmp_path / "bert.ckpt"), encoder, 0)
+    saving.save_variables(str(tmp_path / "bert.ckpt"), encoder, 0)
     settings = make_settings(do_train=False, init_checkpoint=str(tmp_path / "bert.ckpt"))
     make_folder(settings.output_dir)
     source = ModelFolder.of(settings, settings, settings.output_dir)

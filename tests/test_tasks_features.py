@@ -22,7 +22,7 @@ from bert.tasks.tagging.feature_tagger import FeatureTagger, LayerMix, WordTagge
 from bert.tasks.tagging.sentences import Sentence
 from bert.tasks.tagging.tags import TagSet
 from bert.training.batches import Batches
-from bert.weights import checkpoint
+from bert.weights import saving
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -357,7 +357,7 @@ def test_names_are_learned_while_the_encoder_stays_as_it_is(make_settings, tmp_p
     bert = modeling.BertModel(config)
     bert.build(None)
     init = str(tmp_path / "init.ckpt")
-    checkpoint.save_variables(init, {variable.path: variable for variable in bert.weights}, 0)
+    saving.save_variables(init, {variable.path: variable for variable in bert.weights}, 0)
     settings = make_settings(
         do_train=True, do_eval=True, do_predict=True, num_train_epochs=16.0, init_checkpoint=init,
         save_checkpoints_steps=32, early_stopping_patience=4,
@@ -425,7 +425,7 @@ def test_several_runs_share_the_features(make_settings, tmp_path, log):
     bert = modeling.BertModel(config)
     bert.build(None)
     init = str(tmp_path / "init.ckpt")
-    checkpoint.save_variables(init, {variable.path: variable for variable in bert.weights}, 0)
+    saving.save_variables(init, {variable.path: variable for variable in bert.weights}, 0)
     summary = run_ner.run(
         make_settings(
             do_train=True, do_eval=True, num_runs=2, num_train_epochs=1.0, init_checkpoint=init,

@@ -20,7 +20,7 @@ from bert.training.clock import TrainingClock
 from bert.training.muon import MuonOptimizer
 from bert.training.progress import ProgressLog, TrainLog
 from bert.training.trainer import Trainer, initialize
-from bert.weights import checkpoint
+from bert.weights import saving
 
 # Seconds that a test may take: one that never ends, because its budget is never spent, fails.
 DEADLINE = 60
@@ -39,7 +39,7 @@ class Day:
         return self.seconds
 
 
-class SlowCheckpoints(checkpoint.Checkpoints):
+class SlowCheckpoints(saving.Checkpoints):
     """Takes time to save."""
 
     def __init__(self, folder, day):
@@ -154,7 +154,7 @@ def test_a_resumed_schedule_equals_the_uninterrupted_one(whole, tiny_config, tmp
     # A night between, and a machine that has just been started.
     day = Day()
     second = begin(tiny_config, day)
-    assert initialize(second.model, second.state(), checkpoint.Checkpoints(str(tmp_path)), None)
+    assert initialize(second.model, second.state(), saving.Checkpoints(str(tmp_path)), None)
     rates |= train(second, whole.batches, tmp_path, day)
     if stop_at > 1:
         assert rates == whole.rates
@@ -193,7 +193,7 @@ def test_time_of_steps_that_a_device_still_computes_counts(tiny_config, tmp_path
         trainer,
         batches_in(tmp_path, tiny_config, 4),
         num_train_steps=None,
-        checkpoints=checkpoint.Checkpoints(str(tmp_path / "out")),
+        checkpoints=saving.Checkpoints(str(tmp_path / "out")),
         save_checkpoints_steps=1000,
         observers=[Call(lambda step, _: seen.append(step))],
         log=TrainLog(str(tmp_path / "out"), first_step=0, num_train_steps=None),
@@ -286,7 +286,7 @@ def test_a_run_ends_with_its_time_and_is_then_a_finished_one(pretraining_run, tm
     """Of two steps, the first counts nothing and the second takes longer than there is time."""
     first = run_pretraining.run(by_the_clock(pretraining_run, do_eval=True))
     out = tmp_path / "output"
-    assert checkpoint.Checkpoints(str(out)).latest() == str(out / "model.ckpt-2")
+    assert saving.Checkpoints(str(out)).latest() == str(out / "model.ckpt-2")
     assert "In 0.0001s, it has made 2 steps, 0.4 epochs." in log.messages
     kept = json.loads((out / "run.json").read_text())
     assert kept["ended"] is True
@@ -375,5 +375,5 @@ def test_replicas_go_by_the_same_clock(tmp_path, still_config):
     one, two = json.loads(fork_python("-c", TRAIN_SOME_STEPS, arguments).stdout.splitlines()[-1])
     assert two == pytest.approx(one, abs=1e-5)
     for strategy in ("one_device", "mirrored"):
-        latest = checkpoint.Checkpoints(str(tmp_path / strategy)).latest()
+        latest = saving.Checkpoints(str(tmp_path / strategy)).latest()
         assert latest == str(tmp_path / strategy / "model.ckpt-2")

@@ -45,7 +45,7 @@ from bert.training.meeting import NOWHERE, READS, RESTS, TAKES, Place
 from bert.training.options import Compute
 from bert.training.progress import ProgressLog, TrainLog
 from bert.training.trainer import LossScale, Trainer, initialize
-from bert.weights import checkpoint
+from bert.weights import checkpoint, saving
 
 
 def make_trainer(config, *, learning_rate=0.01, steps=100, warmup=0, kind=Trainer, **kwargs):
@@ -69,7 +69,7 @@ def train(trainer, batches, folder, steps, *, save_every=1000, observers=(), kee
         trainer,
         batches,
         num_train_steps=steps,
-        checkpoints=checkpoint.Checkpoints(str(folder), keep),
+        checkpoints=saving.Checkpoints(str(folder), keep),
         save_checkpoints_steps=save_every,
         observers=[*map(Call, observers)],
         log=TrainLog(str(folder), first_step=trainer.step, num_train_steps=steps),
@@ -469,7 +469,7 @@ def test_checkpoints_are_saved_at_their_steps(tmp_path, tiny_config, make_batche
 @pytest.mark.usefixtures("eager")
 def test_own_checkpoint_goes_before_init_checkpoint(tmp_path, log):
     trainer = make_trainer(golden_config(), steps=10)
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     initial = checkpoint.Stored.open(str(GOLDEN / "bert_model.ckpt"))
     step = initialize(trainer.model, trainer.state(), checkpoints, initial)
     assert step == trainer.step == 0
@@ -646,7 +646,7 @@ def test_scale_survives_a_resume(tmp_path, still_config):
     trainer = make_trainer(still_config, loss_scale=LossScale())
     trainer.loss_scale.scale.assign(8.0)
     trainer.loss_scale.good_steps.assign(17)
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 4)
     other = make_trainer(still_config, loss_scale=LossScale())
     initialize(other.model, other.state(), checkpoints, None)
@@ -656,7 +656,7 @@ def test_scale_survives_a_resume(tmp_path, still_config):
 
 def test_a_run_of_another_precision_resumes_in_float16(tmp_path, still_config):
     trainer = make_trainer(still_config)
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     trainer.optimizer.iterations.assign(4)
     checkpoints.save(trainer.state(), 4)
     other = make_trainer(still_config, loss_scale=LossScale())
@@ -712,7 +712,7 @@ def test_loss_that_is_not_finite_stops_the_run(
         )
     # Nothing is observed or saved from the bad step on.
     assert steps == list(range(1, bad + 1))
-    latest = checkpoint.Checkpoints(str(tmp_path)).latest()
+    latest = saving.Checkpoints(str(tmp_path)).latest()
     assert latest == str(tmp_path / f"model.ckpt-{bad // save_every}")
     assert all(np.isfinite(values).all() for values in read_tensors(latest).values())
     path = tmp_path / f"non_finite_step_{bad + 1}.tf_record"
@@ -743,7 +743,7 @@ def test_a_norm_that_is_not_finite_stops_the_run(tmp_path, still_config, make_ba
     trainer.objective = steep_at_zero(trainer.objective)
     with pytest.raises(NonFiniteLossError, match=r"loss \d.* root 0, .*norm (nan|inf)"):
         train(trainer, make_batches(4), tmp_path, 3)
-    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
+    assert saving.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
 
 
 @pytest.mark.usefixtures("eager")
@@ -756,7 +756,7 @@ def test_weights_that_the_last_step_ruins_are_not_saved(tmp_path, tiny_config, m
         train(trainer, make_batches(4), tmp_path, 1)
     assert {path.suffix for path in tmp_path.glob("model.ckpt-1*")} == set()
     other = make_trainer(tiny_config)
-    assert initialize(other.model, other.state(), checkpoint.Checkpoints(str(tmp_path)), None) == 0
+    assert initialize(other.model, other.state(), saving.Checkpoints(str(tmp_path)), None) == 0
     assert_same(values_of(other), initial)
 
 
@@ -786,7 +786,7 @@ def saved_steps(folder):
 def assert_goes_on(folder, tiny_config, make_batches, whole, step, **kwargs):
     """Checks that the run in the folder is at a step, and ends as if nothing had been."""
     second = make_trainer(tiny_config, seed=3)
-    checkpoints = checkpoint.Checkpoints(str(folder))
+    checkpoints = saving.Checkpoints(str(folder))
     assert initialize(second.model, second.state(), checkpoints, None) == step
     train(second, make_batches(6), folder, 7, **kwargs)
     assert_same(values_of(second), whole.values)
@@ -889,7 +889,7 @@ def test_no_step_reads_its_number_from_the_device(tmp_path, tiny_config, make_ba
     trainer.num_unread = 1
     train(trainer, make_batches(6), tmp_path, 5, save_every=3)
     assert trainer.num_started == 5
-    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-5")
+    assert saving.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-5")
 
 
 def test_a_signal_leaves_no_step_unread(tmp_path, tiny_config, make_batches, whole, unread):
@@ -911,7 +911,7 @@ def test_a_signal_in_a_step_waits_for_its_end(tmp_path, tiny_config, make_batche
     with pytest.raises(Stop, match="Stopped at step 1;"), watched_signals():
         train(trainer, make_batches(6), tmp_path, 7)
     assert trainer.step == 1
-    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-1")
+    assert saving.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-1")
 
 
 @pytest.mark.usefixtures("eager")
@@ -933,7 +933,7 @@ def test_weights_that_a_failed_step_may_have_changed_are_not_saved(
 
     with pytest.raises(tf.errors.InvalidArgumentError):
         train(trainer, Cut(), tmp_path, 7)
-    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
+    assert saving.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-0")
     # What led to it is told.
     lines = (tmp_path / "train_log.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
@@ -958,7 +958,7 @@ def test_a_failed_save_is_logged_beside_the_error_that_ended_training(
 
 @pytest.mark.usefixtures("eager")
 def test_so_is_one_of_a_file_system_of_tensorflow(tmp_path, tiny_config, make_batches, log):
-    class Full(checkpoint.Checkpoints):
+    class Full(saving.Checkpoints):
         def save(self, state, step):
             if step:
                 raise tf.errors.ResourceExhaustedError(None, None, "no room")

@@ -17,7 +17,7 @@ from bert.training.loop import Observer, train
 from bert.training.observers import user_observers
 from bert.training.options import Output
 from bert.training.trainer import Trainer
-from bert.weights import checkpoint
+from bert.weights import saving
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -40,7 +40,7 @@ def run_with(trainer, batches, folder, *observers, steps=4, save_every=100):
         trainer,
         batches,
         num_train_steps=steps,
-        checkpoints=checkpoint.Checkpoints(str(folder), 0),
+        checkpoints=saving.Checkpoints(str(folder), 0),
         save_checkpoints_steps=save_every,
         observers=user_observers(trainer.strategy, observers),
     )
@@ -117,7 +117,7 @@ def test_the_step_that_had_started_when_an_observer_ended_training_is_observed(
         *[("after", step) for step in (1, 2, 3)],
         ("end", None),
     ]
-    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-3")
+    assert saving.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-3")
 
 
 @pytest.mark.parametrize("num_unread", [0, *exhaustive(1)])
@@ -156,7 +156,7 @@ def test_an_exception_of_an_observer_ends_the_run_saved_and_named(
     with pytest.raises(RuntimeError, match="no network"):
         run_with(trainer, make_batches(4), tmp_path, *others, steps=4)
     last = {"needs_results": 2, "around_step": 2, "after_step": 3, "at_end": 4}[hook]
-    latest = checkpoint.Checkpoints(str(tmp_path)).latest()
+    latest = saving.Checkpoints(str(tmp_path)).latest()
     assert latest == str(tmp_path / f"model.ckpt-{last}")
     assert "Failing" in "".join(log.messages)
     # The others learn of it, too.
@@ -181,9 +181,9 @@ def test_observers_of_the_library_come_before_those_of_its_user_and_saving_last(
     tmp_path, trainer, make_batches, log, monkeypatch
 ):
     calls = []
-    save = checkpoint.Checkpoints.save
+    save = saving.Checkpoints.save
     monkeypatch.setattr(
-        checkpoint.Checkpoints,
+        saving.Checkpoints,
         "save",
         lambda *given: (calls.append(("saved", given[-1])), save(*given))[1],
     )

@@ -28,7 +28,8 @@ from bert.network.heads import classifier_model, span_model, tagging_model
 from bert.pretraining import heads as pretraining_heads
 from bert.training.trainer import Trainer, initialize
 from bert.weights import checkpoint, readers, saving
-from bert.weights.variables import encoder_shapes, find_variables
+from bert.weights.formats import UnsoundError
+from bert.weights.variables import GLOBAL_STEP, encoder_shapes, find_variables
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +80,15 @@ def encoder_weights(config, seed=1):
 def test_what_is_saved_is_restored_bit_for_bit(tmp_path, trainer):
     state = trainer.state()
     saved = values_of(state)
-    prefix = checkpoint.Checkpoints(str(tmp_path)).save(state, 3)
+    prefix = saving.Checkpoints(str(tmp_path)).save(state, 3)
     assert os.path.basename(prefix) == "model.ckpt-3"
     zero(state)
-    assert checkpoint.Checkpoints(str(tmp_path)).restore(state, prefix) == 3
+    assert saving.Checkpoints(str(tmp_path)).restore(state, prefix) == 3
     assert_same(values_of(state), saved)
 
 
 def test_names_are_those_of_the_original(tmp_path, trainer):
-    prefix = checkpoint.Checkpoints(str(tmp_path)).save(trainer.state(), 3)
+    prefix = saving.Checkpoints(str(tmp_path)).save(trainer.state(), 3)
     stored = read_tensors(prefix)
     weights = {variable.path for variable in trainer.model.weights}
     slots = {f"{name}/{slot}" for name in weights for slot in ("adam_m", "adam_v")}
@@ -117,7 +118,7 @@ def test_the_scope_of_a_module_around_names_is_left_out(tmp_path, tiny_config):
 
 def test_tensorflow_1_loads_our_files(tmp_path, trainer):
     state = trainer.state()
-    prefix = checkpoint.Checkpoints(str(tmp_path)).save(state, 3)
+    prefix = saving.Checkpoints(str(tmp_path)).save(state, 3)
     expected = {**values_of(state), "global_step": np.int64(3)}
     shapes_and_types = {name: (value.shape, value.dtype) for name, value in expected.items()}
     assert_same(load_by_tf1(prefix, shapes_and_types), expected)
@@ -132,7 +133,7 @@ def test_run_of_tensorflow_1_is_resumed(tmp_path, trainer):
     }
     tensors["global_step"] = np.int64(77)
     save_by_tf1(str(tmp_path / "model.ckpt-77"), tensors)
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     step = initialize(trainer.model, state, checkpoints, None)
     assert step == trainer.step == 77
     assert_same(values_of(state), {**tensors, "global_step": np.asarray(77)})
@@ -144,9 +145,9 @@ def test_run_of_tensorflow_1_is_resumed(tmp_path, trainer):
 
 
 def test_checkpoints_survive_a_move_of_their_folder(tmp_path, trainer):
-    checkpoint.Checkpoints(str(tmp_path / "old")).save(trainer.state(), 3)
+    saving.Checkpoints(str(tmp_path / "old")).save(trainer.state(), 3)
     os.rename(tmp_path / "old", tmp_path / "new")
-    latest = checkpoint.Checkpoints(str(tmp_path / "new")).latest()
+    latest = saving.Checkpoints(str(tmp_path / "new")).latest()
     assert latest == str(tmp_path / "new" / "model.ckpt-3")
 
 
@@ -154,7 +155,7 @@ def test_checkpoints_live_on_any_file_system(trainer):
     folder = "ram://test_checkpoint/run"
     state = trainer.state()
     saved = values_of(state)
-    checkpoints = checkpoint.Checkpoints(folder, keep_checkpoint_max=2)
+    checkpoints = saving.Checkpoints(folder, keep_checkpoint_max=2)
     tf.io.gfile.makedirs(folder)
     for step in (3, 4, 5):
         checkpoints.save(state, step)
@@ -241,7 +242,7 @@ def test_damage_to_the_first_format_is_an_error(tmp_path, version_1, where):
         data[int(where * len(data))] ^= 0x55
     path = tmp_path / "bert_model.ckpt"
     path.write_bytes(data)
-    with pytest.raises(checkpoint.UnsoundError, match="must name a whole checkpoint"):
+    with pytest.raises(UnsoundError, match="must name a whole checkpoint"):
         checkpoint.Stored.open(str(path)).read()
 
 
@@ -258,10 +259,10 @@ def test_a_listed_file_of_the_first_format_without_variables_is_skipped(tmp_path
     listed.write_text('model_checkpoint_path: "model.ckpt-2"\n')
     assert checkpoint.Stored.open(str(tmp_path / "model.ckpt-2")).shapes == {}
     with pytest.raises(ValueError, match=r"must hold a whole checkpoint .* model\.ckpt-2"):
-        checkpoint.Checkpoints(str(tmp_path)).latest()
+        saving.Checkpoints(str(tmp_path)).latest()
     shutil.copy(version_1 / "bert_model.ckpt", tmp_path / "model.ckpt-1")
     listed.write_text(listed.read_text() + 'all_model_checkpoint_paths: "model.ckpt-1"\n')
-    assert checkpoint.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-1")
+    assert saving.Checkpoints(str(tmp_path)).latest() == str(tmp_path / "model.ckpt-1")
 
 
 def test_several_of_the_first_format_are_named(tmp_path, version_1):
@@ -519,7 +520,7 @@ def test_damaged_checkpoint_is_named_and_resuming_changes_nothing(
     assert "model.ckpt-5" in str(caught.value)
     before = values_of(variables)
     with pytest.raises(ValueError, match="output_dir"):
-        checkpoint.Checkpoints(str(tmp_path)).restore(variables, prefix)
+        saving.Checkpoints(str(tmp_path)).restore(variables, prefix)
     assert_same(values_of(variables), before)
 
 
@@ -553,7 +554,7 @@ def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):
     state = trainer.state()
     stored = values_of(state)
     slot = "bert/pooler/dense/bias/adam_v"
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     without_slot = {name: value for name, value in stored.items() if name != slot}
     saving.save_tensors(str(tmp_path / "a"), {**without_slot, "global_step": np.int64(1)})
     with pytest.raises(ValueError, match=f"`output_dir`.*lacks {slot}"):
@@ -570,7 +571,7 @@ def test_resumed_checkpoint_must_hold_everything(tmp_path, trainer):
 
 
 def test_checkpoints_beyond_the_maximum_are_removed(tmp_path, trainer):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=2)
+    checkpoints = saving.Checkpoints(str(tmp_path), keep_checkpoint_max=2)
     for step in (1, 9, 10, 11, 100):
         checkpoints.save(trainer.state(), step)
     names = {"model.ckpt-100", "model.ckpt-11"}
@@ -585,7 +586,7 @@ def test_checkpoints_beyond_the_maximum_are_removed(tmp_path, trainer):
 
 
 def test_no_checkpoint_is_removed_with_a_maximum_of_zero(tmp_path, trainer):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=0)
+    checkpoints = saving.Checkpoints(str(tmp_path), keep_checkpoint_max=0)
     for step in range(7):
         checkpoints.save(trainer.state(), step)
     assert len(list(tmp_path.glob("*.index"))) == 7
@@ -594,7 +595,7 @@ def test_no_checkpoint_is_removed_with_a_maximum_of_zero(tmp_path, trainer):
 def test_folder_may_have_the_characters_of_a_pattern(tmp_path, trainer):
     folder = tmp_path / "run[1]*"
     folder.mkdir()
-    checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=1)
+    checkpoints = saving.Checkpoints(str(folder), keep_checkpoint_max=1)
     for step in (1, 2):
         checkpoints.save(trainer.state(), step)
     assert checkpoints.resume(trainer.state()) == 2
@@ -609,11 +610,11 @@ def test_a_saved_model_may_be_in_a_folder_with_the_characters_of_a_pattern(tmp_p
     saving.save_variables(str(folder / "variables" / "variables"), trainer.state(), 1)
     (folder / "saved_model.pb").touch()
     stored = checkpoint.Stored.open(str(folder))
-    assert stored.read([saving.GLOBAL_STEP]) == {saving.GLOBAL_STEP: 1}
+    assert stored.read([GLOBAL_STEP]) == {GLOBAL_STEP: 1}
 
 
 def test_a_list_of_missing_checkpoints_is_an_error(tmp_path, trainer):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 1)
     os.remove(tmp_path / "model.ckpt-1.index")
     with pytest.raises(ValueError, match=r"should have model.ckpt-1, but none is there"):
@@ -628,7 +629,7 @@ def test_a_list_of_missing_checkpoints_is_an_error(tmp_path, trainer):
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_list_that_is_lost_or_damaged_is_not_needed(tmp_path, trainer, damage):
     state = trainer.state()
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), 2)
+    checkpoints = saving.Checkpoints(str(tmp_path), 2)
     for step in (9, 10):
         state["global_step"].assign(step)
         checkpoints.save(state, step)
@@ -645,7 +646,7 @@ def test_a_list_that_is_lost_or_damaged_is_not_needed(tmp_path, trainer, damage)
 
 
 def test_an_edited_list_precedes_other_checkpoints(tmp_path, trainer):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     for step in (1, 2, 3):
         checkpoints.save(trainer.state(), step)
     names = [f'all_model_checkpoint_paths: "model.ckpt-{step}"\n' for step in (1, 2, 3)]
@@ -661,7 +662,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_latest_sound_one(
     tmp_path, trainer, log, suffix, damage
 ):
     state = trainer.state()
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     contents = {}
     for step in (1, 2, 3):
         state["cls/seq_relationship/output_bias"].assign([step, step])
@@ -686,7 +687,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_latest_sound_one(
 
 
 def test_a_run_without_a_sound_checkpoint_does_not_start_over(tmp_path, trainer):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     for step in (1, 2):
         checkpoints.save(trainer.state(), step)
         flip_a_bit(tmp_path / f"model.ckpt-{step}.data-00000-of-00001")
@@ -716,20 +717,20 @@ def test_numbers_that_are_not_finite_are_neither_saved_nor_read(tmp_path, value,
         "ruined": np.array([1, value, 2, -value], tf.as_dtype(dtype).as_numpy_dtype),
     }
     message = "2 of 4 values of `ruined` are not finite"
-    with pytest.raises(checkpoint.UnsoundError, match=message):
+    with pytest.raises(UnsoundError, match=message):
         saving.save_tensors(prefix, tensors)
     assert list(tmp_path.iterdir()) == []
     save_by_tf1(prefix, tensors)
     stored = checkpoint.Stored.open(prefix)
     # A sum of squares beyond the largest number is none of these.
     assert stored.read(["fine", "steps"]).keys() == {"fine", "steps"}
-    with pytest.raises(checkpoint.UnsoundError, match=message):
+    with pytest.raises(UnsoundError, match=message):
         stored.read()
 
 
 def test_a_ruined_checkpoint_is_not_resumed(tmp_path, trainer, log):
     state = trainer.state()
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     checkpoints.save(state, 1)
     tensors = {**values_of(state), "global_step": np.int64(2)}
     name = "bert/pooler/dense/bias/adam_v"
@@ -740,7 +741,7 @@ def test_a_ruined_checkpoint_is_not_resumed(tmp_path, trainer, log):
 
 
 def test_a_save_without_room_leaves_what_was_there(tmp_path, trainer, monkeypatch):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path))
+    checkpoints = saving.Checkpoints(str(tmp_path))
     checkpoints.save(trainer.state(), 1)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -778,7 +779,7 @@ def test_adams_slots_have_the_names_of_their_moments(tmp_path, tiny_config):
         run_pretraining.OBJECTIVE,
     )
     trainer.train_step({n: tf.constant(v) for n, v in make_examples(tiny_config, 4).items()})
-    stored = read_tensors(checkpoint.Checkpoints(str(tmp_path)).save(trainer.state(), 1))
+    stored = read_tensors(saving.Checkpoints(str(tmp_path)).save(trainer.state(), 1))
     first = {name for name in stored if name.endswith("/adam_m")}
     assert len(first) == len(trainer.model.trainable_variables)
     for name in first:
@@ -791,7 +792,7 @@ def test_adams_slots_have_the_names_of_their_moments(tmp_path, tiny_config):
 @pytest.mark.parametrize("place", ["{}/thesis/model.ckpt-1", "../thesis/model.ckpt-1", "{}/link"])
 def test_nothing_outside_the_folder_is_read_or_removed(tmp_path, trainer, place):
     """As in a folder of the original's that was copied: its list names the place it was in."""
-    thesis, copy = (checkpoint.Checkpoints(str(tmp_path / name), 1) for name in ("thesis", "copy"))
+    thesis, copy = (saving.Checkpoints(str(tmp_path / name), 1) for name in ("thesis", "copy"))
     for each in (thesis, copy):
         os.mkdir(each.folder)
     thesis.save(trainer.state(), 1)
@@ -823,7 +824,7 @@ def test_only_the_files_of_a_checkpoint_are_removed(tmp_path, trainer):
         'model_checkpoint_path: "vocab"\nall_model_checkpoint_paths: ".."\n'
         'all_model_checkpoint_paths: "vocab"\n'
     )
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
+    checkpoints = saving.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
     for step in (1, 2):
         checkpoints.save(trainer.state(), step)
     assert {path.name for path in tmp_path.iterdir()} == kept | {
@@ -840,7 +841,7 @@ def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer, monkeypatch, gon
 
     `gone`: what is removed when the process dies; None where it dies as soon as the list is there.
     """
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
+    checkpoints = saving.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
     checkpoints.save(trainer.state(), 1)
     (tmp_path / "model.ckpt-0.meta").write_text("of no run")
 
@@ -860,7 +861,7 @@ def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer, monkeypatch, gon
         if gone is None:
             patch.setattr(os, "replace", die_behind_the_list)
         else:
-            patch.setattr(checkpoint, "remove_marked", die)
+            patch.setattr(saving, "remove_marked", die)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(trainer.state(), 2)
     assert (tmp_path / "model.ckpt-1.data-00000-of-00001").exists()
@@ -872,17 +873,17 @@ def test_a_removal_that_was_cut_off_is_ended(tmp_path, trainer, monkeypatch, gon
 
 
 def test_a_checkpoint_that_is_listed_again_is_not_removed(tmp_path, trainer, monkeypatch):
-    checkpoints = checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
+    checkpoints = saving.Checkpoints(str(tmp_path), keep_checkpoint_max=1)
     checkpoints.save(trainer.state(), 1)
 
     def die(path, text):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.durable, "write_text", die)
+        patch.setattr(saving.durable, "write_text", die)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(trainer.state(), 2)
-    checkpoint.Checkpoints(str(tmp_path), keep_checkpoint_max=2).save(trainer.state(), 3)
+    saving.Checkpoints(str(tmp_path), keep_checkpoint_max=2).save(trainer.state(), 3)
     assert (tmp_path / "model.ckpt-1.index").exists()
     assert not any("going" in name for name in owned.read_names(str(tmp_path)))
 
@@ -891,13 +892,13 @@ def test_links_are_removed_and_their_targets_are_not(tmp_path, trainer):
     disk, folder = tmp_path / "disk", tmp_path / "run"
     for each in (disk, folder):
         each.mkdir()
-    original = checkpoint.Checkpoints(str(disk))
+    original = saving.Checkpoints(str(disk))
     original.save(trainer.state(), 1)
     before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}
     # A copy of links, as `cp -rs` makes it.
     for path in disk.iterdir():
         (folder / path.name).symlink_to(path)
-    copy = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=1)
+    copy = saving.Checkpoints(str(folder), keep_checkpoint_max=1)
     for step in (1, 2):
         copy.save(trainer.state(), step)
     assert {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()} == before
@@ -912,7 +913,7 @@ def test_links_are_removed_and_their_targets_are_not(tmp_path, trainer):
     assert copy.latest() == str(folder / "model.ckpt-3")
     # A folder that is a link is written into.
     (tmp_path / "best").symlink_to(disk)
-    checkpoint.Checkpoints(str(tmp_path / "best")).save(trainer.state(), 5)
+    saving.Checkpoints(str(tmp_path / "best")).save(trainer.state(), 5)
     assert original.latest() == str(disk / "model.ckpt-5")
     assert (tmp_path / "best").is_symlink()
 
@@ -951,11 +952,11 @@ def test_a_killed_save_leaves_a_complete_checkpoint(tmp_path, monkeypatch, train
     outcomes, contents = [], {}
     for step in (1, 2, 3) if again else (1, 2):
         state["cls/seq_relationship/output_bias"].assign([step, step])
-        checkpoint.Checkpoints(str(tmp_path / "before"), keep_checkpoint_max=2).save(state, step)
+        saving.Checkpoints(str(tmp_path / "before"), keep_checkpoint_max=2).save(state, step)
         contents[step] = values_of(state) | {"global_step": np.asarray(step)}
     for count in range(40):
         folder = shutil.copytree(tmp_path / "before", tmp_path / str(count))
-        checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=2)
+        checkpoints = saving.Checkpoints(str(folder), keep_checkpoint_max=2)
         state["cls/seq_relationship/output_bias"].assign([7, 7])
         with monkeypatch.context() as patch:
             _DiesAt(patch, count, after=after)
@@ -987,7 +988,7 @@ def test_a_loss_of_power_leaves_a_complete_checkpoint(tmp_path, monkeypatch, tra
     state = trainer.state()
     folder = tmp_path / "run"
     folder.mkdir()
-    checkpoints = checkpoint.Checkpoints(str(folder), keep_checkpoint_max=2)
+    checkpoints = saving.Checkpoints(str(folder), keep_checkpoint_max=2)
     contents = []
     for step in (1, 2, 3) if again else (1, 2):
         state["cls/seq_relationship/output_bias"].assign([step, step])
@@ -999,7 +1000,7 @@ def test_a_loss_of_power_leaves_a_complete_checkpoint(tmp_path, monkeypatch, tra
     contents.append(values_of(state) | {"global_step": np.asarray(3)})
     assert len(power.states) > 3
     for place in power.write_states(tmp_path):
-        found = checkpoint.Checkpoints(str(place))
+        found = saving.Checkpoints(str(place))
         step = found.restore(state, found.latest())
         assert any(
             step == each["global_step"]
@@ -1023,12 +1024,12 @@ def test_a_loss_of_power_while_one_is_removed_leaves_a_folder_that_resumes(
 ):
     folder = tmp_path / "run"
     folder.mkdir()
-    checkpoints = checkpoint.Checkpoints(str(folder))
+    checkpoints = saving.Checkpoints(str(folder))
     checkpoints.save(trainer.state(), 0)
     with monkeypatch.context() as patch, PowerLoss(folder, patch) as power:
         checkpoints.remove(0)
     assert len(power.states) > 2
-    found = [checkpoint.Checkpoints(str(place)).latest() for place in power.write_states(tmp_path)]
+    found = [saving.Checkpoints(str(place)).latest() for place in power.write_states(tmp_path)]
     assert None in found and any(found)
     assert checkpoints.latest() is None
 
@@ -1065,7 +1066,7 @@ def test_a_flipped_bit_of_an_index_is_an_error_of_one_line_or_harmless(tmp_path)
 def test_variables_are_written_without_copies(tmp_path):
     variable = keras.Variable(np.ones((1024, 1024), np.float32), name="x")
     tracemalloc.start()
-    checkpoint.save_variables(str(tmp_path / "a"), {"x": variable}, 7)
+    saving.save_variables(str(tmp_path / "a"), {"x": variable}, 7)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < variable.value.numpy().nbytes / 2

@@ -45,6 +45,7 @@ from bert.weights.model_files import (
     read_task_type,
 )
 from bert.weights.provenance import find_untrained
+from bert.weights.variables import GLOBAL_STEP, is_slot
 from tokenization import FullTokenizer
 
 # The library that reads the weights of a format.
@@ -83,7 +84,7 @@ class Report:
     def left_out(self) -> list[str]:
         """The tensors that the result lacks, optimizer slots apart."""
         lacking = [name for name in self.found if name not in self.converted]
-        return [name for name in lacking if not saving.is_slot(name)]
+        return [name for name in lacking if not is_slot(name)]
 
     @property
     def num_slots(self) -> int:
@@ -184,14 +185,14 @@ class Conversion:
             known = huggingface_weights.find_known(trained)
             if self.output.format == "sentence_transformers":
                 known = {name: known[name] for name in known if name.startswith("bert/")}
-            converted = [name for name in trained if name in known or name == saving.GLOBAL_STEP]
+            converted = [name for name in trained if name in known or name == GLOBAL_STEP]
             with open(path, "wb") as file:
                 huggingface_weights.write(file, stored.read(converted), self.architecture)
         else:
-            is_left_out = saving.is_slot if self.output.weights_only else lambda _: False
+            is_left_out = is_slot if self.output.weights_only else lambda _: False
             converted = [name for name in trained if not is_left_out(name)]
             # Readers of a run's checkpoints need a step.
-            step = {saving.GLOBAL_STEP: np.asarray(0, np.int64)}
+            step = {GLOBAL_STEP: np.asarray(0, np.int64)}
             saving.save_tensors(path, {**step, **stored.read(converted)})
         difference = None
         if self.output.verify:

@@ -229,10 +229,10 @@ class ModelFn:
       make_optimizer: Called before the first training step.
 
     Attributes:
-      model: The same model in all calls; `bert.weights.checkpoint.save_variables` stores its
+      model: The same model in all calls; `bert.weights.saving.save_variables` stores its
         weights.
       trainer: The trainer, None before the first batch for training. To resume, save and restore
-        its `state()` with `bert.weights.checkpoint.Checkpoints`.
+        its `state()` with `bert.weights.saving.Checkpoints`.
     """
 
     def __init__(

@@ -21,9 +21,8 @@ from bert.weights import checkpoint, readers, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import CONFIG_FILE, VOCAB_FILE
 from bert.weights.provenance import find_untrained
-from bert.weights.saving import is_slot
 from bert.weights.tokenizers import splitting_options
-from bert.weights.variables import WORD_TABLE
+from bert.weights.variables import WORD_TABLE, is_slot
 
 # A row for each entry of the vocabulary; a fine-tuned model has no masked-LM head.
 TABLES = (WORD_TABLE, "cls/predictions/output_bias")

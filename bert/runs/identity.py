@@ -27,7 +27,7 @@ from bert.log import logger
 from bert.options import Message, Option, OptionError, joined
 from bert.runs.order import in_order
 from bert.training.options import Output
-from bert.weights import checkpoint, provenance
+from bert.weights import checkpoint, provenance, saving
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.options import ModelSource
@@ -248,7 +248,7 @@ class Training:
         """Records the training run and its environment in `run.json`."""
         if self.starts_over:
             # If this run is killed before its first checkpoint, it must not resume another's.
-            checkpoint.Checkpoints(folder).remove(0)
+            saving.Checkpoints(folder).remove(0)
         provenance.begin(
             folder,
             self.made_of,
@@ -312,7 +312,7 @@ def plan_training(
     if output.overwrite_output_dir:
         return Training(num_train_steps, made_of, init, starts_over=True)
     folder = output.output_dir
-    latest = None if _were_deleted(folder) else checkpoint.Checkpoints(folder).latest()
+    latest = None if _were_deleted(folder) else checkpoint.CheckpointList(folder).latest()
     differences = provenance.differences(folder, made_of)
     if latest is None:
         return _plan_without_checkpoint(
@@ -450,7 +450,7 @@ def load_weights(output: Output, source: ModelFolder, model: keras.Model, *, is_
     if not is_named:
         provenance.check_trained(output.output_dir, step_of(trained.prefix), "output_dir")
     weights = {variable.path: variable for variable in model.weights}
-    step = checkpoint.Checkpoints(output.output_dir).restore(weights, trained.prefix)
+    step = checkpoint.CheckpointList(output.output_dir).restore(weights, trained.prefix)
     unread: str | Message = ""
     if named and not is_named:
         unread = Message("; %s is not read", Option("init_checkpoint"))

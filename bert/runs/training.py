@@ -29,7 +29,7 @@ from bert.training.options import Compute, Output, read_trackers
 from bert.training.progress import ProgressLog, TrainLog, steps_between_points
 from bert.training.trackers import TRACKED, Trackers
 from bert.training.trainer import Trainer, initialize
-from bert.weights import checkpoint, provenance, saving
+from bert.weights import provenance, saving
 from bert.weights.variables import count_parameters
 from modeling import BertConfig
 
@@ -66,7 +66,7 @@ class TrainingRun:
         self.plan = plan
         self.trainer = trainer
         self.trackers = Trackers()
-        self.checkpoints = checkpoint.Checkpoints(output.output_dir, output.keep_checkpoint_max)
+        self.checkpoints = saving.Checkpoints(output.output_dir, output.keep_checkpoint_max)
         self.first_step = initialize(
             trainer.model,
             trainer.state(),
@@ -329,10 +329,10 @@ def _save_weights(
     """Writes the weights-only checkpoint; with early stopping, with the best weights."""
     weights = {variable.path: variable for variable in model.weights}
     if evaluation and evaluation.patience and evaluation.best_weights:
-        step = checkpoint.Checkpoints(output_dir).restore(weights, evaluation.best_weights)
+        step = saving.Checkpoints(output_dir).restore(weights, evaluation.best_weights)
         logger.info("The weights are those of step %d, the best.", step)
     if strategies.is_chief(tf.distribute.get_strategy()):
         prefix = os.path.join(output_dir, WEIGHTS)
-        checkpoint.save_variables(prefix, weights, step)
+        saving.save_variables(prefix, weights, step)
         logger.info("Saved the weights without the optimizer's slots to %s.", prefix)
     return step

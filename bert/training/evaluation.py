@@ -23,7 +23,8 @@ from bert.training.meeting import Meeting
 from bert.training.options import EVALUATIONS
 from bert.training.progress import open_summaries, write_summaries
 from bert.training.strategies import meeting_of
-from bert.weights import checkpoint, saving
+from bert.weights import saving
+from bert.weights.formats import find_not_finite
 
 Tensor = Any
 
@@ -246,7 +247,7 @@ class EarlyStopping(Observer):
         logger.info("Evaluation at step %d  %s%s", step, values, "  (best)" if is_best else "")
         if self._writes:
             if is_best:
-                best = checkpoint.Checkpoints(os.path.join(self._folder, BEST), 2)
+                best = saving.Checkpoints(os.path.join(self._folder, BEST), 2)
                 best.save({variable.path: variable for variable in self._model.weights}, step)
             write_summaries(self._writer, step, scores)
             text = "".join(json.dumps(finite(line)) + "\n" for line in self._history)
@@ -262,7 +263,7 @@ class EarlyStopping(Observer):
         """Checks the weights, one after another, so that few are copied from a GPU at a time."""
         for variable in self._model.weights:
             values = tf.identity(variable.value).numpy()
-            if problem := saving.find_not_finite({variable.path: values}):
+            if problem := find_not_finite({variable.path: values}):
                 raise NonFiniteLossError.at(step, "weights", f"{problem}.")
 
     def needs_results(self, step: int) -> bool:

@@ -23,7 +23,8 @@ from bert.training.loop import NonFiniteLossError, Observer
 from bert.training.progress import TrainLog
 from bert.training.strategies import has_several_workers, is_chief
 from bert.training.trainer import Trainer
-from bert.weights.checkpoint import Checkpoints, UnsoundError
+from bert.weights.formats import UnsoundError
+from bert.weights.saving import Checkpoints
 
 
 class Signals(Observer):

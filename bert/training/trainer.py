@@ -29,8 +29,8 @@ from bert.training.loop import Batch, NonFiniteLossError, Objective
 from bert.training.meeting import READS, RESTS, TAKES, Pace
 from bert.training.options import Compute, check_precision
 from bert.training.strategies import has_several_workers, meeting_of
-from bert.weights import checkpoint, saving
-from bert.weights.checkpoint import Stored
+from bert.weights.checkpoint import CheckpointList, Stored
+from bert.weights.variables import GLOBAL_STEP, SLOTS
 
 Tensor = Any
 
@@ -192,7 +192,7 @@ class Trainer:
         optimizer = self.optimizer
         state = {variable.path: variable for variable in self.model.weights}
         for slot, moments in zip(
-            saving.SLOTS, (optimizer.first_moments, optimizer.second_moments), strict=True
+            SLOTS, (optimizer.first_moments, optimizer.second_moments), strict=True
         ):
             for variable, moment in zip(self.model.trainable_variables, moments, strict=True):
                 state[f"{variable.path}/{slot}"] = moment
@@ -201,7 +201,7 @@ class Trainer:
             state |= zip(_LOSS_SCALE, scale, strict=True)
         if self.clock:
             state |= self.clock.state()
-        return {**state, checkpoint.GLOBAL_STEP: optimizer.iterations}
+        return {**state, GLOBAL_STEP: optimizer.iterations}
 
     @property
     def step(self) -> int:
@@ -450,7 +450,7 @@ class Trainer:
 def initialize(
     model: keras.Model,
     state: Mapping[str, keras.Variable],
-    checkpoints: checkpoint.Checkpoints | None,
+    checkpoints: CheckpointList | None,
     init: Stored | None,
 ) -> int:
     """Sets the variables and returns their step.

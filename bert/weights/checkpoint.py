@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert.files import durable, fingerprints, owned
+from bert.files import fingerprints
 from bert.files.paths import describe_folder, file_size, is_file, paths_from, without_wildcards
 from bert.files.stored_models import (
     SAVED_MODEL_FILE,
@@ -31,20 +31,16 @@ from bert.log import logger
 from bert.names import load
 from bert.options import Message, MessageError, Option, OptionError
 from bert.weights import provenance, readers, saved_models
-from bert.weights.formats import DAMAGES, FormatError, OtherModelError
-from bert.weights.loading import POOLER, find_loadable, log_loaded
-from bert.weights.saving import (
-    GLOBAL_STEP,
+from bert.weights.formats import (
+    DAMAGES,
+    FormatError,
+    OtherModelError,
     UnsoundError,
     find_not_finite,
-    find_single_files,
-    is_single_file,
-    mark_for_removal,
-    remove,
-    remove_marked,
-    save_variables,
 )
-from bert.weights.variables import encoder_shapes, find_differences
+from bert.weights.loading import POOLER, find_loadable, log_loaded
+from bert.weights.readers import find_single_files, is_single_file
+from bert.weights.variables import GLOBAL_STEP, encoder_shapes, find_differences
 from modeling import BertConfig
 
 
@@ -336,24 +332,20 @@ def _only_checkpoint(folder: str, option: str) -> str:
 def find_trained(folder: str) -> str | None:
     """Returns the prefix of the weights that a training run has left in its folder, or None."""
     weights = os.path.join(folder, WEIGHTS)
-    return weights if is_file(f"{weights}.index") else Checkpoints(folder).latest()
+    return weights if is_file(f"{weights}.index") else CheckpointList(folder).latest()
 
 
-class Checkpoints:
-    """The checkpoints `model.ckpt-<step>` of one folder, and its `checkpoint` file.
+class CheckpointList:
+    """The checkpoints `model.ckpt-<step>` of one folder, as its `checkpoint` file lists them.
 
-    A checkpoint appears when it is complete and on the disk: its files are written beside, then
-    renamed, the index last; `checkpoint` is written after that, and old ones are removed last.
-    Nothing outside the folder is read or removed, whatever `checkpoint` says.
+    Nothing outside the folder is read, whatever `checkpoint` says.
 
     Args:
-      folder: Any path that `tf.io.gfile` writes.
-      keep_checkpoint_max: The number of latest checkpoints that stay; 0 for all.
+      folder: Any path that `tf.io.gfile` reads.
     """
 
-    def __init__(self, folder: str, keep_checkpoint_max: int = 5) -> None:
+    def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.keep_checkpoint_max = keep_checkpoint_max
 
     def latest(self) -> str | None:
         """Returns the prefix of the latest complete checkpoint, or None where none was written.
@@ -430,35 +422,6 @@ class Checkpoints:
         indices = filter(is_index, paths_from(self._prefix("model.ckpt-")))
         steps = [step for path in indices if (step := step_of(path)) is not None]
         return [of_step(step) for step in sorted(steps, reverse=True)]
-
-    def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
-        """Writes the variables under their names and returns the prefix."""
-        name = of_step(step)
-        save_variables(self._prefix(name), variables, step)
-        saved = self._listed() or self._found()[::-1]
-        self._list([*(other for other in saved if other != name), name])
-        return self._prefix(name)
-
-    def remove(self, step: int) -> None:
-        """Removes the checkpoint of a step, and the list, as far as runs have written them."""
-        owned.remove(self.folder, ["checkpoint"])
-        remove(self._prefix(of_step(step)))
-
-    def _list(self, names: list[str]) -> None:
-        """Writes the list of the latest checkpoints, and removes the others."""
-        latest = names[-self.keep_checkpoint_max :]
-        lines = [("model_checkpoint_path", latest[-1])]
-        lines += [("all_model_checkpoint_paths", name) for name in latest]
-        # Relative paths, so that the folder may move.
-        text = "".join(f'{key}: "{name}"\n' for key, name in lines)
-        path = owned.claim(self.folder, "checkpoint")
-        if os.path.islink(path):
-            # Writing through a link would change the list of another folder.
-            durable.remove(path)
-        if len(latest) < len(names):
-            mark_for_removal(self.folder, names[: len(names) - len(latest)])
-        durable.write_text(path, text)
-        remove_marked(self.folder, but=latest)
 
     def restore(
         self, variables: Mapping[str, keras.Variable], prefix: str, optional: Collection[str] = ()

@@ -21,7 +21,8 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert.files.paths import open_file
-from bert.weights.saving import GLOBAL_STEP
+from bert.options import MessageError
+from bert.weights.variables import GLOBAL_STEP
 
 # What any file may claim: a Large has 400 tensors, and the longest of their names 80 characters.
 MAX_TENSORS = 100_000
@@ -66,12 +67,34 @@ class OtherModelError(FormatError):
     """A file is sound, but its model is not a BERT."""
 
 
+class UnsoundError(MessageError):
+    """A checkpoint is damaged, or there are values in it that are not finite."""
+
+
 # What libraries raise for damaged files, where a reader opens them and where it reads tensors.
 DAMAGES = (
     *(ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError),
     *(TypeError, ValueError),
     *(DecodeError, safetensors.SafetensorError, struct.error, zipfile.BadZipFile),
 )
+
+
+def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
+    """Returns a sentence about the first tensor with a value that is not finite, or None.
+
+    Numbers whose squares are not finite count as well: no loss of such weights can be computed.
+    """
+    for name, values in tensors.items():
+        if values.dtype.kind not in "fV":
+            continue
+        with np.errstate(all="ignore"):
+            # The sum of the squares needs no other array; it may be infinite of itself.
+            if values.dtype == np.float32 and np.isfinite(np.vdot(values, values)):
+                continue
+            finite = np.isfinite(np.square(values, dtype=np.result_type(values, np.float32)))
+        if count := values.size - int(finite.sum()):
+            return f"{count} of {values.size} values of `{name}` are not finite"
+    return None
 
 
 def read_range(path: str, start: int, size: int) -> bytes:

@@ -8,8 +8,7 @@ import numpy as np
 import safetensors.numpy
 
 from bert.files.paths import parse_json
-from bert.weights.saving import GLOBAL_STEP
-from bert.weights.variables import Table, find_variables
+from bert.weights.variables import GLOBAL_STEP, Table, find_variables
 
 
 def find_known(tensor_names: Collection[str]) -> Table:

@@ -10,9 +10,8 @@ from bert.files import stored_models
 from bert.files.paths import read_json_object
 from bert.log import logger
 from bert.options import Option
-from bert.weights.saving import GLOBAL_STEP, is_slot
 from bert.weights.tokenizers import HUGGINGFACE_CONFIG_FILE
-from bert.weights.variables import LABEL_HEAD, check_size
+from bert.weights.variables import GLOBAL_STEP, LABEL_HEAD, check_size, is_slot
 from modeling import BertConfig
 
 # Models that need no pooler, such as those that tag tokens, are also saved without it.

@@ -3,6 +3,10 @@
 A format is known by the ending of a file's name, or by its first bytes. PyTorch's names are those
 of modules, with kernels transposed (`Variable.theirs`). Keras' names are those of TF1 scopes but
 for a few (transformers: modeling_tf_bert.py).
+
+In the first format of TensorFlow 1, which its reader reads, too, a checkpoint is a single file
+without an index beside it: a Saver wrote it before version 0.12, and later with
+`write_version=SaverDef.V1`.
 """
 
 import dataclasses
@@ -14,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.files.paths import open_file, paths_from, read_json_object
+from bert.files.paths import file_size, is_file, open_file, paths_from, read_json_object
 from bert.files.stored_models import (
     KERAS_WEIGHTS_FILE,
     SAFETENSORS_FILE,
@@ -36,7 +40,6 @@ from bert.weights.formats import (
     read_objects,
     read_safetensors,
 )
-from bert.weights.saving import PICKLES, find_single_files, is_single_file
 from bert.weights.variables import WORD_TABLE
 
 # Files of weights as they are usually called; a folder may have the same weights in several. They
@@ -58,6 +61,11 @@ _SHARDS_ENDING = ".index.json"
 # How files of HDF5 begin, and what Git leaves in the place of a large file without Git LFS.
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _POINTER = b"version https://git-lfs"
+# How a checkpoint in the first format ends (tensorflow/core/lib/io/format.h, kTableMagicNumber).
+_TABLE_END = bytes.fromhex("57fb808b247547db")
+# How pickles of PyTorch begin, which may have the same names: an archive, or a bare pickle.
+PICKLES = (b"PK", b"\x80")
+_SINGLE_FILE = re.compile(r".+\.ckpt(?:-\d+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +111,24 @@ def find_format(path: str) -> Format | None:
 
 def _refuse_pointer(_: str) -> Tensors:
     raise FormatError("it is a pointer of Git LFS; `git lfs pull` puts the weights in its place")
+
+
+def is_single_file(path: str) -> bool:
+    """Returns whether a file is in the first format, or, by its name, was so once."""
+    if not is_file(path) or is_file(f"{path}.index"):
+        return False
+    with open_file(path) as file:
+        start = file.read(2)
+        file.seek(max(file_size(path) - len(_TABLE_END), 0))
+        if file.read() == _TABLE_END:
+            return True
+    return bool(_SINGLE_FILE.fullmatch(path)) and not start.startswith(PICKLES)
+
+
+def find_single_files(folder: str) -> list[str]:
+    """Returns the files of a folder that are in the first format and have the usual names."""
+    paths = paths_from(os.path.join(folder, ""))
+    return [path for path in paths if _SINGLE_FILE.fullmatch(path) and is_single_file(path)]
 
 
 def find(path: str, option: str) -> str | None:

@@ -1,9 +1,4 @@
-"""Files of checkpoints of TensorFlow 1: written, removed, and recognised in their first format.
-
-A checkpoint appears when it is complete. In the first format it is a single file, without an index
-beside it: a Saver wrote it before version 0.12, and later with `write_version=SaverDef.V1`.
-TensorFlow's reader reads both formats.
-"""
+"""Checkpoints of TensorFlow 1, written and removed."""
 
 import errno
 import functools
@@ -18,51 +13,16 @@ import numpy as np
 import tensorflow as tf
 
 from bert.files import durable, owned
-from bert.files.paths import file_size, is_file, is_remote, open_file, paths_from
-from bert.files.stored_models import PARTIAL, SUFFIXES, prefix_of
-from bert.options import MessageError
-
-GLOBAL_STEP = "global_step"
-# The optimizer's variables, beside each variable that it trains.
-SLOTS = ("adam_m", "adam_v")
+from bert.files.paths import is_remote, paths_from
+from bert.files.stored_models import PARTIAL, SUFFIXES, of_step, prefix_of
+from bert.weights.checkpoint import CheckpointList
+from bert.weights.formats import UnsoundError, find_not_finite
+from bert.weights.variables import GLOBAL_STEP
 
 # The ending of a checkpoint's name in the manifest while it is to be removed.
 _GOING = ".going"
-
-# How the table ends that such a file is (tensorflow/core/lib/io/format.h, kTableMagicNumber).
-_TABLE_END = bytes.fromhex("57fb808b247547db")
-# How pickles of PyTorch begin, which may have the same names: an archive, or a bare pickle.
-PICKLES = (b"PK", b"\x80")
 # Names that a variable of TensorFlow 1 can have; tensors of other programs may have others.
 _VARIABLE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
-_SINGLE_FILE = re.compile(r".+\.ckpt(?:-\d+)?")
-
-
-class UnsoundError(MessageError):
-    """A checkpoint is damaged, or there are values in it that are not finite."""
-
-
-def is_slot(name: str) -> bool:
-    """Returns whether a tensor of that name is one of the optimizer's."""
-    return name.rpartition("/")[2] in SLOTS
-
-
-def find_not_finite(tensors: Mapping[str, np.ndarray]) -> str | None:
-    """Returns a sentence about the first tensor with a value that is not finite, or None.
-
-    Numbers whose squares are not finite count as well: no loss of such weights can be computed.
-    """
-    for name, values in tensors.items():
-        if values.dtype.kind not in "fV":
-            continue
-        with np.errstate(all="ignore"):
-            # The sum of the squares needs no other array; it may be infinite of itself.
-            if values.dtype == np.float32 and np.isfinite(np.vdot(values, values)):
-                continue
-            finite = np.isfinite(np.square(values, dtype=np.result_type(values, np.float32)))
-        if count := values.size - int(finite.sum()):
-            return f"{count} of {values.size} values of `{name}` are not finite"
-    return None
 
 
 def remove(prefix: str) -> None:
@@ -186,19 +146,47 @@ def _meta_graph(declarations: tuple[tuple[str, tuple[int, ...], str], ...]) -> A
         return tf.compat.v1.train.export_meta_graph(graph=graph, saver_def=saver.as_saver_def())
 
 
-def is_single_file(path: str) -> bool:
-    """Returns whether a file is in the first format, or, by its name, was so once."""
-    if not is_file(path) or is_file(f"{path}.index"):
-        return False
-    with open_file(path) as file:
-        start = file.read(2)
-        file.seek(max(file_size(path) - len(_TABLE_END), 0))
-        if file.read() == _TABLE_END:
-            return True
-    return bool(_SINGLE_FILE.fullmatch(path)) and not start.startswith(PICKLES)
+class Checkpoints(CheckpointList):
+    """The checkpoints that a run writes into a folder.
 
+    A checkpoint appears when it is complete and on the disk: its files are written beside, then
+    renamed, the index last; `checkpoint` is written after that, and old ones are removed last.
+    Nothing outside the folder is removed, whatever `checkpoint` says.
 
-def find_single_files(folder: str) -> list[str]:
-    """Returns the files of a folder that are in the first format and have the usual names."""
-    paths = paths_from(os.path.join(folder, ""))
-    return [path for path in paths if _SINGLE_FILE.fullmatch(path) and is_single_file(path)]
+    Args:
+      folder: Any path that `tf.io.gfile` writes.
+      keep_checkpoint_max: The number of latest checkpoints that stay; 0 for all.
+    """
+
+    def __init__(self, folder: str, keep_checkpoint_max: int = 5) -> None:
+        super().__init__(folder)
+        self.keep_checkpoint_max = keep_checkpoint_max
+
+    def save(self, variables: Mapping[str, keras.Variable], step: int) -> str:
+        """Writes the variables under their names and returns the prefix."""
+        name = of_step(step)
+        save_variables(self._prefix(name), variables, step)
+        saved = self._listed() or self._found()[::-1]
+        self._list([*(other for other in saved if other != name), name])
+        return self._prefix(name)
+
+    def remove(self, step: int) -> None:
+        """Removes the checkpoint of a step, and the list, as far as runs have written them."""
+        owned.remove(self.folder, ["checkpoint"])
+        remove(self._prefix(of_step(step)))
+
+    def _list(self, names: list[str]) -> None:
+        """Writes the list of the latest checkpoints, and removes the others."""
+        latest = names[-self.keep_checkpoint_max :]
+        lines = [("model_checkpoint_path", latest[-1])]
+        lines += [("all_model_checkpoint_paths", name) for name in latest]
+        # Relative paths, so that the folder may move.
+        text = "".join(f'{key}: "{name}"\n' for key, name in lines)
+        path = owned.claim(self.folder, "checkpoint")
+        if os.path.islink(path):
+            # Writing through a link would change the list of another folder.
+            durable.remove(path)
+        if len(latest) < len(names):
+            mark_for_removal(self.folder, names[: len(names) - len(latest)])
+        durable.write_text(path, text)
+        remove_marked(self.folder, but=latest)

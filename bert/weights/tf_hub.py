@@ -14,8 +14,7 @@ from bert.options import Message, Option, OptionError
 from bert.weights import saved_models
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
-from bert.weights.formats import FormatError
-from bert.weights.saving import UnsoundError
+from bert.weights.formats import FormatError, UnsoundError
 
 OPTION = "bert_hub_module_handle"
 

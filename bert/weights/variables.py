@@ -15,6 +15,9 @@ from modeling import BertConfig
 
 # The name of the table of words in every checkpoint.
 WORD_TABLE = "bert/embeddings/word_embeddings"
+GLOBAL_STEP = "global_step"
+# The optimizer's variables, beside each variable that it trains.
+SLOTS = ("adam_m", "adam_v")
 
 _LAYER = re.compile(r"(?:bert[./])?encoder[./]layer[._](\d+)[./]")
 _HIDDEN = "hidden_size"
@@ -241,3 +244,8 @@ def check_length(max_seq_length: int, config: BertConfig, source: Option | None 
         source = source or Option("bert_config_file")
         must = Message("be at most %d, the `max_position_embeddings` of %s", limit, source)
         raise OptionError("max_seq_length", must, max_seq_length)
+
+
+def is_slot(name: str) -> bool:
+    """Returns whether a tensor of that name is one of the optimizer's."""
+    return name.rpartition("/")[2] in SLOTS
