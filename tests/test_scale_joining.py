@@ -2,6 +2,7 @@ import bz2
 import gzip
 import io
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -52,6 +53,10 @@ def test_archives_that_do_not_go_together_are_refused(tmp_path):
     (tmp_path / "d.npz").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"d\.npz' must be a complete NumPy file"):
         join([first, str(tmp_path / "d.npz")], "npz", io.BytesIO())
+    with zipfile.ZipFile(tmp_path / "e.npz", "w") as archive:
+        archive.writestr("texts.txt", "a\n")
+    with pytest.raises(ValueError, match=r"e\.npz' must be a complete NumPy file.*'texts\.txt"):
+        join([str(tmp_path / "e.npz")], "npz", io.BytesIO())
     (tmp_path / "d.npy").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"d\.npy' must be a complete NumPy file"):
         join([str(tmp_path / "d.npy")], "npy", io.BytesIO())

@@ -26,8 +26,9 @@ _GROUP = 1 << 20
 _BLOCK = 1 << 15
 # The tables of digits have three before the point.
 _LIMIT = 999.5
-# What NumPy raises for damaged files; of tokens, for a header that is no literal.
-_DAMAGES = (ValueError, EOFError, SyntaxError, TokenError, zipfile.BadZipFile, zlib.error)
+# What NumPy raises for damaged files; of tokens, for a header that is no literal; of keys, for a
+# member that is no array.
+_DAMAGES = (ValueError, EOFError, KeyError, SyntaxError, TokenError, zipfile.BadZipFile, zlib.error)
 
 
 @contextlib.contextmanager
