@@ -13,6 +13,9 @@ from bert.files.vectors import text_array, write_npz
 from bert.scale.joining import join
 
 PACKED = gzip.compress(b"a", mtime=0)
+PACKED_END = gzip.compress(b"\n", mtime=0)
+PACKED_LINES = gzip.compress(b"a\nb\n", mtime=0)
+PACKED_RECORD = gzip.compress(b"\1\0a", mtime=0)
 LONG = "é".encode() * (1 << 23)
 
 
@@ -147,7 +150,10 @@ def test_what_is_not_all_of_the_parts_is_not_joined(tmp_path, names, given, mess
         # Records, and what is packed.
         ([b"\x01\0\0\0\0\0\0\0a", b"\x01\0"], b"\x01\0\0\0\0\0\0\0a\x01\0"),
         ([bz2.compress(b"a"), bz2.compress(b"b")], bz2.compress(b"a") + bz2.compress(b"b")),
-        ([PACKED, b"", PACKED], PACKED * 2),
+        ([PACKED_LINES, PACKED_LINES], PACKED_LINES * 2),
+        ([PACKED_RECORD, PACKED_RECORD], PACKED_RECORD * 2),
+        # A packed text gets a packed line end.
+        ([PACKED, b"", PACKED], PACKED + PACKED_END + PACKED),
     ],
 )
 def test_texts_are_joined_line_by_line_and_other_bytes_as_they_are(tmp_path, parts, joined):

@@ -6,6 +6,7 @@ A hidden file beside each output describes its part, so that only parts of one o
 import codecs
 import collections
 import contextlib
+import gzip
 import itertools
 import os
 import re
@@ -27,6 +28,7 @@ from bert.files.paths import (
     parse_json,
     part_path,
     read_file,
+    read_lines,
 )
 from bert.files.vectors import Array, array_errors, write_npy, write_npz
 from bert.options import Message, MessageError, Option, OptionError
@@ -286,6 +288,17 @@ def _join_lines(paths: Sequence[str], file: BinaryIO) -> None:
                 file.write(block)
                 between = b"\n" if is_text and not block.endswith(b"\n") else b""
                 block = part.read(_BLOCK_BYTES)
+        if is_gzip(path):
+            between = _packed_end(path)
+
+
+def _packed_end(path: str) -> bytes:
+    """Returns a packed line feed where a packed text lacks its last one, else nothing."""
+    lines = (line for line, _ in read_lines(path))
+    first = next(lines, b"")
+    last = next(iter(collections.deque(lines, maxlen=1)), first)
+    lacks_end = _is_text(first) and last and not last.endswith(b"\n")
+    return gzip.compress(b"\n", mtime=0) if lacks_end else b""
 
 
 def _is_text(block: bytes) -> bool:
