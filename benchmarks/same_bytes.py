@@ -33,10 +33,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 900.0
 
 # Each process writes its own: the files of TensorBoard and a SavedModel's random identifier, whose
-# length counts in the bytes that parity.json states.
+# length counts in the bytes that parity.json states, and in the size in a report.
 IGNORED = re.compile(r"tfevents|^fingerprint\.pb$|\.lock$|\.log$")
-# What names or counts them, and the commit in run.json.
-VOLATILE = re.compile(rb'events\.out\.tfevents[\w.]+|(?<="commit": )"[^"]*"|(?<="bytes": )\d+')
+# What names or counts them, and the commit in run.json. The scores in that row of a report are in
+# parity.json, too.
+VOLATILE = re.compile(
+    rb'events\.out\.tfevents[\w.]+|(?<="commit": )"[^"]*"|(?<="bytes": )\d+'
+    rb'|\["saved_model"(?:,[^],]+){4}'
+)
 
 Runner = Callable[["Checkout"], None]
 
@@ -336,7 +340,7 @@ def digests(folder: Path) -> dict[str, str]:
         if not path.is_file() or IGNORED.search(path.name) or name.startswith("inputs/"):
             continue
         content = path.read_bytes()
-        if path.suffix == ".json":
+        if path.suffix in (".json", ".html"):
             content = VOLATILE.sub(b"", content)
         found[name] = hashlib.sha256(content).hexdigest()
     return found
