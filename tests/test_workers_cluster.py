@@ -175,6 +175,7 @@ def test_tf_config_is_read_as_it_is_written():
         ({**LIST, "BERT_WORKER": "3"}, "from 0 to 2, for there are 3. Received 3"),
         ({"BERT_WORKERS": "a[1-2", "BERT_WORKER": "0"}, r"BERT_WORKERS: It must be a list"),
         ({"BERT_WORKERS": "a:0", "BERT_WORKER": "0"}, "Received 'a:0'"),
+        ({"BERT_WORKERS": "x[1][::1]:2", "BERT_WORKER": "0"}, r"Received 'x1\[::1\]:2'"),
         # One worker alone, if a space did not count.
         ({"BERT_WORKERS": "a:1 b:2", "BERT_WORKER": "0"}, "Received 'a:1 b:2'"),
         ({"TF_CONFIG": "[" * 100_000}, "TF_CONFIG: It must be JSON such as"),

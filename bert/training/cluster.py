@@ -31,7 +31,7 @@ Environment = Mapping[str, str]
 _FIRST_PORT, _END_PORT, _PORTS_OF_A_JOB = 10000, 32000, 64
 
 # The host of an address of IPv6, such as that of [::1]:2222.
-_IPV6 = re.compile(r"^\[[^\[\]]*:[^\[\]]*\]")
+_IPV6 = re.compile(r"^\[[^\s/\[\]]*:[^\s/\[\]]*\]")
 # Maximum number of workers in a list.
 _MOST_WORKERS = 1 << 14
 
@@ -176,7 +176,8 @@ def _is_address(text: Any) -> bool:
     if not isinstance(text, str):
         return False
     host, _, port = text.rpartition(":")
-    return bool(re.fullmatch(r"[^\s/]+", host)) and port.isdecimal() and 0 < int(port) < 1 << 16
+    is_host = re.fullmatch(r"[^\s/\[\]]+", host) or _IPV6.fullmatch(host)
+    return bool(is_host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
 def is_loopback(host: str) -> bool:
