@@ -300,6 +300,7 @@ def test_tokenizer_files_that_say_something_else_are_named(words, folder, config
         ("do_basic_tokenize", False),
         ("cls_token", "<s>"),
         ("sep_token", "</s>"),
+        ("unk_token", "<unk>"),
     ],
 )
 def test_a_tokenizer_of_another_kind_is_refused_by_its_name(words, key, value):

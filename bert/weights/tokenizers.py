@@ -326,8 +326,8 @@ def find_other_tokenizer(
 
 
 def _find_other_mark(config: Mapping[str, Any]) -> tuple[str, str, Any] | None:
-    """Returns the first token around a text that is not BERT's, which may be there beside it."""
-    for key, usual in (("cls_token", "[CLS]"), ("sep_token", "[SEP]")):
+    """Returns the first special token that is not BERT's, which may be there beside it."""
+    for key, usual in (("cls_token", "[CLS]"), ("sep_token", "[SEP]"), ("unk_token", "[UNK]")):
         token = config.get(key)
         content = token.get("content") if isinstance(token, Mapping) else token
         if content not in (None, usual):
