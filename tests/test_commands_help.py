@@ -93,6 +93,29 @@ def test_what_is_called_otherwise_elsewhere_is_answered_with_a_flag(script, new_
 
 
 @pytest.mark.parametrize(
+    ("script", "name", "said"),
+    [
+        ("run_pretraining", "optim", "Here: `--optimizer`. Adam is the original's"),
+        ("run_pretraining", "max_eval_samples", "Here: `--max_eval_steps`."),
+        ("run_classifier", "model_revision", "as in owner/model@main"),
+        ("run_classifier", "do_regression", "Here: `--task_type=regression`."),
+        ("create_pretraining_data", "preprocessing_num_workers", "Here: `--num_workers=1`."),
+        ("run_swag", "dataset_name", "Here: `--data_dir`. Data sets are files"),
+        ("convert_checkpoint", "dataset_name", "name. Data sets are files"),
+        # A remark on a flag that a script lacks says nothing of that script.
+        ("run_pretraining", "metric_for_best_model", ""),
+        ("run_pretraining", "validation_split_percentage", ""),
+        ("create_pretraining_data", "batch_size", ""),
+        ("create_pretraining_data", "num_gpus", ""),
+    ],
+)
+def test_what_is_said_of_a_name_of_others_holds_for_the_script(script, name, said, new_flags):
+    known = new_flags(SCRIPTS[bert.SCRIPTS.index(script)])
+    given = answer(name, "1", known)
+    assert said in given and bool(said) == bool(given)
+
+
+@pytest.mark.parametrize(
     ("script", "ours"), [("run_classifier", "metric=f1"), ("run_swag", "early_stopping_patience")]
 )
 def test_the_metric_of_others_is_one_here_where_there_is_a_choice(script, ours, new_flags):
@@ -130,7 +153,7 @@ def test_each_name_of_others_is_answered_in_some_script(new_flags):
         ("--num_warmup_steps=100", "Here: `--warmup_proportion=0.1`."),
         ("--eval_every=100", "Here: `--save_checkpoints_steps=100`. Checkpoints and evaluations"),
         ("--use_xla", "There is no `--use_xla`. What gains from XLA is compiled with it by itself"),
-        ("--optimizer=adam", "There is no `--optimizer`. The optimizer is the original's"),
+        ("--optimizer=adam", "There is no `--optimizer`. Adam is the original's"),
         ("--deterministic", "There is no `--deterministic`. On a CPU, the same command gives"),
         ("--max_predict_samples=5", "Only run_squad.py predicts fewer examples"),
         # A flag with hyphens is that flag, whatever others say of its name.

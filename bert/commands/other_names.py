@@ -15,14 +15,16 @@ class Other:
       ours: What to type here, the first of which the script has the flags; behind `=` stands the
         value that was typed, where none is given.
       remark: What is different, or what is done without a flag.
+      holds_alone: Whether the remark also holds for scripts without those flags.
     """
 
     ours: tuple[str, ...] = ()
     remark: str = ""
+    holds_alone: bool = False
 
 
-def _same(*ours: str, remark: str = "") -> Other:
-    return Other(tuple(f"--{each}" for each in ours), remark)
+def _same(*ours: str, remark: str = "", holds_alone: bool = False) -> Other:
+    return Other(tuple(f"--{each}" for each in ours), remark, holds_alone)
 
 
 def _named(*groups: tuple[Other, str]) -> dict[str, Other]:
@@ -33,7 +35,7 @@ def _named(*groups: tuple[Other, str]) -> dict[str, Other]:
 _TOTAL = "It is the total over all devices."
 _CLIPPED = "Gradients are clipped to a global norm of 1, as in the paper; no flag changes that."
 _DECAY = "It is 0.01 here, as in the paper; no flag changes that."
-_ADAM = "The optimizer is the original's: beta 0.9 and 0.999, epsilon 1e-6; no flag changes that."
+_ADAM = "Adam is the original's: beta 0.9 and 0.999, epsilon 1e-6; no flag changes that."
 _SCHEDULE = "The learning rate rises and then falls to 0 in lines, as in the paper."
 _CURVES = "TensorBoard opens on --output_dir; no flag turns that on."
 _BY_ITSELF = "The same command goes on with a training by itself."
@@ -55,13 +57,14 @@ _WINDOWS = (
     "flag for it."
 )
 _NONE_FETCHED = "Data sets are files or folders here; none is fetched."
-_LABELS = "Labels and their kind are read from the training set."
+_LABELS = "Labels are read from the training set."
 _ALL = "All examples are used here; give a shorter file for fewer."
 _PREDICTED = (
     "Only run_squad.py predicts fewer examples than there are, with --max_eval_samples; elsewhere, "
     "give a shorter file."
 )
 _NOT_UPLOADED = "Nothing is uploaded; --output_dir is the model."
+_REVISION = "It stands behind the name of a model of the hub, as in owner/model@main."
 _CACHED = "Models of the hub are fetched as huggingface_hub is configured, such as by HF_TOKEN."
 _SHUFFLED = "--seed alone decides how the examples are shuffled."
 _READ_AHEAD = "Batches are read ahead by themselves; no flag changes that."
@@ -77,7 +80,10 @@ TRANSFORMERS: Mapping[str, Other] = _named(
     (Other(remark="Every model here is a BERT."), "model_type"),
     (Other(remark="Models of the hub are kept where HF_HOME says."), "cache_dir"),
     (Other(remark="There is one tokenizer, and it is fast."), "use_fast_tokenizer"),
-    (_same("task_name", "data_dir", "input_file", remark=_NONE_FETCHED), "dataset_name"),
+    (
+        _same("task_name", "data_dir", "input_file", remark=_NONE_FETCHED, holds_alone=True),
+        "dataset_name",
+    ),
     (_TRAIN_FILE, "train_file"),
     (_DEV_FILE, "validation_file"),
     (_TEST_FILE, "test_file"),
@@ -91,13 +97,15 @@ TRANSFORMERS: Mapping[str, Other] = _named(
         ),
         "overwrite_cache",
     ),
-    (Other(remark=_ALL), "max_train_samples max_eval_samples"),
+    (Other(remark=_ALL), "max_train_samples"),
+    (_same("max_eval_steps"), "max_eval_samples"),
     (Other(remark=_PREDICTED), "max_predict_samples"),
     (Other(remark=_NONE_FETCHED), "dataset_config_name"),
-    (Other(remark=_LABELS), "do_regression label_names"),
+    (Other(("--task_type=regression",)), "do_regression"),
+    (Other(remark=_LABELS), "label_names"),
     (_same("metric="), "metric_name"),
     (_same("dev_fraction", remark="It is a fraction, as in 0.05."), "validation_split_percentage"),
-    (_same("num_processes="), "preprocessing_num_workers"),
+    (_same("num_workers=", "num_processes="), "preprocessing_num_workers"),
     (Other(remark=_SHUFFLED), "data_seed shuffle_seed"),
     (_same("masked_lm_prob="), "mlm_probability"),
     (_TRAIN_SIZE, "per_device_train_batch_size per_gpu_train_batch_size"),
@@ -110,7 +118,8 @@ TRANSFORMERS: Mapping[str, Other] = _named(
     (_same("num_warmup_steps=", "warmup_proportion"), "warmup_steps"),
     (Other(remark=_DECAY), "weight_decay"),
     (Other(remark=_CLIPPED), "max_grad_norm"),
-    (Other(remark=_ADAM), "adam_epsilon adam_beta1 adam_beta2 optim adafactor"),
+    (Other(remark=_ADAM), "adam_epsilon adam_beta1 adam_beta2"),
+    (_same("optimizer", remark=_ADAM, holds_alone=True), "optim adafactor"),
     (Other(remark=_SCHEDULE), "lr_scheduler_type"),
     (Other(remark="Only run_classifier.py smooths labels."), "label_smoothing_factor"),
     (Other(remark=_READ_AHEAD), "dataloader_num_workers dataloader_pin_memory"),
@@ -144,7 +153,8 @@ TRANSFORMERS: Mapping[str, Other] = _named(
     (Other(("--verbosity=1",)), "log_level"),
     (Other(remark=_BARS), "disable_tqdm"),
     (Other(remark=_NOT_UPLOADED), "push_to_hub hub_model_id hub_token"),
-    (Other(remark=_CACHED), "token use_auth_token model_revision"),
+    (Other(remark=_CACHED), "token use_auth_token"),
+    (Other(remark=_REVISION), "model_revision"),
     (Other(remark=_PYTORCH), "torch_compile torch_dtype ddp_backend deepspeed fsdp"),
     (Other(remark=_EXACT), "full_determinism"),
     (Other((_MIXED,)), "fp16"),
@@ -198,7 +208,7 @@ OTHERS: Mapping[str, Other] = {
         (_same("output_dir=", "output_file="), "output output_path"),
         (_same("output_dir=", "checkpoint=", "init_checkpoint="), "model_dir"),
         (_same("do_export"), "export"),
-        (Other(("--overwrite",), _OLD), "overwrite_output_dir"),
+        (Other(("--overwrite",), _OLD, holds_alone=True), "overwrite_output_dir"),
         (Other(("--verbosity=1",)), "verbose"),
         (Other(remark=_COMPILED), "xla use_xla"),
         (Other(remark=_EXACT), "deterministic"),
@@ -223,7 +233,7 @@ def answer(name: str, value: str, known: Collection[str]) -> str:
     if other is None:
         return ""
     ours = next((each for each in other.ours if _FLAG.findall(each)[0] in known), "")
-    if other.ours and not ours and not other.remark:
+    if other.ours and not ours and not other.holds_alone:
         return ""
     if ours.endswith("="):
         ours = f"{ours}{value}" if value else ours.rstrip("=")
