@@ -12,11 +12,12 @@ In Python: `model = bert.load("mrpc")`, then `model.predict([("one text", "anoth
 as you like; only the first call builds the graph.
 """
 
+import contextlib
 import dataclasses
 import functools
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import Checks, OutputSettings, Step, call, make_script
@@ -53,37 +54,44 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
       ValueError: where the folder, a flag or an input is not what it must be.
     """
     show_lines()
-    read_arguments(settings, texts)
-    settings, folder = prepare(settings)
-    from bert.network.gpus import log_gpus
-    from bert.scale.predictions import AnswerFile
+    with arguments_as_input(settings, texts):
+        settings, folder = prepare(settings)
+        from bert.network.gpus import log_gpus
+        from bert.scale.predictions import AnswerFile
 
-    try_outputs([settings.output_file], "output_file")
-    log_gpus()
-    answers = AnswerFile(
-        load_model(settings, folder),
-        folder.files,
-        take(Answering, settings),
-        take(AnswerOutput, settings),
-        settings.part,
-        changing_options(settings),
-        settings.may_replace,
-    )
-    return answers.write(take(BeamOptions, settings))
+        try_outputs([settings.output_file], "output_file")
+        log_gpus()
+        answers = AnswerFile(
+            load_model(settings, folder),
+            folder.files,
+            take(Answering, settings),
+            take(AnswerOutput, settings),
+            settings.part,
+            changing_options(settings),
+            settings.may_replace,
+        )
+        return answers.write(take(BeamOptions, settings))
 
 
-def read_arguments(settings: Settings, texts: Sequence[str]) -> None:
-    """Makes the texts of the command line, if any, the lines of standard input.
+@contextlib.contextmanager
+def arguments_as_input(settings: Settings, texts: Sequence[str]) -> Iterator[None]:
+    """Makes the texts of the command line, if any, the lines of standard input for a block.
 
     Raises:
       OptionError: where another input is given.
     """
     if not texts:
+        yield
         return
     if settings.input_file != "-":
         raise OptionError("input_file", "not be given beside texts", Message("%s", [*texts]))
     lines = "".join(f"{' '.join(text.splitlines())}\n" for text in texts)
+    given = sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(lines.encode(errors="surrogateescape")))
+    try:
+        yield
+    finally:
+        sys.stdin = given
 
 
 def prepare(settings: Settings, step: Step = call) -> tuple[Settings, Any]:
@@ -123,8 +131,8 @@ def load_model(settings: Settings, folder: "ModelFolder | Export", *, runs: bool
 
 def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None:
     """Shows the steps of a run, and whether the first input can be answered."""
-    read_arguments(settings, texts)
-    settings, folder = prepare(settings, checks)
+    with arguments_as_input(settings, texts):
+        settings, folder = prepare(settings, checks)
     load = functools.partial(load_model, runs=False)
     model = checks(
         "model", load, settings, folder, shows=lambda found: found.task.kind.replace("_", " ")

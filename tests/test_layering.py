@@ -72,7 +72,7 @@ BUDGETS = {
     "neighbours": 161,
     "optimization": 421,
     "paper": 3700,
-    "predict": 165,
+    "predict": 173,
     "reproduce_paper": 52,
     "run_classifier": 92,
     "run_classifier_with_tfhub": 194,

@@ -300,14 +300,15 @@ def test_bytes_that_are_no_text_are_a_bad_line_as_any_other(settings, tmp_path):
 def test_texts_of_the_command_line_are_answered(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     made = settings([], input_file="-")
-    predict.read_arguments(made, ["red", "blue\nround"])
-    assert predict.run(made) == 2
+    assert predict.run(made, ["red", "blue\nround"]) == 2
+    # A Python program still has its own standard input.
+    assert sys.stdin is None
     assert [answer["text_a"] for answer in read(tmp_path / "answers.jsonl")] == [
         "red",
         "blue round",
     ]
     with pytest.raises(ValueError, match="`input_file` must not be given beside texts"):
-        predict.read_arguments(settings([]), ["red"])
+        predict.run(settings([]), ["red"])
 
 
 @pytest.mark.parametrize("form", ["lines", "csv"])
