@@ -21,7 +21,7 @@ from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
 from bert.options import Message, Option, option, read_grid, several
 from bert.parts import FAILED
-from bert.runs.recipes import CasedTextModel, FineTuning, Search
+from bert.runs.recipes import FineTuning, Search
 from bert.tasks.options import LEARNING_RATE, LSTM_LEARNING_RATE, Teacher
 from bert.tasks.tagging.options import FeatureOptions, TaggingData, TaggingLengths, TagOptions
 from bert.weights.options import LOWERS
@@ -90,7 +90,7 @@ def make_recipe(settings: Settings) -> FineTuning | Search:
     if is_several and settings.feature_based and settings.features_dir is None:
         settings = dataclasses.replace(settings, features_dir=settings.output_dir)
     groups = {"teacher": Teacher, "tags": TagOptions, "features": FeatureOptions}
-    return training.make_recipe(settings, TaggingData, CasedTextModel, **groups)
+    return training.make_recipe(settings, TaggingData, **groups)
 
 
 def _with_word_vectors(settings: Settings, folder: str) -> Settings:

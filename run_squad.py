@@ -23,14 +23,14 @@ from bert.names import serve
 from bert.options import option
 from bert.runs.recipes import FineTuning, Search
 from bert.tasks.options import Teacher
-from bert.tasks.squad.options import DecodingOptions, SquadData, SquadLengths
+from bert.tasks.squad.options import DecodingOptions, SquadData, SquadExport, SquadLengths
 
 if TYPE_CHECKING:
     import modeling
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(DecodingOptions, SquadData, SquadLengths, Teacher, FineTuningSettings):
+class Settings(DecodingOptions, SquadData, SquadLengths, SquadExport, Teacher, FineTuningSettings):
     """The flags of this script, by name."""
 
     do_predict: bool = option(
@@ -38,8 +38,6 @@ class Settings(DecodingOptions, SquadData, SquadLengths, Teacher, FineTuningSett
         "Answer the questions of --predict_file; with --do_train, after training.",
         group="steps",
     )
-    # The scores are of a hundred.
-    max_score_loss: float = 1.0
 
     def __post_init__(self) -> None:
         Teacher.__post_init__(self)

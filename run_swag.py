@@ -18,19 +18,16 @@ from bert.commands.flags import TPU_FLAGS
 from bert.commands.training import FileSettings
 from bert.options import option
 from bert.runs.recipes import FineTuning, Search
-from bert.tasks.options import SwagData
+from bert.tasks.options import SwagData, SwagSchedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(SwagData, FileSettings):
+class Settings(SwagData, SwagSchedule, FileSettings):
     """The flags of this script, by name."""
 
     do_eval: bool = option(
         False, "Evaluate on the val set; with --do_train, during and after training.", group="steps"
     )
-    # The paper's: 16 texts, each with four endings.
-    train_batch_size: int = 16
-    learning_rate: float = 2e-5
 
 
 def run(settings: Settings) -> dict[str, Any]:

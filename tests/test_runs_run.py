@@ -15,14 +15,19 @@ import run_classifier
 import run_ner
 import run_pretraining
 import run_squad
+import run_swag
 from bert.files.row_writer import save_rows
 from bert.options import Option, OptionError
 from bert.parts import FAILED, UNCHECKED, WRONG, Parts, PlanError
 from bert.runs.plan import plan
-from bert.runs.recipes import Command
+from bert.runs.recipes import Command, EvaluatedSteps, FineTuning, TextModel
 from bert.runs.run import run
-from bert.tasks.options import Schedule
+from bert.tasks.classification.options import ClassificationData
+from bert.tasks.options import Schedule, SwagData
+from bert.tasks.squad.options import SquadData
+from bert.tasks.tagging.options import TaggingData
 from bert.training.loop import Observer
+from bert.training.options import Output
 
 
 @pytest.fixture
@@ -145,6 +150,25 @@ def test_a_group_of_a_task_that_is_not_given_has_its_defaults(tmp_path, script, 
     assert without.describe() == given.describe()
     with pytest.raises(TypeError, match=r"`data` must be the options of a task"):
         plan(dataclasses.replace(recipe, data=3))
+
+
+@pytest.mark.parametrize(
+    ("script", "data"),
+    [
+        (run_classifier, ClassificationData),
+        (run_squad, SquadData),
+        (run_swag, SwagData),
+        (run_ner, TaggingData),
+    ],
+)
+def test_a_recipe_has_the_defaults_of_the_command(script, data):
+    settings, output = script.Settings(output_dir="out"), Output(output_dir="out")
+    steps, model = EvaluatedSteps(do_train=True), TextModel(init_checkpoint="model")
+    recipe = FineTuning(steps=steps, model=model, data=data(), output=output).expand()
+    for group in (recipe.lengths, recipe.schedule, recipe.export):
+        assert vars(group) == {name: getattr(settings, name) for name in vars(group)}
+    assert recipe.model.init_checkpoint == "model"
+    assert recipe.model.LOWERS_BY_DEFAULT is settings.LOWERS_BY_DEFAULT
 
 
 @pytest.mark.parametrize("is_feature_based", [False, True])

@@ -98,21 +98,18 @@ class DistilledSettings(Teacher, FileSettings):
         FileSettings.__post_init__(self)
 
 
-def make_recipe(
-    settings: FineTuningSettings, data: type, model: type[TextModel] = TextModel, **others: type
-) -> FineTuning | Search:
+def make_recipe(settings: FineTuningSettings, data: type, **others: type) -> FineTuning | Search:
     """Returns the recipe, or the search, that the flags of a script describe.
 
     Args:
       settings: The flags.
       data: The class of the options of the data set.
-      model: The class of the options of the model.
       **others: By field of the recipe, the class of other options of the task.
     """
     is_evaluated = isinstance(settings, EvaluatedSettings)
     recipe = FineTuning(
         steps=take(EvaluatedSteps if is_evaluated else Steps, settings),
-        model=take(model, settings),
+        model=take(TextModel, settings),
         data=take(data, settings),
         lengths=take(Lengths, settings),
         schedule=take(Schedule, settings),

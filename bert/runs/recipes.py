@@ -18,6 +18,7 @@ from bert.options import (
     option,
     read_grid,
     shaping_options,
+    take,
     whole_number,
 )
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule, RecordFiles
@@ -32,9 +33,16 @@ from bert.tasks.options import (
     PretrainingTeacher,
     Schedule,
     SwagData,
+    SwagSchedule,
     Teacher,
 )
-from bert.tasks.squad.options import DecodingOptions, SquadData, check_windows
+from bert.tasks.squad.options import (
+    DecodingOptions,
+    SquadData,
+    SquadExport,
+    SquadLengths,
+    check_windows,
+)
 from bert.tasks.tagging.options import FeatureOptions, TaggingData, TagOptions
 from bert.training.options import Compute, Output
 from bert.weights.options import ModelSource, VocabularySource
@@ -235,11 +243,11 @@ class FineTuning(Recipe):
       steps: The steps of the run.
       model: The model to start from.
       data: The data set; the class of the options determines the task.
-      lengths: The lengths of sequences, as `SquadLengths` and `TaggingLengths` for these tasks.
+      lengths: The lengths of sequences; absent, as the others, the defaults of the task.
       schedule: The learning rate and the length of training.
+      export: The formats of exports.
       evaluation: The sizes of batches of predictions, and early stopping.
       encoder: The layers between the encoder and the head.
-      export: The formats of exports.
       teacher: A model to learn from, for all tasks but multiple choice.
       decoding: The choice of answers, for question answering.
       tags: The labels, for tagging.
@@ -249,11 +257,12 @@ class FineTuning(Recipe):
     steps: Steps
     model: TextModel
     data: Any
-    lengths: Lengths = dataclasses.field(default_factory=Lengths)
-    schedule: Schedule = dataclasses.field(default_factory=Schedule)
+    # These are None until the run is planned.
+    lengths: Lengths = None  # type: ignore[assignment]
+    schedule: Schedule = None  # type: ignore[assignment]
+    export: ExportOptions = None  # type: ignore[assignment]
     evaluation: Prediction = dataclasses.field(default_factory=Evaluation)
     encoder: Encoder = dataclasses.field(default_factory=Encoder)
-    export: ExportOptions = dataclasses.field(default_factory=ExportOptions)
     teacher: Teacher | None = None
     decoding: DecodingOptions | None = None
     tags: TagOptions | None = None
@@ -266,14 +275,19 @@ class FineTuning(Recipe):
 
     def completed(self) -> "FineTuning":
         """Returns the recipe with all groups of its task, and with files for rows in memory."""
+        is_squad, is_swag = isinstance(self.data, SquadData), isinstance(self.data, SwagData)
+        schedule = self.schedule or (SwagSchedule() if is_swag else Schedule())
         groups: dict[str, Any] = {
-            "schedule": self.schedule.with_learning_rate(is_feature_based=self.is_feature_based)
+            "lengths": self.lengths or (SquadLengths() if is_squad else Lengths()),
+            "schedule": schedule.with_learning_rate(is_feature_based=self.is_feature_based),
+            "export": self.export or (SquadExport() if is_squad else ExportOptions()),
         }
         if isinstance(self.data, ClassificationData):
             groups["data"] = self.data.with_files()
-        elif isinstance(self.data, SquadData):
+        elif is_squad:
             groups["decoding"] = self.decoding or DecodingOptions()
         elif isinstance(self.data, TaggingData):
+            groups["model"] = take(CasedTextModel, self.model)
             groups["tags"] = self.tags or TagOptions()
             groups["features"] = self.features or FeatureOptions()
         return dataclasses.replace(self, **groups)

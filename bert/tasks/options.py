@@ -112,6 +112,14 @@ class Schedule:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SwagSchedule(Schedule):
+    """The paper's schedule for SWAG: 16 texts, each with four endings."""
+
+    train_batch_size: int = 16
+    learning_rate: float = 2e-5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction:
     """How batches are predicted, and when evaluations end a training run."""
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from bert.export.formats import ExportOptions
 from bert.files.paths import open_file
 from bert.options import Message, MessageError, Option, OptionError, option
 from bert.tasks.options import Lengths
@@ -67,6 +68,13 @@ class SquadData:
         except OSError as error:
             received = Message("%r (%s)", path, error.strerror or error)
             raise OptionError(name, "name a readable file", received) from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadExport(ExportOptions):
+    """How a model is exported whose scores are of a hundred."""
+
+    max_score_loss: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
