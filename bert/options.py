@@ -17,6 +17,7 @@ import operator
 import os
 import shlex
 from collections.abc import Callable, Collection, Mapping
+from numbers import Integral, Real
 from typing import Any, TypeVar, get_args
 
 # The default of an option that must be given.
@@ -58,7 +59,9 @@ class Option:
             return f"`--{self.name}`"
         if self._value is False:
             return f"`--no{self.name}`"
-        return f"`--{self.name}={shlex.quote(str(self._value))}`"
+        is_several = isinstance(self._value, tuple | list)
+        text = ",".join(map(str, self._value)) if is_several else str(self._value)
+        return f"`--{self.name}={shlex.quote(text)}`"
 
 
 class Received(Option):
@@ -317,12 +320,7 @@ def _is_default(options: Any, name: str, value: Any) -> bool:
 
 def typed_flags(values: Mapping[str, Any]) -> list[str]:
     """Returns options as they are typed in a command."""
-    return [
-        f"--{'' if value else 'no'}{name}"
-        if isinstance(value, bool)
-        else f"--{name}={shlex.quote(str(value))}"
-        for name, value in values.items()
-    ]
+    return [Option(name, value).as_flag().strip("`") for name, value in values.items()]
 
 
 def whole_number(option: str, value: Any, low: int) -> int:
@@ -341,40 +339,45 @@ def whole_number(option: str, value: Any, low: int) -> int:
 
 
 def check_bounds(options: Any) -> None:
-    """Checks the values of a group against the bounds and choices of its fields.
+    """Checks the values of a group against the kinds, bounds and choices of its fields.
 
     Raises:
-      OptionError: for the first value that is out of bounds or of another kind.
+      OptionError: for the first value that does not fit.
     """
     for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        given = find_metadata(type(options), field.name)["options"]
+        value, metadata = getattr(options, field.name), find_metadata(type(options), field.name)
         kinds = get_args(field.type) or (field.type,)
         if value is None and field.default is not None and type(None) not in kinds:
             raise OptionError(field.name, "have a value", None)
-        if {*kinds} <= {str, type(None)} and isinstance(value, tuple | list):
+        is_list = isinstance(value, tuple | list)
+        if {*kinds} <= {str, type(None)} and is_list:
             raise OptionError(field.name, "be a text, with commas between several values", value)
-        values = value if isinstance(value, tuple | list) else [value]
-        for each in values:
-            if fault := _bounds_fault(each, given) or _kind_fault(each, kinds):
+        for each in value if is_list and metadata.get("several") else [value]:
+            fault = _kind_fault(each, kinds) or _bounds_fault(each, metadata["options"])
+            if fault:
                 raise OptionError(field.name, fault, each)
 
 
 def _kind_fault(value: Any, kinds: Collection[Any]) -> str:
-    if int in kinds and isinstance(value, float | bool):
-        return "be a whole number"
-    # Any text is true, "False" as well.
-    return "be true or false" if bool in kinds and isinstance(value, str) else ""
+    """Returns what a value must be whose option is a number or a truth value."""
+    if value is None:
+        return ""
+    if bool in kinds:
+        return "" if value in (False, True) else "be true or false"
+    # NumPy's numbers are of these kinds, too.
+    for kind, needed, what in ((float, Real, "be a number"), (int, Integral, "be a whole number")):
+        if kind in kinds:
+            return "" if isinstance(value, needed) and not isinstance(value, bool) else what
+    return ""
 
 
 def _bounds_fault(value: Any, given: Mapping[str, Any]) -> str:
     choices = given.get("enum_values")
-    if choices and isinstance(value, str) and value not in choices:
+    if choices and value not in (None, *choices):
         return f"be one of {', '.join(choices)}"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return ""
     low, high = given.get("lower_bound"), given.get("upper_bound")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        has_bounds = (low, high) != (None, None)
-        return "be a number" if has_bounds and isinstance(value, str) else ""
     if not math.isfinite(value):
         return "be a finite number"
     if low is not None and value < low:

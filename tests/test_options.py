@@ -18,6 +18,7 @@ from bert.options import (
     plain_value,
     several,
     take,
+    typed_flags,
 )
 
 
@@ -69,6 +70,9 @@ def test_an_error_of_another_process_is_the_same():
 def test_switches_are_spelled_as_they_are_typed():
     assert Option("verify", False).as_flag() == "`--noverify`"
     assert Option("verify", True).as_flag() == "`--verify`"
+    assert Option("labels", ["a", "b c"]).as_flag() == "`--labels='a,b c'`"
+    values = {"learning_rate": (1e-5, 3e-5), "verify": False, "metric": "f1"}
+    assert typed_flags(values) == ["--learning_rate=1e-05,3e-05", "--noverify", "--metric=f1"]
     assert joined([Option("a"), "b 5%"], " % ").spell(Option.as_flag) == "`--a` % b 5%"
     assert str(MessageError("Nothing at 5%")) == "Nothing at 5%"
 
@@ -81,17 +85,22 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"learning_rate": math.nan}, "finite"),
         ({"learning_rate": "0.5"}, "be a number. Received '0.5'"),
         ({"kind": "c"}, "one of a, b"),
+        ({"kind": 3}, "one of a, b"),
+        ({"steps": "2"}, "`steps` must be a whole number. Received '2'."),
+        ({"most": "2"}, "`most` must be a whole number. Received '2'."),
         ({"steps": 2.0}, "`steps` must be a whole number. Received 2.0."),
         ({"steps": True}, "`steps` must be a whole number. Received True."),
         ({"most": 2.5}, "`most` must be a whole number. Received 2.5."),
-        ({"most": (1, 2.0)}, "`most` must be a whole number. Received 2.0."),
         ({"steps": None}, "`steps` must have a value. Received None."),
         ({"overwrites": "False"}, "`overwrites` must be true or false. Received 'False'."),
         ({"kind": ["a", "b"]}, r"`kind` must be a text, with commas .* Received \['a', 'b'\]"),
+        # Only some options may have several values.
+        ({"most": (1, 2)}, r"`most` must be a whole number. Received \(1, 2\)."),
     ],
 )
 def test_values_out_of_bounds_are_refused(options, fault):
     check_bounds(Rates())
+    check_bounds(Rates(learning_rate=np.float32(0.5), steps=np.int64(2), overwrites=np.bool_(True)))
     with pytest.raises(OptionError, match=fault):
         check_bounds(Rates(**options))
 
