@@ -489,18 +489,19 @@ def test_check_covers_the_whole_grid(make_settings):
 
 
 @pytest.mark.parametrize(
-    ("changes", "ended"),
+    ("changes", "ended", "disk"),
     [
-        ({}, "2 of 2"),
-        ({"overwrite_output_dir": True}, "0 of 2"),
-        ({"learning_rate": (1e-5, 0.005, 0.01)}, "2 of 3"),
-        ({"num_train_epochs": 4.125, "resume_with_changes": True}, "0 of 2"),
+        ({}, "2 of 2", "0 bytes"),
+        ({"overwrite_output_dir": True}, "0 of 2", "690 KB"),
+        ({"learning_rate": (1e-5, 0.005, 0.01)}, "2 of 3", "345 KB"),
+        ({"num_train_epochs": 4.125, "resume_with_changes": True}, "0 of 2", "690 KB"),
     ],
 )
-def test_check_counts_the_runs_that_have_ended(searched, changes, ended):
+def test_check_counts_the_runs_that_have_ended(searched, changes, ended, disk):
     _, make, _ = searched
     lines = {line.name: line for line in check(run_classifier, make(**(GRID | changes)))}
     assert lines["ended runs"].text == ended
+    assert f"about {disk}, of" in str(lines["disk"])
     assert ("for all runs" in lines["time"].text) == (ended != "2 of 2")
 
 

@@ -24,7 +24,7 @@ from bert.parts import FAILED, Parts, recorded_messages
 from bert.runs import identity
 from bert.runs.finetuning_steps import describe_teacher, describe_trainings, plan_trainings
 from bert.runs.identity import FolderState, find_weights
-from bert.runs.plans import Opening, Plan, check_scored
+from bert.runs.plans import Opening, Plan, check_scored, has_run
 from bert.runs.recipes import FineTuning, Search, Steps
 from bert.tasks.examples import Inputs, Part, find_inputs
 from bert.tasks.options import Evaluation
@@ -40,7 +40,6 @@ from bert.training.options import (
     check_step,
 )
 from bert.training.trackers import Trackers
-from bert.weights import provenance
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import TOKENIZER
 from bert.weights.options import ModelSource
@@ -81,12 +80,7 @@ class FineTuningPlan(Plan):
     def has_run(self) -> bool:
         """Returns whether the training run that has ended in the folder is the planned one."""
         folder, training = self.recipe.output.output_dir, self.training
-        return bool(
-            training
-            and not training.starts_over
-            and provenance.read(folder).get("ended")
-            and not provenance.differences(folder, training.made_of)
-        )
+        return training is not None and has_run(folder, training)
 
     def renewed(self) -> "FineTuningPlan":
         """Returns the plan for the folder as it is now, with a task that holds no model yet."""
@@ -288,7 +282,7 @@ def plan(
         )
         opening.add_needs(
             compute,
-            runs[0].output,
+            outputs,
             trainings,
             num_weights_alone=1 + 2 * steps.evaluates(patience),
             num_sequences=max(sizes) * (1 if data is FAILED else data[0].num_sequences),

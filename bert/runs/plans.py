@@ -20,6 +20,7 @@ from bert.runs.recipes import Steps, TrainingStep
 from bert.training import devices, strategies
 from bert.training.cluster import find_cluster
 from bert.training.options import Compute, Output
+from bert.weights import provenance
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.opening import open_model, open_vocabulary
@@ -287,7 +288,7 @@ class Opening:
     def add_needs(
         self,
         compute: Compute,
-        output: Output,
+        outputs: Sequence[Output],
         trainings: Any,
         num_weights_alone: int = 0,
         **sizes: Any,
@@ -296,7 +297,7 @@ class Opening:
 
         Args:
           compute: The options of computing.
-          output: The options of what is saved.
+          outputs: The output folder of each training run, and what is saved in it.
           trainings: The training runs.
           num_weights_alone: Number of checkpoints without the optimizer's slots.
           **sizes: The sizes of a batch, as for `devices.log_training_memory`.
@@ -306,8 +307,10 @@ class Opening:
             return devices.log_training_memory(compute, config, num_replicas=num_replicas, **sizes)
 
         def log_disk(config: BertConfig, trainings: Sequence[Training]) -> None:
-            num_train_steps = [training.num_train_steps for training in trainings]
-            devices.log_disk(output, config, num_train_steps, num_weights_alone)
+            pairs = zip(trainings, outputs, strict=True)
+            left = [run for run, output in pairs if not has_run(output.output_dir, run)]
+            num_train_steps = [training.num_train_steps for training in left]
+            devices.log_disk(outputs[0], config, num_train_steps, num_weights_alone)
 
         has_memory = self.parts("memory", log_memory, self.config, self.num_replicas)
         self.parts("disk", log_disk, self.config, trainings)
@@ -356,6 +359,12 @@ def _choose_precision(folders: Iterable[str], config: BertConfig) -> str:
             logger.info("Precision: %s, in which the training in %s began.", begun, folder)
             return str(begun)
     return devices.measure(config.hidden_size, config.intermediate_size)
+
+
+def has_run(folder: str, training: Training) -> bool:
+    """Returns whether the training run that has ended in a folder is the planned one."""
+    ended = not training.starts_over and provenance.read(folder).get("ended")
+    return bool(ended) and not provenance.differences(folder, training.made_of)
 
 
 def list_files(folder: str) -> list[str]:

@@ -248,7 +248,7 @@ def plan(
         )
         opening.add_needs(
             compute,
-            output,
+            [output],
             FAILED if training is FAILED else [training],
             num_sequences=schedule.train_batch_size,
             length=data.max_seq_length,
