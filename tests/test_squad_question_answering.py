@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 
 import pytest
 from conftest import GOLDEN
@@ -47,6 +48,23 @@ def test_the_best_threshold_does_not_depend_on_that_of_the_run(tiny_config, thre
     # As they are given: a right one, none, or one that is wrong.
     expected = {-9.0: 1, 0.0: 2, 1.0: 2, 9.0: 2}[threshold]
     assert scores["exact"] == pytest.approx(100 * expected / 3)
+
+
+def test_the_arrays_of_all_windows_do_not_stay_in_memory_for_a_training_run(tiny_config):
+    tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
+    task = QuestionAnswering(tiny_config, tokenizer, 64, 1, 4, DecodingOptions())
+    words = ["the", "old", "man"] * 400
+    example = SquadExample("a", "?", words, "the", 0, 0, context=" ".join(words))
+    inputs = task.make_inputs(Part("train"), [example])
+    tracemalloc.start()
+    try:
+        records = inputs.describe()["the train set"]["records"]
+        assert (records, inputs.num_sequences) == (f"{inputs.num_rows} records", 1)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Three arrays of four bytes for each token.
+    assert inputs.num_rows > 1000 and kept < inputs.num_rows * 3 * 4 * 64 / 4
 
 
 @pytest.mark.parametrize("is_v2", [False, True])

@@ -82,12 +82,13 @@ class Inputs:
     @property
     def num_sequences(self) -> int:
         """The number of sequences of an example, E where there are several."""
-        ids = self.arrays["input_ids"]
+        ids = self.head(1)["input_ids"]
         return ids.shape[1] if ids.ndim > 2 else 1
 
     def describe(self) -> dict[str, Any]:
         """Returns by name the number and the digest of what a training run must find unchanged."""
-        digest = fingerprints.of_arrays(self.arrays)
+        # Arrays that are computed when they are read need not stay for the training run.
+        digest = fingerprints.of_arrays(self.head(self.num_rows))
         name = f"the {self.part.split} set{self.part.suffix}"
         return {name: {"records": f"{self.num_rows} records", "sha256": digest}}
 
