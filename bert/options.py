@@ -350,7 +350,8 @@ def check_bounds(options: Any) -> None:
         if value is None and field.default is not None and type(None) not in kinds:
             raise OptionError(field.name, "have a value", None)
         is_list = isinstance(value, tuple | list)
-        if {*kinds} <= {str, type(None)} and is_list:
+        takes_list = field.name in getattr(options, "LISTS", ())
+        if {*kinds} <= {str, type(None)} and is_list and not takes_list:
             raise OptionError(field.name, "be a text, with commas between several values", value)
         for each in value if is_list and metadata.get("several") else [value]:
             fault = _kind_fault(each, kinds) or _bounds_fault(each, metadata["options"])

@@ -20,6 +20,7 @@ from bert.options import (
     take,
     typed_flags,
 )
+from bert.tasks.classification.options import ClassificationData
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +104,11 @@ def test_values_out_of_bounds_are_refused(options, fault):
     check_bounds(Rates(learning_rate=np.float32(0.5), steps=np.int64(2), overwrites=np.bool_(True)))
     with pytest.raises(OptionError, match=fault):
         check_bounds(Rates(**options))
+
+
+def test_rows_and_labels_of_a_program_may_be_lists():
+    rows = [{"text": "good", "label": "yes"}]
+    check_bounds(ClassificationData(train_file=rows, dev_file=rows, labels=["no", "yes"]))
 
 
 def test_a_group_is_taken_out_of_flat_options():

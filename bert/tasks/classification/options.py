@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bert.files.row_writer import save_rows
 from bert.files.rows import SEPARATORS, find_separator, is_number
@@ -35,6 +35,9 @@ else:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationData(LongTexts, DataFiles):
     """The data set of a classifier; from `metric` on, of a custom task alone."""
+
+    # A program may give lists of rows and of labels.
+    LISTS: ClassVar = ("train_file", "dev_file", "test_file", "labels")
 
     GROUP = "data"
 
