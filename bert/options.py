@@ -347,7 +347,9 @@ def check_bounds(options: Any) -> None:
     for field in dataclasses.fields(options):
         value, metadata = getattr(options, field.name), find_metadata(type(options), field.name)
         kinds = get_args(field.type) or (field.type,)
-        if value is None and field.default is not None and type(None) not in kinds:
+        # For a text or a switch, None is as good as "" or false.
+        is_number = type(None) not in kinds and (int in kinds or float in kinds)
+        if value is None and field.default is not None and is_number:
             raise OptionError(field.name, "have a value", None)
         is_list = isinstance(value, tuple | list)
         takes_list = field.name in getattr(options, "LISTS", ())

@@ -102,6 +102,7 @@ def test_switches_are_spelled_as_they_are_typed():
 def test_values_out_of_bounds_are_refused(options, fault):
     check_bounds(Rates())
     check_bounds(Rates(learning_rate=np.float32(0.5), steps=np.int64(2), overwrites=np.bool_(True)))
+    check_bounds(Rates(kind=None))
     with pytest.raises(OptionError, match=fault):
         check_bounds(Rates(**options))
 
