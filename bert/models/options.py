@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bert.files.paths import PATTERNS
 from bert.files.rows import text_lines
@@ -73,6 +73,9 @@ class FolderOptions:
 class Overrides(FolderOptions):
     """Options of a model that is queried, in place of what its folder says."""
 
+    # A program may give a sequence.
+    LISTS: ClassVar = ("labels",)
+
     GROUP = "model"
 
     architecture: str | None = option(
@@ -86,7 +89,6 @@ class Overrides(FolderOptions):
         "Task of GLUE, or xnli, of a classifier that was trained with the original; it sets the "
         "labels and the number of texts.",
     )
-    # In Python also a sequence.
     labels: str | None = option(
         None,
         "Labels of a model without task.json, comma-separated, in the order of its outputs. "
