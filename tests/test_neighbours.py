@@ -161,6 +161,23 @@ def test_ready_vectors_have_a_layer_and_a_pooling_of_their_own(ask, tmp_path):
             ask(input_file=archive, query="a house", **given)
 
 
+@pytest.mark.parametrize(
+    ("layers", "layer"), [("-1", "1"), ("1", "-1"), ("last", "-1"), ("0", "second_to_last")]
+)
+def test_ready_vectors_have_a_layer_by_any_of_its_names(ask, tmp_path, layers, layer):
+    archive = extract(tmp_path / "text.txt", tmp_path / "v.npz", layers=layers)
+    (answer,) = ask(input_file=archive, query=TEXTS[0], layer=layer)
+    assert names(answer)[0] == TEXTS[0]
+
+
+def test_ready_vectors_of_texts_that_the_archive_cuts_are_those_of_the_model(ask, tmp_path):
+    # The archive has the first word alone of each.
+    (tmp_path / "text.txt").write_text(f"who{' ' * 1000}heard?\nthe{' ' * 1000}house\n")
+    archive = extract(tmp_path / "text.txt", tmp_path / "v.npz")
+    (answer,) = ask(input_file=archive, query="who heard?")
+    assert answer["neighbours"][0]["cosine"] == pytest.approx(1, abs=1e-5)
+
+
 @pytest.mark.parametrize("is_scaled", [False, *exhaustive(True)])
 def test_a_sentence_is_itself_among_ready_vectors_of_any_length(ask, tmp_path, is_scaled):
     archive = extract(tmp_path / "text.txt", tmp_path / "v.npz", normalize=is_scaled)

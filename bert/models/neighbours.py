@@ -18,11 +18,12 @@ from bert.files.texts import Texts, split_pair
 from bert.files.vectors import read_npz
 from bert.files.word_vectors import WordVectors, read_word_vectors
 from bert.log import logger
-from bert.models.options import Search, is_archive
+from bert.models.options import TEXT_LIMIT, Search, is_archive
 from bert.models.pretrained import PretrainedModel
 from bert.models.vectors import Encoding, Index, extract, group_words, unit_length
 from bert.options import Message, Option, OptionError
 from bert.tasks.features import Line
+from bert.tasks.layers import other_names
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
 from bert.weights.saving import save_tensors
@@ -241,9 +242,10 @@ def stored_space(path: str, encoder: Encoding, search: Search) -> Space:
     vectors, texts = arrays["values"][:, 0], arrays["texts"].tolist()
     ids = arrays["ids"].tolist() if "ids" in arrays else [None] * len(texts)
     layer, pooling = str(arrays["layers"][0]), str(arrays["pooling"][0])
-    for name, stored, usual in (("layer", layer, "last"), ("pooling", pooling, None)):
-        if (given := getattr(search, name)) not in (usual, stored):
-            raise OptionError(name, f"be {stored}, or absent, for the vectors in {path!r}", given)
+    layers = ("last", layer, *other_names(layer, encoder.encoder.config))
+    for name, known in (("layer", layers), ("pooling", (None, pooling))):
+        if (given := getattr(search, name)) not in known:
+            raise OptionError(name, f"be {known[1]}, or absent, for the vectors in {path!r}", given)
 
     # Differences to a mean depend on lengths, which the archive alone shows.
     squares = np.einsum("nw,nw->n", vectors, vectors, dtype=np.float32)
@@ -258,8 +260,8 @@ def stored_space(path: str, encoder: Encoding, search: Search) -> Space:
             f"{path!r} must hold vectors of the model, of {width} values. It has "
             f"{vectors.shape[1]} of each text; are they of another model?"
         )
-    # A mark within a text of a table may be no end of its first text.
-    if plain := [number for number, text in enumerate(texts) if "|||" not in text]:
+    # A mark within a text of a table may be no end of its first text, and a long text is cut.
+    if plain := [n for n, t in enumerate(texts) if "|||" not in t and len(t) < TEXT_LIMIT]:
         number = min(plain, key=lambda number: len(texts[number]))
         lengths = arrays.get("lengths", np.full(len(texts), search.max_seq_length))
         found = encode(texts[number], max(int(lengths[number]), 3))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # The ending of an archive of vectors.
 _ARCHIVE = ".npz"
+# Maximum characters of a text or an id in such an archive.
+TEXT_LIMIT = 1000
 # Models that this project has not trained, and those whose graph is fixed.
 FROM_ELSEWHERE = (
     "a Hugging Face folder; the name of a model on the Hugging Face hub, owner/model; a checkpoint "

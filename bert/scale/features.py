@@ -18,12 +18,13 @@ from bert.files.texts import GivenText, Texts, find_texts
 from bert.files.vectors import Array, Features, text_array, write_jsonl, write_npy, write_npz
 from bert.log import logger
 from bert.models import vectors as text_vectors
+from bert.models.options import TEXT_LIMIT
 from bert.models.vectors import unit_length
 from bert.network.blank import blank_variables
 from bert.options import Message, MessageError, Option, OptionError, take
 from bert.scale.batches import Work, computed_files, folder_of, key_of
 from bert.scale.joining import join
-from bert.scale.options import TEXT_LIMIT, BeamOptions, Extraction, Part, described
+from bert.scale.options import BeamOptions, Extraction, Part, described
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import check_encoder, parse_layers, width
 from bert.weights.folder import ModelFolder

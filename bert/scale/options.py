@@ -16,7 +16,7 @@ from bert.files.durable import write_text
 from bert.files.paths import PATTERNS, file_size, is_file, part_path
 from bert.files.rows import FORMATS, SEPARATORS
 from bert.files.texts import TextColumns
-from bert.models.options import EngineModel
+from bert.models.options import TEXT_LIMIT, EngineModel
 from bert.options import REQUIRED, Message, Option, OptionError, option
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
@@ -225,9 +225,6 @@ class AnswerOutput:
         choices=("stop", "skip"),
     )
 
-
-# Maximum characters of a text or an id in an archive of vectors.
-TEXT_LIMIT = 1000
 
 # The default of the original.
 _LAYERS = "-1,-2,-3,-4"

@@ -60,6 +60,16 @@ def parse_one_layer(text: str, config: "modeling.BertConfig", *, flag: str) -> i
     return layer
 
 
+def other_names(layer: str, config: "modeling.BertConfig") -> list[str]:
+    """Returns the names of a layer that `parse_layers` takes for the same one."""
+    last = {"last": "-1", "second_to_last": "-2"}.get(layer, layer)
+    if not last.removeprefix("-").isdecimal():
+        return []
+    count = config.num_hidden_layers
+    number = int(last) % count
+    return [str(number), str(number - count), *["second_to_last"] * (number == count - 2)]
+
+
 def _parse_layer(name: str, num_layers: int, flag: str, text: str) -> int | str:
     try:
         index = int(name)
