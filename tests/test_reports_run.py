@@ -3,6 +3,7 @@ import datetime
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import pytest
@@ -12,6 +13,7 @@ from bert.commands.training import EvaluatedSettings
 from bert.files.owned import read_names
 from bert.options import option
 from bert.reports.page import Table, worst_first
+from bert.reports.parts import report_part
 from bert.reports.run import (
     REPORT,
     make_figures,
@@ -226,3 +228,9 @@ def test_a_long_training_is_thinned_and_says_so(tmp_path):
     assert not read_curves(str(tmp_path), {})[0].note
     write_lines(tmp_path / EVALUATIONS, [{"step": step, "f1": 0.5} for step in range(1, 1000)])
     assert read_curves(str(tmp_path), {})[0].note == curves.note
+
+
+def test_a_task_without_a_page_of_its_own_adds_nothing_to_that_of_its_run(tmp_path):
+    task = SimpleNamespace(kind="my_task")
+    inputs = SimpleNamespace(part=SimpleNamespace(name="dev"), examples=[], arrays={})
+    assert report_part(task, str(tmp_path), "Mine", inputs, [], {"f1": 1.0}) == []
