@@ -15,6 +15,8 @@ from bert.scale.joining import join
 PACKED = gzip.compress(b"a", mtime=0)
 PACKED_END = gzip.compress(b"\n", mtime=0)
 PACKED_LINES = gzip.compress(b"a\nb\n", mtime=0)
+# The length of 266 bytes begins with a line feed.
+PACKED_LONG_RECORD = gzip.compress(b"\n\1\0\0\0\0\0\0a", mtime=0)
 PACKED_RECORD = gzip.compress(b"\1\0a", mtime=0)
 LONG = "é".encode() * (1 << 23)
 
@@ -152,6 +154,7 @@ def test_what_is_not_all_of_the_parts_is_not_joined(tmp_path, names, given, mess
         ([bz2.compress(b"a"), bz2.compress(b"b")], bz2.compress(b"a") + bz2.compress(b"b")),
         ([PACKED_LINES, PACKED_LINES], PACKED_LINES * 2),
         ([PACKED_RECORD, PACKED_RECORD], PACKED_RECORD * 2),
+        ([PACKED_LONG_RECORD, PACKED_LONG_RECORD], PACKED_LONG_RECORD * 2),
         # A packed text gets a packed line end.
         ([PACKED, b"", PACKED], PACKED + PACKED_END + PACKED),
     ],

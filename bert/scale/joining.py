@@ -295,9 +295,10 @@ def _join_lines(paths: Sequence[str], file: BinaryIO) -> None:
 def _packed_end(path: str) -> bytes:
     """Returns a packed line feed where a packed text lacks its last one, else nothing."""
     lines = (line for line, _ in read_lines(path))
-    first = next(lines, b"")
-    last = next(iter(collections.deque(lines, maxlen=1)), first)
-    lacks_end = _is_text(first) and last and not last.endswith(b"\n")
+    # A record may begin with the byte of a line feed, in its length of eight bytes.
+    first = [*itertools.islice(lines, 8)]
+    last = next(iter(collections.deque(lines, maxlen=1)), first[-1] if first else b"")
+    lacks_end = _is_text(b"".join(first)) and last and not last.endswith(b"\n")
     return gzip.compress(b"\n", mtime=0) if lacks_end else b""
 
 
