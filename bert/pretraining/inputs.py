@@ -332,7 +332,8 @@ def open_evaluation(
         pattern, name = files.input_file, "input_file"
     paths = match_files(pattern, name)
     trained = match_files(files.input_file, "input_file") if is_training else []
-    if common := [path for path in paths if real_path(path) in {*map(real_path, trained)}]:
+    known = {*map(real_path, trained)}
+    if common := [path for path in paths if real_path(path) in known]:
         read = Message("%s, as the original's did", Option("input_file"))
         if files.eval_input_file:
             read = Message("%r, which is also among %s", common[0], Option("input_file"))
