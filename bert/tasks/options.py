@@ -219,7 +219,7 @@ class DataFiles:
     )
 
     def __post_init__(self) -> None:
-        if not 0 < self.dev_fraction < 1:
+        if isinstance(self.dev_fraction, str | None) or not 0 < self.dev_fraction < 1:
             raise OptionError(
                 "dev_fraction",
                 "be between 0 and 1, neither of them, so that something is left to train on and "
