@@ -45,11 +45,11 @@ def report_part(
         from bert.reports import swag  # noqa: PLC0415
 
         return swag.make_sections(name, examples, arrays, predictions)
-    if task.kind != "tagging":
-        return []
-    from bert.reports import tagging  # noqa: PLC0415
+    if task.kind == "tagging":
+        from bert.reports import tagging  # noqa: PLC0415
 
-    return tagging.make_sections(task.tag_set, name, examples, predictions.sentences, scores)
+        return tagging.make_sections(task.tag_set, name, examples, predictions.sentences, scores)
+    return []
 
 
 def _report_answers(
