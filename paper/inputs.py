@@ -179,7 +179,7 @@ def read_squad(folder: str | None, recipe: Recipe) -> Part:
     folder = folder or _sample("sample/questions", "squad_dir")
     contents: dict[str, bytes | str] = {}
     tokens, examples, found = {}, {}, {}
-    for split, most in (("train", recipe.examples), ("dev", recipe.held_out)):
+    for split, most in (("train", recipe.questions), ("dev", recipe.held_out)):
         path = _find_squad(folder, split)
         values = parse_json(read_file(path))
         try:

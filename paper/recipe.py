@@ -40,7 +40,8 @@ class Recipe:
       hidden: Width of the base model, which has four layers, for table 7 looks at four.
       tokens: Of a pre-training step, of either length.
       steps: Of pre-training on sequences of `SHORT` and of `LONG` tokens.
-      examples: To fine-tune on, at most; `glue_examples` of a task of GLUE, whose texts are short.
+      examples: To fine-tune on, at most; `glue_examples` of a task of GLUE, whose texts are short,
+        and `questions` of SQuAD.
       held_out: Examples and records to evaluate on, at most.
       epochs: Of each fine-tuning.
       seeds: Fine-tunings of which a score is the mean; table 1 has `top_seeds`.
@@ -78,6 +79,11 @@ class Recipe:
     def base(self) -> Size:
         """The model of all other tables."""
         return self.sizes[3]
+
+    @property
+    def questions(self) -> int:
+        """Questions of SQuAD to fine-tune on, at most: 2,500 teach no model here anything."""
+        return 5 * self.examples
 
     def batch_size(self, length: int) -> int:
         """Returns how many sequences make the tokens of a step."""

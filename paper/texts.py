@@ -189,7 +189,7 @@ def facts(results: Results) -> dict[str, str]:
         f"tokens, then {long:,} of {recipe.batch_size(LONG)} of {LONG}",
         "Text": f"about {plan.parts['data:text'].tokens['train']:,.0f} tokens",
         "Each fine-tuning": f"{_epochs(recipe.epochs)} of at most {recipe.examples:,} examples, "
-        f"{recipe.glue_examples:,} of GLUE, at even distances, "
+        f"{recipe.glue_examples:,} of GLUE, {recipe.questions:,} of SQuAD, at even distances, "
         f"{_epochs(recipe.epochs * FROZEN_EPOCHS)} on frozen models; evaluated on at most "
         f"{recipe.held_out:,}",
         "Examples": "; ".join(

@@ -262,7 +262,9 @@ def test_data_is_cut_at_even_distances_and_keeps_its_form(folders, tmp_path):
     text = sources.conll.contents["test.txt"].decode()
     assert re.findall(r"Word\d", text) == ["Word0", "Word3"]
     assert text.count("\n\n") == 2 and "DOCSTART" not in text
-    values = json.loads(sources.squad.contents["train.json"])
+    # Of questions, five times as many.
+    squad = read_sources(dataclasses.replace(recipe, examples=1), **folders).squad
+    values = json.loads(squad.contents["train.json"])
     kept = [q["id"] for p in values["data"][0]["paragraphs"] for q in p["qas"]]
     assert kept == ["00", "02", "11", "21", "30"]
 
