@@ -518,6 +518,15 @@ def test_a_model_of_flax_computes_what_it_did_there(formats, kind):
     assert_outputs(compute(model, inputs), expected)
 
 
+def test_a_head_of_flax_that_is_not_tied_is_left_out(formats):
+    stored = read_msgpack(str(formats / "flax_BertForPreTraining" / "flax_model.msgpack"))
+    assert "cls/predictions/output_bias" in name_tensors(stored)
+    decoder = Tensor((8, 29), lambda: np.ones((8, 29), np.float32))
+    found = name_tensors({**stored, "cls/predictions/decoder/kernel": decoder})
+    assert not [name for name in found if name.startswith("cls/predictions/")]
+    assert "cls/seq_relationship/output_weights" in found and "bert/pooler/dense/bias" in found
+
+
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0"])
 def test_a_file_of_gguf_has_the_numbers_that_its_library_reads(formats, tmp_path, kind):
     folder = formats / f"gguf_{kind}"

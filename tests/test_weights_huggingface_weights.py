@@ -13,6 +13,7 @@ from helpers.huggingface_models import stored_in, write
 from helpers.huggingface_models import tensors as tensors  # noqa: PLC0414 (a fixture)
 from helpers.tokenizer_files import CONFIG
 
+import bert
 import modeling
 from bert.network.heads import choice_model, classifier_model, span_model
 from bert.pretraining import heads as pretraining_heads
@@ -291,20 +292,25 @@ def test_files_of_other_formats_are_refused_with_the_remedy(tmp_path, name):
     assert checkpoint.Stored.open(str(tmp_path)).prefix == str(tmp_path / "model.safetensors")
 
 
-def untie(stored):
-    """Gives the decoder weights that are nearly those of the embeddings."""
-    stored = tie(stored)
-    stored["cls.predictions.decoder.weight"] *= np.float32(1 + 1e-6)
-    return stored
+@pytest.mark.parametrize("leaf", ["weight", "bias"])
+def test_a_head_that_is_not_tied_is_left_out(tmp_path, tensors, log, leaf):
+    folder = write(tmp_path, tensors)
+    stored = tie(stored_in(folder))
+    stored[f"cls.predictions.decoder.{leaf}"] *= np.float32(1 + 1e-6)
+    store(folder, stored)
+    rest = {name: v for name, v in tensors.items() if not name.startswith("cls/predictions/")}
+    assert_same(read(folder), rest)
+    assert [message for message in log.messages if f"decoder.{leaf}, and" in message]
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ncat\n" + "x\n" * 23)
+    model = bert.load(folder, do_lower_case=True)
+    assert model.methods == ("encode", "inputs")
+    with pytest.raises(ValueError, match=r"must have the masked-LM head of pre-training"):
+        model.fill_mask(["cat [MASK]"])
 
 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (
-            untie,
-            r"tied to the embeddings.*'cls.predictions.decoder.weight' differs from 'bert.emb",
-        ),
         (
             add(embeddings__word_embeddings__weight=np.ones((29, 8), np.float32)),
             r"each tensor once.*'bert.embeddings.word_embeddings.weight' and 'embeddings.word",

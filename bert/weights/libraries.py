@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert.log import logger
 from bert.weights.formats import FormatError, OtherModelError, Tensor, Tensors, check_limits
 from bert.weights.variables import WORD_TABLE, find_variables
 
@@ -324,10 +325,13 @@ def find_name(name: str, library: Library) -> str | None:
     return None
 
 
+# Copies of other tensors in a masked-LM head that is tied to the embeddings, as BERT's is.
 _TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "cls.predictions.decoder.weight": WORD_TABLE,
+    "cls.predictions.decoder.bias": "cls/predictions/output_bias",
 }
+# What Flax has only of a head that is not tied.
+_UNTIED = "cls/predictions/decoder/kernel"
 # What is before the names of a model in PyTorch that DataParallel, torch.compile, a module of
 # Lightning, or sentence-transformers holds.
 _AROUND = re.compile(r"^((module|_orig_mod|model|0\.auto_model)\.)+")
@@ -357,7 +361,7 @@ def name_tensors(stored: Tensors) -> Tensors:
       stored: The tensors by their names in a file.
 
     Raises:
-      FormatError: where a tensor is there twice or contradicts another, or the model is no BERT.
+      FormatError: where a tensor is there twice, or the model is no BERT.
     """
     check_limits(stored)
     if other := find_other(stored):
@@ -383,18 +387,28 @@ def name_tensors(stored: Tensors) -> Tensors:
                 f"it must have each tensor once, and has {sources[name]!r} and {theirs!r}"
             )
         sources[name], tensors[name] = theirs, tensor
-    by_plain = {name: theirs for theirs, name in plain.items()}
-    for name, twin in _TIED.items():
-        if not {name, twin} <= by_plain.keys():
-            continue
-        if not _are_equal(stored[by_plain[name]], stored[by_plain[twin]]):
-            raise FormatError(
-                "BERT's output weights are tied to the embeddings, and its "
-                f"{by_plain[name]!r} differs from {by_plain[twin]!r}"
-            )
-    if bias := by_plain.get("cls.predictions.decoder.bias"):
-        tensors.setdefault("cls/predictions/output_bias", stored[bias])
-    return tensors
+    return _tie(tensors, {plain[name]: stored[name] for name in stored if plain[name] in _TIED})
+
+
+def _tie(tensors: Tensors, copies: Tensors) -> Tensors:
+    """Returns tensors without a masked-LM head that is not tied to the embeddings.
+
+    Args:
+      tensors: The tensors by their names in a TF1 checkpoint.
+      copies: The tensors of the names in `_TIED`.
+    """
+    tied = {**{_TIED[name]: tensor for name, tensor in copies.items()}, **tensors}
+    pairs = ((name, tied[twin]) for name, twin in _TIED.items() if name in copies)
+    untied = [name for name, twin in pairs if not _are_equal(twin, copies[name])]
+    untied += [_UNTIED] * (_UNTIED in tied)
+    if not untied:
+        return tied
+    logger.warning(
+        "The masked-LM head has output weights of its own, %s, and BERT's are those of the "
+        "embeddings: the head is left out.",
+        untied[0],
+    )
+    return {name: tied[name] for name in tied if not name.startswith("cls/predictions/")}
 
 
 def _are_equal(one: Tensor, other: Tensor) -> bool:

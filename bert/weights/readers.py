@@ -177,7 +177,7 @@ class Reader:
         None for what the program means that the configuration is of.
 
     Raises:
-      FormatError: where a tensor is there twice or contradicts another, or the model is no BERT.
+      FormatError: where a tensor is there twice, or the model is no BERT.
     """
 
     def __init__(self, stored: Tensors) -> None:
