@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert.files.durable import write_text
@@ -28,6 +28,8 @@ class Entry:
       machine: The processor and its cores.
       versions: Of what computed it.
       date: On which it ended.
+      earlier: The scores of the same job when it ran before and led elsewhere, as on another
+        processor.
     """
 
     name: str
@@ -40,6 +42,12 @@ class Entry:
     machine: str
     versions: Mapping[str, str]
     date: str
+    earlier: Sequence[Mapping[str, float]] = dataclasses.field(default_factory=list)
+
+    @property
+    def results(self) -> list[Mapping[str, float]]:
+        """The scores of each time that it ran and led elsewhere; none where it has no scores."""
+        return [each for each in (*self.earlier, self.scores) if each]
 
 
 class Ledger:
@@ -84,11 +92,22 @@ class Ledger:
                 f"{path!r} must be a ledger of reproduce_paper.py, with `recipes` and `runs`. It "
                 "is another file, or damaged. Restore it, or give another one."
             ) from None
-        self.entries.update(entries)
+        for digest, entry in entries.items():
+            self._take(digest, entry)
+
+    def _take(self, digest: str, entry: Entry) -> None:
+        """Replaces the entry of the same job, whose other scores stay among the earlier ones."""
+        if known := self.entries.get(digest):
+            earlier: list[Mapping[str, float]] = []
+            for each in (*known.results, *entry.earlier):
+                if each != entry.scores and each not in earlier:
+                    earlier.append(each)
+            entry = dataclasses.replace(entry, earlier=earlier)
+        self.entries[digest] = entry
 
     def add(self, digest: str, entry: Entry) -> None:
         """Takes note of a job, on the disk, too."""
-        self.entries[digest] = entry
+        self._take(digest, entry)
         self.stopped.pop(digest, None)
         self.save()
 
@@ -107,14 +126,14 @@ class Ledger:
         claim(*os.path.split(self._path))
         write_text(self._path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
-    def scores(self, digests: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
-        """Returns the scores of the jobs that have run, by name.
+    def scored(self, digests: Mapping[str, str]) -> set[str]:
+        """Returns the names of the jobs whose scores are known.
 
         Args:
           digests: Of the jobs, by name.
         """
         found = {name: self.entries[key] for name, key in digests.items() if key in self.entries}
-        return {name: entry.scores for name, entry in found.items() if entry.scores}
+        return {name for name, entry in found.items() if entry.scores}
 
     def times(self, machine: str) -> list[tuple[str, float, float]]:
         """Returns of all that ran on a machine the kind, the seconds, and those guessed."""

@@ -263,7 +263,7 @@ def _make_plan(order: Order, ledger: Ledger) -> tuple[Plan, Machine]:
     sources = sources_of(recipe)
     precisions = [order.precision] if order.precision else [machine.precision, *PRECISIONS]
     plans = {each: make_plan(recipe, sources, each, order.seed) for each in precisions}
-    used = max(plans, key=lambda each: len(ledger.scores(plans[each].digests)))
+    used = max(plans, key=lambda each: len(ledger.scored(plans[each].digests)))
     if used != machine.precision:
         logger.info("--precision is %s, as in the ledger, for all runs to be comparable.", used)
     return plans[used], dataclasses.replace(machine, precision=used)
@@ -320,7 +320,7 @@ def tell_plan(order: Order, prepared: Prepared) -> None:
 
 
 def _scored(prepared: Prepared) -> set[str]:
-    return set(prepared.ledger.scores(prepared.plan.digests))
+    return prepared.ledger.scored(prepared.plan.digests)
 
 
 def _results(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> texts.Results:

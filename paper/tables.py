@@ -6,8 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-# So many standard errors a difference must be to count.
-_STANDARD_ERRORS = 2.0
+from scipy import stats
+
+# A difference counts that is this improbable among pairs without any.
+_LEVEL = 0.05
 # So far apart, in points, two rows of the paper's must be to have an order.
 _APART = 0.5
 # Nobody trains with more seeds.
@@ -119,7 +121,8 @@ class Score:
         return text if self.deviation is None else f"{text} ± {self.deviation:.1f}"
 
 
-Scores = Mapping[str, Mapping[str, float]]
+# By job, those of each time that it ran and led elsewhere.
+Scores = Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def score_of(cell: Cell | None, scores: Scores) -> Score | None:
@@ -132,9 +135,10 @@ def score_of(cell: Cell | None, scores: Scores) -> Score | None:
     if cell is None:
         return None
     values = [
-        cell.scale * scores[job][cell.score]
+        cell.scale * found[cell.score]
         for job in cell.jobs
-        if job in scores and math.isfinite(scores[job].get(cell.score, math.nan))
+        for found in scores.get(job, ())
+        if math.isfinite(found.get(cell.score, math.nan))
     ]
     if not values:
         return None
@@ -142,14 +146,32 @@ def score_of(cell: Cell | None, scores: Scores) -> Score | None:
     return Score(statistics.fmean(values), deviation, len(values))
 
 
-def pooled_deviation(scores: Iterable[Score | None]) -> float | None:
-    """Returns the standard deviation of one seed, from all scores that have several; or None."""
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """How much scores differ by chance.
+
+    Attributes:
+      deviation: Standard deviation of one seed.
+      freedom: The degrees of freedom from which it is known.
+    """
+
+    deviation: float
+    freedom: float
+
+    def least(self, count: float, other: float) -> float:
+        """Returns the least difference of the means of so many seeds that counts."""
+        errors = float(stats.t.ppf(1 - _LEVEL / 2, self.freedom))
+        return errors * self.deviation * math.sqrt(1 / count + 1 / other)
+
+
+def pooled_noise(scores: Iterable[Score | None]) -> Noise | None:
+    """Returns the noise of one seed, from all scores that have several; or None."""
     several = [each for each in scores if each is not None and each.deviation is not None]
     freedom = sum(each.count - 1 for each in several)
     if not freedom:
         return None
     squares = sum((each.count - 1) * (each.deviation or 0.0) ** 2 for each in several)
-    return math.sqrt(squares / freedom)
+    return Noise(math.sqrt(squares / freedom), freedom)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +249,7 @@ def compare(
     titles: Sequence[str],
     ours: Sequence[Score | None],
     theirs: Sequence[float | None],
-    deviation: float | None,
+    noise: Noise | None,
 ) -> Agreement:
     """Returns how the order of a column's rows agrees with that of the paper.
 
@@ -238,7 +260,7 @@ def compare(
       titles: Of the rows.
       ours: Their scores, None where they have not run.
       theirs: The paper's.
-      deviation: Of one seed; None where none is known, and nothing can be told. Nor can it from
+      noise: Of one seed; None where none is known, and nothing can be told. Nor can it from
         one of 0, which is that of scores which happen to be equal.
     """
     counts = dict.fromkeys(("same", "contrary", "noise", "unknown"), 0)
@@ -250,12 +272,11 @@ def compare(
         if one is None or other is None:
             continue
         difference = one.mean - other.mean
-        error = (deviation or 0.0) * math.sqrt(1 / one.count + 1 / other.count)
-        if not error:
+        if not noise or not noise.deviation:
             counts["unknown"] += 1
-        elif abs(difference) <= _STANDARD_ERRORS * error:
+        elif abs(difference) <= noise.least(one.count, other.count):
             counts["noise"] += 1
-            seeds.append(_seeds_to_tell(abs(difference), deviation or 0.0))
+            seeds.append(_seeds_to_tell(abs(difference), noise))
         elif difference > 0:
             counts["same"] += 1
         else:
@@ -267,10 +288,9 @@ def compare(
     return Agreement(**counts, in_paper=bool(ordered), worst=worst and worst[1], seeds=tuple(seeds))
 
 
-def _seeds_to_tell(difference: float, deviation: float) -> int:
+def _seeds_to_tell(difference: float, noise: Noise) -> int:
     """Returns of how many seeds each two means must be for their difference to count."""
-    # Where it is twice its standard error, deviation * sqrt(2 / count).
-    count = 2 * (_STANDARD_ERRORS * deviation / difference) ** 2 if difference else math.inf
+    count = (noise.least(1, 1) / difference) ** 2 if difference else math.inf
     return math.floor(min(count, _MOST_SEEDS - 1)) + 1
 
 
@@ -351,9 +371,9 @@ def look_up(tables: Sequence[Table], scores: Scores) -> list[Outcome]:
                     pool = pools.setdefault((column.title, cell.is_whole), {})
                     known = pool.get(cell.jobs[0], score)
                     pool[cell.jobs[0]] = max(known, score, key=lambda each: each.count)
-    deviations = {key: pooled_deviation(pool.values()) for key, pool in pools.items()}
+    noises = {key: pooled_noise(pool.values()) for key, pool in pools.items()}
     return [
-        Outcome(table, found[table.key], _agreements(table, compared[table.key], deviations))
+        Outcome(table, found[table.key], _agreements(table, compared[table.key], noises))
         for table in tables
     ]
 
@@ -361,7 +381,7 @@ def look_up(tables: Sequence[Table], scores: Scores) -> list[Outcome]:
 def _agreements(
     table: Table,
     compared: Sequence[Sequence[Score | None]],
-    deviations: Mapping[tuple[str, bool], float | None],
+    noises: Mapping[tuple[str, bool], Noise | None],
 ) -> tuple[Agreement, ...]:
     is_whole = any(cell.is_whole for row in table.rows for cell in row.cells if cell)
     titles = [row.title for row in table.rows]
@@ -371,7 +391,7 @@ def _agreements(
             titles,
             [row[place] for row in compared],
             [row.theirs[place] for row in table.rows],
-            deviations.get((column.title, is_whole)),
+            noises.get((column.title, is_whole)),
         )
         for place, column in enumerate(table.columns)
     )

@@ -27,14 +27,16 @@ from paper.tables import (
 TITLE = "BERT's tables, re-run small"
 INTRODUCTION = (
     "The tables by which BERT's paper (Devlin et al., 2018) argues, run again from raw text by "
-    "`reproduce_paper.py` with models a hundredth of the paper's size, on a ten-thousandth of its "
-    "computing time or less. What can be compared is not the numbers but their order: whether "
+    "`reproduce_paper.py` with models a hundredth of the paper's size, on a ten-thousandth of its"
+    " computing time or less. What can be compared is not the numbers but their order: whether "
     "what is better there is better here, of rows that are half a point apart there at least. A "
-    "difference counts where it is more than two standard errors of the seeds: in tables 5, 6 and "
-    "8 of pre-training and fine-tuning together, elsewhere of fine-tuning alone. Where each score "
-    "is of one seed, it is not known whether it counts. Whether another seed of pre-training would "
-    "change the other tables, or other examples to evaluate on any of them, is not measured: all "
-    "models are evaluated on the same examples."
+    "difference counts where a t test over the seeds rejects, at a level of 5 %, that there is "
+    "none (of a hundred pairs without one, about five would count). In tables 5, 6 and 8 these "
+    "are seeds of pre-training and fine-tuning together; elsewhere of fine-tuning alone, so that "
+    "another pre-training may undo what counts. Where each score is of one seed, it is not known "
+    "whether it counts. A command that ran again with another result, as on another processor, "
+    "counts with both. What other examples to evaluate on would change is not measured: all "
+    "models are evaluated on the same ones."
 )
 PAPER = "the paper's"
 NOTHING = "–"  # noqa: RUF001
@@ -71,7 +73,7 @@ class Results:
 
         The noise is known from all tables, so that a verdict is the same beside whichever others.
         """
-        scores = {name: entry.scores for name, entry in entries.items() if entry.scores}
+        scores = {name: entry.results for name, entry in entries.items()}
         outcomes = [each for each in look_up(plan.tables, scores) if each.table.key in keys]
         return cls(plan, outcomes, entries, failures, budget)
 
@@ -135,7 +137,7 @@ class Ran:
 
     Attributes:
       command: Of the first seed.
-      seeds: All that have run.
+      seeds: All that have run, one for each result.
       seconds: Of all together.
     """
 
@@ -156,7 +158,9 @@ def runs_of(results: Results, outcome: Outcome) -> list[Ran]:
                 continue
             entries = [results.entries[job] for job in cell.jobs if job in results.entries]
             if entries:
-                seeds = [entry.seed for entry in entries if entry.seed is not None]
+                seeds = [
+                    each.seed for each in entries for _ in each.results if each.seed is not None
+                ]
                 seconds = sum(entry.seconds for entry in entries)
                 command = results.plan.jobs[cell.jobs[0]].shown()
                 found[cell.jobs] = Ran(row.title, column.title, command, seeds, seconds)
@@ -166,7 +170,13 @@ def runs_of(results: Results, outcome: Outcome) -> list[Ran]:
 def pretrainings_of(results: Results) -> list[Ran]:
     """Returns the pre-trainings that have run, each phase by itself."""
     return [
-        Ran(name, "pre-training", job.shown(), [job.seed or 0], results.entries[name].seconds)
+        Ran(
+            name,
+            "pre-training",
+            job.shown(),
+            [job.seed or 0] * max(len(results.entries[name].results), 1),
+            results.entries[name].seconds,
+        )
         for name, job in results.plan.jobs.items()
         if job.kind in ("pretraining", "word_vectors") and name in results.entries
     ]

@@ -50,9 +50,28 @@ def test_a_ledger_holds_what_was_added_for_whoever_opens_it_next(tmp_path):
     again = Ledger(path)
     assert again.entries == {"1": entry("a"), "2": entry("b", scores={})}
     assert again.recipes["2h"] == json.loads(json.dumps(LADDER[3].to_dict()))
-    assert again.scores({"a": "1", "b": "2", "c": "3"}) == {"a": {"accuracy": 0.5}}
+    assert again.scored({"a": "1", "b": "2", "c": "3"}) == {"a"}
     assert again.times("a processor, 2 cores") == [("classifier", 60.0, 30.0)] * 2
     assert again.times("another") == []
+
+
+def test_a_job_that_ran_again_and_led_elsewhere_has_all_its_results(tmp_path):
+    first, second, third = ({"perplexity": each} for each in (156.8, 85.0, 156.2))
+    other, path = str(tmp_path / "other.json"), str(tmp_path / "ledger.json")
+    Ledger(other).add("1", entry(scores=first))
+    ledger = Ledger(path, [other])
+    ledger.add("1", entry(scores=second))
+    # On the same processor, the same comes of it, which tells nothing more.
+    ledger.add("1", entry(scores=first))
+    ledger.add("1", entry(scores=second))
+    ledger.add("1", entry(scores=third))
+    for again in (ledger, Ledger(path), Ledger(path, [other])):
+        assert sorted(each["perplexity"] for each in again.entries["1"].results) == [
+            85,
+            156.2,
+            156.8,
+        ]
+        assert again.entries["1"].scores == third
 
 
 def test_ledgers_of_others_are_read_and_never_written(tmp_path):
@@ -162,7 +181,9 @@ def scored(name, *needs):
 def test_scores_of_both_parts_are_noted_and_a_run_without_any_fails(tmp_path):
     runner = runner_of(tmp_path, [scored("loud"), scored("silent")], leave_scores)
     assert run(runner) == [0, 1]
-    assert runner.ledger.scores(runner.plan.digests) == {"loud": {"f1": 0.25, "test_f1": 0.25}}
+    assert runner.ledger.scored(runner.plan.digests) == {"loud"}
+    [loud] = [each for each in runner.ledger.entries.values() if each.name == "loud"]
+    assert loud.results == [{"f1": 0.25, "test_f1": 0.25}]
     assert runner.failures[0].name == "silent"
 
 
@@ -178,7 +199,7 @@ def test_weights_go_only_with_consent_and_when_nothing_begins_with_them(tmp_path
     assert weights == ({"model"} if deletes else {"model", "one", "other"})
     kept = {path.parent.name.split("-")[0] for path in tmp_path.glob("runs/*/mine.txt")}
     assert kept == {"model", "one", "other"}
-    assert set(runner.ledger.scores(runner.plan.digests)) == {"model", "one", "other"}
+    assert runner.ledger.scored(runner.plan.digests) == {"model", "one", "other"}
 
 
 def test_weights_go_when_nothing_is_left_to_run_too(tmp_path, log):
