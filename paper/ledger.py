@@ -50,6 +50,11 @@ class Entry:
         return [each for each in (*self.earlier, self.scores) if each]
 
 
+def _to_dict(entry: Entry) -> dict[str, Any]:
+    values = dataclasses.asdict(entry)
+    return values if entry.earlier else {k: v for k, v in values.items() if k != "earlier"}
+
+
 class Ledger:
     """The entries by the digest of their command and inputs, and the recipes by budget and data.
 
@@ -120,7 +125,7 @@ class Ledger:
         """Writes the file, which is the old one or the new one for whoever reads it."""
         values = {
             "recipes": self.recipes,
-            "runs": {key: dataclasses.asdict(entry) for key, entry in self.entries.items()},
+            "runs": {key: _to_dict(entry) for key, entry in self.entries.items()},
             "stopped": self.stopped,
         }
         claim(*os.path.split(self._path))

@@ -71,7 +71,7 @@ BUDGETS = {
     "modeling": 850,
     "neighbours": 161,
     "optimization": 421,
-    "paper": 3735,
+    "paper": 3740,
     "predict": 173,
     "reproduce_paper": 52,
     "run_classifier": 92,
