@@ -7,6 +7,7 @@ from helpers.report_pages import browse, needs_chromium
 
 from bert.commands import compare
 from bert.commands.checks import call
+from bert.files import owned
 from bert.reports.comparison import make_page
 from bert.reports.page import Table
 
@@ -246,6 +247,42 @@ def test_folders_without_a_run_and_too_few_folders_are_refused(tmp_path):
     for folders in ([], [run], [run, run], [run, f"{run}/"]):
         with pytest.raises(ValueError, match="two or more different folders"):
             make_page(folders)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("task.json", '{"kind": "classification"}'),
+        ("task.json", '{"kind": "classification", "task": 5}'),
+        ("run.json", '{"made_of": {}, "ran_with": {"flags": 5}}'),
+        ("runs.json", '{"of": "another program"}'),
+        ("runs.json", '{"best": 1}'),
+    ],
+)
+def test_files_of_something_else_are_refused_by_name(tmp_path, name, content):
+    first, second = (write_run(tmp_path / name) for name in "ab")
+    (tmp_path / "b" / name).write_text(content)
+    with pytest.raises(ValueError, match=f"b' must have the .*`{name}`"):
+        make_page([first, second])
+
+
+def test_answers_to_other_inputs_beside_a_run_are_left_out(tmp_path):
+    runs = [write_run(tmp_path / name) for name in "ab"]
+    for name in "ab":
+        (tmp_path / name / "predictions.tsv").write_text(f"text\tlabel\tgold\n{name}\tbad\tbad\n")
+    assert rows_of(make_page(runs))[1] == [["accuracy", "1.0000", "1.0000"]]
+
+
+@pytest.mark.parametrize("name", ["run.json", "report.html"])
+def test_the_page_replaces_no_file_of_a_run(tmp_path, name):
+    runs = [write_run(tmp_path / folder) for folder in "ab"]
+    (tmp_path / "b" / "report.html").write_text("of the run")
+    owned.adopt(runs[1], ["run.json", "report.html"])
+    given = tmp_path / "b" / name
+    before = given.read_bytes()
+    with pytest.raises(ValueError, match="not name a file of a run"):
+        compare.run(compare.Settings(output_file=str(given), overwrite=True), runs)
+    assert given.read_bytes() == before
 
 
 def test_the_command_prints_the_tables_and_writes_the_page_only_where_it_may(tmp_path, capsys):

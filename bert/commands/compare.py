@@ -16,8 +16,9 @@ from bert.commands.console import run_script
 from bert.commands.lines import print_text
 from bert.files.display import visible
 from bert.files.outputs import check_outputs
+from bert.files.owned import is_own
 from bert.log import logger
-from bert.options import option
+from bert.options import OptionError, option
 from bert.reports.comparison import make_page
 from bert.reports.page import Page, Section, Table, write_page
 
@@ -41,13 +42,16 @@ def run(settings: Settings, folders: Sequence[str]) -> None:
 def check(settings: Settings, step: Step, folders: Sequence[str]) -> Page:
     """Returns the page, and checks that it can be written."""
     page: Page = step("runs", make_page, folders, shows=lambda _: f"{len(folders)} of one task")
-    outputs = [settings.output_file] * bool(settings.output_file)
-    step(
-        "output file",
-        lambda: check_outputs(outputs, [], "output_file", settings.may_replace),
-        shows=lambda _: settings.output_file or "none",
-    )
+    output = settings.output_file
+    step("output file", _check_output, settings, folders, shows=lambda _: output or "none")
     return page
+
+
+def _check_output(settings: Settings, folders: Sequence[str]) -> None:
+    output = settings.output_file
+    if output and any(is_own(folder, output) for folder in folders):
+        raise OptionError("output_file", "not name a file of a run", output, "Give another name.")
+    check_outputs([output] * bool(output), [], "output_file", settings.may_replace)
 
 
 def format_section(section: Section) -> Iterator[str]:

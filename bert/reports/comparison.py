@@ -72,7 +72,16 @@ def make_page(folders: Sequence[str]) -> page.Page:
 
 
 def read_run(folder: str) -> Run:
-    """Returns the run in a folder; raises `MessageError` where there is none."""
+    """Returns the run in a folder; raises `ValueError` where there is none."""
+    try:
+        return _read(folder)
+    except (AttributeError, KeyError, TypeError) as error:
+        names = f"`run.json`, `{TASK_FILE}` and, of several runs, `{RUNS}`"
+        text = f"{folder!r} must have the {names} of a training run. One is something else"
+        raise ValueError(f"{text} ({error!r}).") from error
+
+
+def _read(folder: str) -> Run:
     search = find_json_object(f"{folder}/{RUNS}")
     best = search.get("best", {})
     # The folder of the best run may be gone; its `run.json` was copied with its model.
@@ -126,8 +135,9 @@ def _read_answers(
             continue
         if ending == "tsv":
             table = open_table(path)
-            rows = [table.name_cells(f"{path}:{line}", cells) for line, cells in table.rows]
-            answers[part], examples[part] = rows, [*map(_key, rows)]
+            if any(name.startswith(_SAID) for name in table.names):
+                rows = [table.name_cells(f"{path}:{line}", cells) for line, cells in table.rows]
+                answers[part], examples[part] = rows, [*map(_key, rows)]
         elif ending == "json":
             # The ids of questions; what is predicted is the dev set.
             examples["dev"] = [*read_json_object(path)]
@@ -167,12 +177,8 @@ def _tabulate(values: Sequence[Mapping[str, str]]) -> list[list[page.Cell]]:
 
 def _sort_labels(row: Row) -> Row:
     """Returns a row with its several labels in one order: that of a file is not the model's."""
-    return {
-        name: ",".join(sorted(value.split(",")))
-        if name == _GOLD or name.startswith(_SAID)
-        else value
-        for name, value in row.items()
-    }
+    several = {name: row[name] for name in row if name == _GOLD or name.startswith(_SAID)}
+    return {**row, **{name: ",".join(sorted(several[name].split(","))) for name in several}}
 
 
 def _compare_answers(
