@@ -278,7 +278,7 @@ def config_part(size: Size, vocab_size: int) -> Part:
     """Returns a model's bert_config.json.
 
     Without dropout, since no run sees its text more than twice. Initial weights stand to a model's
-    width as those of BERT Base do; narrow models learned less with its 0.02 (docs/results.md).
+    width as those of BERT Base do; narrow models learned less with its 0.02 (docs/hour.md).
     """
     config = {
         "attention_probs_dropout_prob": 0.0,

@@ -11,7 +11,7 @@ from paper.recipe import LONG, SHORT, Recipe, Size
 # Of --mask_ratios: what the paper does.
 MASKS = "80,10,10"
 # The peak of the learning rate, and steps until it. At twice as much, or with a shorter warm-up,
-# larger models did not learn to look at their context (docs/results.md).
+# larger models did not learn to look at their context (docs/hour.md).
 _RATE = 5e-4
 _WARMUP = 400
 _PREDICTED = {SHORT: 5, LONG: 20}

@@ -129,7 +129,7 @@ def _is_like(value: Any, example: Any) -> bool:
 # From a minute to a day. What is on the first rung is enough to see that all of it runs. Steps are
 # many and small: until a masked model has begun to look at its context, which takes some thousands
 # of them, it learns little more than how frequent words are. Then it learns most from long
-# sequences, which so get the larger part of long pre-trainings (docs/results.md).
+# sequences, which so get the larger part of long pre-trainings (docs/hour.md).
 LADDER = (
     Recipe(32, 256, (6, 2), 48, 48, 48, 1.0, 1, 1, 1, 100_000, 1000),
     Recipe(128, 512, (600, 120), 400, 400, 400, 2.0, 1, 1, 1, 2_000_000),
