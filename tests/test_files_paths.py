@@ -49,10 +49,12 @@ def folder(tmp_path):
         ("b.txt,*.txt", ["b.txt", "[x].txt", "a10.txt", "a2.txt", "b.txt"]),
         ("[x].txt", ["[x].txt"]),
         ("a?.txt", ["a2.txt"]),
+        ("b.txt,,a?.txt,", ["b.txt", "a2.txt"]),
     ],
 )
 def test_patterns_name_files_in_their_order(folder, patterns, names):
-    patterns = ", ".join(str(folder / pattern) for pattern in patterns.split(","))
+    paths = (str(folder / pattern) if pattern else "" for pattern in patterns.split(","))
+    patterns = ", ".join(paths)
     expected = [str(folder / name) for name in names]
     assert match_files(patterns, "input_file") == expected
 
@@ -73,12 +75,15 @@ def test_a_pattern_matches_hidden_files_only_where_it_begins_with_a_dot(tmp_path
     assert match_files(named, "input_file") == [named]
 
 
-@pytest.mark.parametrize("missing", ["none.txt", "none*.txt", "sub.txt", ""])
+@pytest.mark.parametrize("missing", ["none.txt", "none*.txt", "sub.txt"])
 def test_a_pattern_without_a_file_is_named_with_its_flag(folder, missing):
-    pattern = str(folder / missing) if missing else ""
+    pattern = str(folder / missing)
     with pytest.raises(ValueError, match=r"`corpus` must name existing files\. ") as error:
         match_files(f"{folder}/b.txt,{pattern}", "corpus")
     assert repr(pattern) in str(error.value)
+    for nothing in ("", ","):
+        with pytest.raises(ValueError, match=f"existing files. '{nothing}' matches none"):
+            match_files(nothing, "corpus")
 
 
 def test_a_pattern_of_several_files_is_no_single_file(folder):

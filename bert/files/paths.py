@@ -71,6 +71,11 @@ def os_errors(path: str) -> Iterator[None]:
         raise OSError(error.message) from error
 
 
+def split_patterns(patterns: str) -> list[str]:
+    """Returns the patterns of a comma-separated list; between two commas may be nothing."""
+    return [*filter(None, map(str.strip, patterns.split(",")))] or [patterns]
+
+
 def match_files(patterns: str, option: str) -> list[str]:
     """Returns the files of a comma-separated list of paths or patterns, in its order.
 
@@ -82,10 +87,10 @@ def match_files(patterns: str, option: str) -> list[str]:
       OptionError: where a pattern matches no file.
     """
     files: list[str] = []
-    for pattern in patterns.split(","):
+    for pattern in split_patterns(patterns):
         # Departs: the original reads what a pattern matches in the order of the file system, which
         # differs from one copy of a folder to the next.
-        matched = sorted(_match(pattern.strip()))
+        matched = sorted(_match(pattern))
         if not matched:
             raise OptionError(option, "name existing files", remedy=f"{pattern!r} matches none.")
         files.extend(matched)

@@ -254,12 +254,7 @@ class ParquetLines(_Columns):
     """
 
     def __init__(
-        self,
-        names: Names,
-        input_file: str,
-        start: int | None = None,
-        *,
-        has_errors: bool = False,
+        self, names: Names, input_file: str, start: int | None = None, *, has_errors: bool = False
     ) -> None:
         super().__init__(names, has_errors=has_errors)
         self._input_file = input_file

@@ -18,6 +18,7 @@ from bert.files.paths import (
     match_files,
     open_file,
     real_path,
+    split_patterns,
 )
 from bert.files.records import has_feature, read_description
 from bert.log import logger
@@ -125,7 +126,7 @@ def complete_files(files: RecordFiles, made: RecordDescription) -> RecordFiles:
 def _match_records(patterns: str, flag: str) -> list[str]:
     """Returns the files of records; no pattern may match the files of two runs."""
     files = []
-    for pattern in patterns.split(","):
+    for pattern in split_patterns(patterns):
         matched = match_files(pattern, flag)
         totals: dict[str, set[str]] = collections.defaultdict(set)
         for path in matched:
@@ -147,7 +148,7 @@ def _match_records(patterns: str, flag: str) -> list[str]:
                     ),
                 )
         # A file that is named without a pattern may be one of several shards.
-        if matched != [pattern.strip()]:
+        if matched != [pattern]:
             _check_shards(matched, flag)
         files += matched
     _check_files(files, flag)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from bert.files import durable, fingerprints
-from bert.files.paths import is_file, is_folder, is_remote
+from bert.files.paths import is_file, is_folder, is_remote, split_patterns
 from bert.files.process import is_script
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
@@ -395,7 +395,7 @@ def _with_absolute_paths(options: _Options) -> _Options:
         if path and (os.path.exists(path) or os.path.exists(f"{path}.index"))
     }
     given = options.input_file  # type: ignore[attr-defined]
-    files = [given] if os.path.exists(given) else map(str.strip, given.split(","))
+    files = [given] if os.path.exists(given) else split_patterns(given)
     paths["input_file"] = ",".join(map(absolute_path, files))
     return dataclasses.replace(options, **paths)  # type: ignore[type-var]
 

@@ -29,6 +29,7 @@ from bert.files.paths import (
     part_path,
     read_file,
     read_lines,
+    split_patterns,
 )
 from bert.files.vectors import Array, array_errors, write_npy, write_npz
 from bert.options import Message, MessageError, Option, OptionError
@@ -149,13 +150,13 @@ def find_parts(
     Raises:
       ValueError: where they are not the parts of one output.
     """
-    patterns = input_file.split(",")
+    patterns = split_patterns(input_file)
     count = num_parts if len(patterns) == 1 else None
     paths: list[str] = []
     for pattern in patterns:
         matched = match_files(pattern, "input_file")
         # A path that is given without a pattern keeps its position.
-        paths += matched if matched == [pattern.strip()] else order_parts(matched, count)
+        paths += matched if matched == [pattern] else order_parts(matched, count)
     _check_count(paths, num_parts)
     if records := [path for path in paths if is_file(index_path(path))]:
         raise OptionError(
