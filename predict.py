@@ -88,6 +88,7 @@ def arguments_as_input(settings: Settings, texts: Sequence[str]) -> Iterator[Non
     lines = "".join(f"{' '.join(text.splitlines())}\n" for text in texts)
     given = sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(lines.encode(errors="surrogateescape")))
+    sys.stdin.called = "arguments"  # type: ignore[attr-defined]  # In messages.
     try:
         yield
     finally:
@@ -149,10 +150,7 @@ def _find_input(settings: Settings) -> Settings:
     from bert.scale.predictions import find_input
 
     path = find_input(
-        take(Answering, settings),
-        settings.output_file,
-        settings.part,
-        take(BeamOptions, settings),
+        take(Answering, settings), settings.output_file, settings.part, take(BeamOptions, settings)
     )
     return dataclasses.replace(settings, input_file=path)
 

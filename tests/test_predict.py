@@ -309,6 +309,8 @@ def test_texts_of_the_command_line_are_answered(settings, tmp_path, monkeypatch)
     ]
     with pytest.raises(ValueError, match="`input_file` must not be given beside texts"):
         predict.run(settings([]), ["red"])
+    with pytest.raises(ValueError, match=r"^arguments:2: text must be UTF-8"):
+        predict.run(dataclasses.replace(made, overwrite=True), ["red", "caf\udce9"])
 
 
 @pytest.mark.parametrize("form", ["lines", "csv"])
@@ -795,7 +797,7 @@ def test_on_standard_input_keys_that_come_too_late_are_an_error_of_their_row(
     assert predict.run(settings([], output_file=str(tmp_path / output), **given)) == 5
     found = read_any(tmp_path / output)
     assert [bool(row.get("error")) for row in found] == [True, False, True, True, False]
-    assert "-:3: must" in found[2]["error"] and "['label']" in found[2]["error"]
+    assert "standard input:3: must" in found[2]["error"] and "['label']" in found[2]["error"]
     assert not found[2].get("label") and found[4]["label"] in ("yes", "no")
 
 

@@ -13,14 +13,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, BinaryIO
 
-from bert.files.paths import (
-    file_system,
-    hidden_path,
-    is_remote,
-    open_file,
-    os_errors,
-    real_path,
-)
+from bert.files.paths import file_system, hidden_path, is_remote, open_file, os_errors, real_path
 from bert.files.process import deferred_stop
 from bert.log import logger
 

@@ -56,6 +56,7 @@ class RowReader:
       separator: As for `find_separator`.
 
     Attributes:
+      name: The file in messages.
       has_cells: Whether rows are lists of cells, and not objects or lines.
       separator: The character between the columns of a table.
       keeps_blank: Whether blank rows of a table are yielded rather than skipped; may be changed
@@ -74,7 +75,7 @@ class RowReader:
         self.is_empty = True
         self.has_mark = False
         self.done = 0.0
-        self._name = "standard input" if path == "-" else path
+        self.name = getattr(sys.stdin, "called", "standard input") if path == "-" else path
 
     @property
     def is_plain_tsv(self) -> bool:
@@ -93,7 +94,7 @@ class RowReader:
             else:
                 blank.append(row.line)
         if blank:
-            _warn_of_blank(self.path, len(blank), blank[0])
+            _warn_of_blank(self.name, len(blank), blank[0])
 
     def _read(self) -> Iterator[Row]:
         if self.form == "parquet":
@@ -103,10 +104,10 @@ class RowReader:
                 yield Row(number, values)
         elif self.has_cells and not self.is_plain_tsv:
             lines = (
-                (number, decode_line(self._name, number, line, _ESCAPED), line.endswith(b"\r\n"))
+                (number, decode_line(self.name, number, line, _ESCAPED), line.endswith(b"\r\n"))
                 for number, line in self._lines()
             )
-            for row in _read_csv(self.path, lines, self.separator):
+            for row in _read_csv(self.name, lines, self.separator):
                 yield self._check_escaped(row)
         else:
             for number, line in self._lines():
@@ -120,16 +121,16 @@ class RowReader:
             lines, size = read_lines(self.path), max(file_size(self.path), 1)
         for number, (line, count) in enumerate(lines, start=1):
             if number == 1:
-                check_beginning(self._name, line)
+                check_beginning(self.name, line)
                 self.has_mark = line.startswith(codecs.BOM_UTF8)
             self.is_empty, self.done = False, count / size
             yield number, line
 
     def _parse(self, number: int, line: bytes) -> Any:
         try:
-            text = decode_line(self._name, number, line)
+            text = decode_line(self.name, number, line)
             if self.form == "jsonl":
-                return _parse_json(f"{self.path}:{number}", text)
+                return _parse_json(f"{self.name}:{number}", text)
         except ValueError as error:
             return error
         return text.split("\t") if self.form == "tsv" else text
@@ -139,7 +140,7 @@ class RowReader:
         if isinstance(row.cells, list):
             line = self.separator.join(row.cells).encode("utf-8", _ESCAPED)
             try:
-                decode_line(self._name, row.line, line)
+                decode_line(self.name, row.line, line)
             except ValueError as error:
                 return Row(row.line, error)
         return row
@@ -160,7 +161,7 @@ def checked(reader: RowReader) -> Iterator[Row]:
             raise row.cells
         if reader.form == "jsonl" and not isinstance(row.cells, dict):
             raise ValueError(
-                f'{reader.path}:{row.line}: must be a JSON object, such as {{"text": "..."}}. '
+                f'{reader.name}:{row.line}: must be a JSON object, such as {{"text": "..."}}. '
                 f"Received {shorten(json.dumps(row.cells, ensure_ascii=False))}."
             )
         yield row
@@ -275,13 +276,13 @@ def _any_size() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _read_csv(path: str, lines: Iterator[tuple[int, str, bool]], separator: str) -> Iterator[Row]:
+def _read_csv(name: str, lines: Iterator[tuple[int, str, bool]], separator: str) -> Iterator[Row]:
     """Yields the rows of lines; after a bad row, it continues with the next line.
 
     A cell within double quotes may hold separators, line breaks, and doubled double quotes.
 
     Args:
-      path: The file, for messages.
+      name: The file, for messages.
       lines: The number and the text of each line, and whether it ends with CR and LF.
       separator: The character between cells.
     """
@@ -309,7 +310,7 @@ def _read_csv(path: str, lines: Iterator[tuple[int, str, bool]], separator: str)
             reason = MessageError(
                 "%s:%s: a cell that begins with a quote must end with one, and quotes within it "
                 "must be doubled. Received %s (%s, on line %s).%s",
-                path,
+                name,
                 number,
                 shorten(line),
                 error,
@@ -347,12 +348,12 @@ class Table:
         if first is None:
             found = "is empty" if reader.is_empty else "holds blank lines"
             raise ValueError(
-                f"{reader.path!r} must hold a header and the rows of a table. It {found}."
+                f"{reader.name!r} must hold a header and the rows of a table. It {found}."
             )
         if isinstance(first.cells, ValueError):
             raise first.cells
         self.first = first
-        self._place = f"{reader.path}:{first.line}"
+        self._place = f"{reader.name}:{first.line}"
         if reader.has_cells:
             self.names = [cell.strip() for cell in first.cells]
         else:

@@ -10,15 +10,7 @@ from typing import Any, NamedTuple
 
 from bert.files import parquet
 from bert.files.paths import check_beginning, match_files, read_lines
-from bert.files.rows import (
-    FORMATS,
-    SEPARATORS,
-    Row,
-    RowReader,
-    Table,
-    format_of,
-    is_number,
-)
+from bert.files.rows import FORMATS, SEPARATORS, Row, RowReader, Table, format_of, is_number
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError, option
 
@@ -309,6 +301,7 @@ class InputRows(Iterator[Input]):
       parse: Returns the values of a row.
 
     Attributes:
+      name: The file in messages.
       separator: The separator of columns, or the default one.
       has_mark: Whether the file is a table that begins with a byte order mark.
     """
@@ -317,6 +310,7 @@ class InputRows(Iterator[Input]):
         self, reader: RowReader, names: list[str], parse: Parser, rows: Iterator[Row] | None = None
     ) -> None:
         self.names = names
+        self.name = reader.name
         self.separator = reader.separator
         self.has_mark = reader.has_cells and reader.has_mark
         self._reader = reader
@@ -337,7 +331,7 @@ class InputRows(Iterator[Input]):
         try:
             if isinstance(value, ValueError):
                 raise value
-            cells, row = self._parse(f"{self._reader.path}:{line}", value)
+            cells, row = self._parse(f"{self.name}:{line}", value)
         except ValueError as error:
             return Input(line, done, None, None, str(error))
         return Input(line, done, cells, row)

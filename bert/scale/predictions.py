@@ -101,7 +101,7 @@ def check_first(given: Answering, model: "Model", on_error: str) -> None:
     check_probability(given.min_probability, model)
     first = next(read(given, model), None)
     if first is None:
-        raise _empty_input(given)
+        raise _empty_input(given.input_file)
     if first.problem and on_error == "stop":
         raise _unanswered(first.problem)
 
@@ -126,8 +126,8 @@ def _unanswered(problem: str) -> MessageError:
     return MessageError("%s %s continues after what has no answer.", problem, resume)
 
 
-def _empty_input(given: Answering) -> OptionError:
-    return OptionError("input_file", "hold inputs", remedy=f"{given.input_file!r} is empty.")
+def _empty_input(name: str) -> OptionError:
+    return OptionError("input_file", "hold inputs", remedy=f"{name!r} is empty.")
 
 
 @dataclasses.dataclass
@@ -182,7 +182,7 @@ class AnswerFile:
             inputs.only(span)
         rows, form = self._open_form(inputs, span)
         given = self.given
-        answers = Answerer(self.model, given.input_file, form, given.min_probability)
+        answers = Answerer(self.model, inputs.name, form, given.min_probability)
         if beam.runner:
             tally = self._write_by_machines(answers, beam)
         else:
@@ -216,7 +216,7 @@ class AnswerFile:
     def _count_inputs(self) -> int:
         num_inputs = self._read().count()
         if not num_inputs:
-            raise _empty_input(self.given)
+            raise _empty_input(self.given.input_file)
         return num_inputs
 
     def _write_here(self, rows: Iterator[Input], answers: Answerer, span: range | None) -> "_Tally":
@@ -231,7 +231,7 @@ class AnswerFile:
         with described(path, part, options, form, *files), self._open(answers.form) as output:
             tally = self._write_rows(output, rows, answers, span)
             if not tally.num_answers and span is None:
-                raise _empty_input(self.given)
+                raise _empty_input(answers.path)
         return tally
 
     def _write_rows(
