@@ -52,7 +52,7 @@ BUDGETS = {
     "bert.original": 2400,
     "bert.pretraining": 4800,
     "bert.reports": 1960,
-    "bert.runs": 4400,
+    "bert.runs": 4390,
     "bert.scale": 2900,
     "bert.serving": 2150,
     "bert.tasks": 10920,

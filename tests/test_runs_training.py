@@ -238,6 +238,13 @@ def test_a_run_removes_the_weights_of_an_earlier_run(make_settings, tiny_config,
     assert len([*Path(folder).glob("bert_model.ckpt*.kept-1")]) == (0 if with_list else 3)
 
 
+def test_changes_that_the_checkpoint_has_no_variables_for_are_named(make_settings, tiny_config):
+    run(make_settings(num_train_epochs=0.25, freeze_layers=1), tiny_config)
+    changes = {"num_train_epochs": 0.5, "resume_with_changes": True}
+    with pytest.raises(ValueError, match=r"lacks .*adam_m.* --freeze_layers is 1 there and 0 now"):
+        run(make_settings(freeze_layers=0, **changes), tiny_config)
+
+
 def test_early_stopping_goes_back_to_the_best_weights(make_settings, tiny_config, tmp_path, log):
     settings = make_settings(save_checkpoints_steps=1, early_stopping_patience=2)
     seen, scores = [], iter([0.1, 0.4, 0.3, 0.4, 0.9])

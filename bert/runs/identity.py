@@ -225,6 +225,7 @@ class Training:
       starts_over: Whether checkpoints in the folder are of another training run.
       has_ended: Whether nothing is left to train: the folder has the final weights of this run and
         no checkpoint any more.
+      changes: How the run to resume differs from the one in the folder.
     """
 
     num_train_steps: int | None
@@ -232,6 +233,7 @@ class Training:
     init: Stored | None
     starts_over: bool = False
     has_ended: bool = False
+    changes: Sequence[str] = ()
 
     @property
     def last_step(self) -> int:
@@ -342,7 +344,7 @@ def plan_training(
         raise OptionError("optimizer", must, optimizer, remedy)
     if differences:
         logger.warning("Resuming with changes: %s.", "; ".join(differences))
-    return Training(num_train_steps, made_of, init)
+    return Training(num_train_steps, made_of, init, changes=differences)
 
 
 def _were_deleted(folder: str) -> bool:

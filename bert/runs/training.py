@@ -17,7 +17,7 @@ from bert.files.display import clock as time_of
 from bert.files.process import Stop, deferred_stop
 from bert.files.stored_models import SUFFIXES, WEIGHTS
 from bert.log import logger
-from bert.options import Message, Option, OptionError
+from bert.options import Message, MessageError, Option, OptionError
 from bert.runs.identity import Training, without_folders
 from bert.tasks.options import CRF_LEARNING_RATE, Schedule
 from bert.training import strategies
@@ -67,12 +67,18 @@ class TrainingRun:
         self.trainer = trainer
         self.trackers = Trackers()
         self.checkpoints = saving.Checkpoints(output.output_dir, output.keep_checkpoint_max)
-        self.first_step = initialize(
-            trainer.model,
-            trainer.state(),
-            None if plan.starts_over else self.checkpoints,
-            plan.init,
-        )
+        try:
+            self.first_step = initialize(
+                trainer.model,
+                trainer.state(),
+                None if plan.starts_over else self.checkpoints,
+                plan.init,
+            )
+        except OptionError as error:
+            if not plan.changes:
+                raise
+            text = "%s It resumes without these changes: %s."
+            raise MessageError(text, error, "; ".join(plan.changes)) from error
         last_step = plan.num_train_steps
         if last_step is not None and self.first_step > last_step:
             raise OptionError(
