@@ -544,6 +544,21 @@ def test_a_head_for_other_labels_is_not_loaded_unless_nothing_trains_it(tmp_path
         stored.assign(two.weights, with_head=True)
 
 
+def test_projections_to_a_teacher_of_another_width_are_not_loaded(tmp_path, tiny_config, log):
+    def make_student(width):
+        model = classifier_model(tiny_config, 2)
+        projection = keras.layers.Dense(width, use_bias=False, name="distillation_0")
+        projection.build((None, tiny_config.hidden_size))
+        return [*model.weights, *projection.weights]
+
+    taught = make_student(12)
+    saving.save_tensors(str(tmp_path / "model"), {v.path: v.numpy() for v in taught})
+    stored = checkpoint.Stored.open(str(tmp_path / "model"))
+    assert [v.path for v in stored.assign(make_student(12))] == [v.path for v in taught]
+    assert [v.path for v in stored.assign(make_student(20))] == [v.path for v in taught[:-1]]
+    assert "has a width of 12, and not of 20" in log.text
+
+
 def test_object_based_checkpoint_is_refused(tmp_path, golden_variables):
     path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "objects"))
     with pytest.raises(ValueError, match=r"tf\.train\.Checkpoint or Keras.*by name.*weights\.md"):

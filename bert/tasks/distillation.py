@@ -21,6 +21,7 @@ from bert.tasks.answering import AnsweringTask
 from bert.tasks.examples import InputRow, Inputs, Outputs, read_row
 from bert.tasks.options import Teacher as TeacherOptions
 from bert.weights.tokenizers import options_of
+from bert.weights.variables import PROJECTION
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,7 +87,7 @@ class StepTeacher:
             width = self.model.output[name].shape[-1]
             if outputs[name].shape[-1] != width:
                 project = keras.layers.Dense(
-                    width, use_bias=False, name=f"distillation_{number}", dtype="float32"
+                    width, use_bias=False, name=f"{PROJECTION}{number}", dtype="float32"
                 )
                 outputs[name] = project(outputs[name])
             outputs[name] = ops.cast(outputs[name], "float32")

@@ -11,11 +11,21 @@ from bert.files.paths import read_json_object
 from bert.log import logger
 from bert.options import Option
 from bert.weights.tokenizers import HUGGINGFACE_CONFIG_FILE
-from bert.weights.variables import GLOBAL_STEP, LABEL_HEAD, check_size, is_slot
+from bert.weights.variables import GLOBAL_STEP, LABEL_HEAD, PROJECTION, check_size, is_slot
 from modeling import BertConfig
 
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+
+# What is as large as a task or a teacher: the beginning of its names, the axis, and a warning.
+_SIZED = (
+    (LABEL_HEAD, 0, "The head of %s is for %d labels, and not for %d: it is not loaded."),
+    (
+        (PROJECTION,),
+        1,
+        "The teacher of %s has a width of %d, and not of %d: projections to it are not loaded.",
+    ),
+)
 
 
 def find_loadable(
@@ -27,7 +37,8 @@ def find_loadable(
 ) -> tuple[list[keras.Variable], list[str]]:
     """Returns the variables that a checkpoint has, and the names of the others.
 
-    A head for another number of labels counts as absent.
+    A head for another number of labels, and a projection to a teacher of another width, count as
+    absent.
 
     Args:
       variables: The variables of a model.
@@ -36,17 +47,16 @@ def find_loadable(
       with_head: Whether nothing will train the head, so that it counts whatever its shape.
     """
     stored = [variable for variable in variables if variable.path in shapes]
-    heads = {v.path: list(v.shape) for v in stored if v.path.startswith(LABEL_HEAD)}
-    others = [] if with_head else [name for name in heads if heads[name] != list(shapes[name])]
-    if others:
-        logger.warning(
-            "The head of %s is for %d labels, and not for %d: it is not loaded.",
-            prefix,
-            shapes[others[0]][0],
-            heads[others[0]][0],
-        )
-    found = [variable for variable in stored if variable.path not in others]
-    return found, [v.path for v in variables if v.path not in shapes or v.path in others]
+    left_out: list[str] = []
+    for start, axis, text in () if with_head else _SIZED:
+        others = [v for v in stored if v.path.startswith(start)]
+        others = [v for v in others if list(v.shape) != list(shapes[v.path])]
+        if others:
+            first = others[0]
+            logger.warning(text, prefix, shapes[first.path][axis], first.shape[axis])
+        left_out += [variable.path for variable in others]
+    found = [variable for variable in stored if variable.path not in left_out]
+    return found, [v.path for v in variables if v.path not in shapes or v.path in left_out]
 
 
 def log_loaded(

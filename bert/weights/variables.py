@@ -190,6 +190,8 @@ def check_size(config: BertConfig, path: str) -> None:
 
 # How the names of a head begin that is as large as the number of labels.
 LABEL_HEAD = ("output_weights", "output_bias", "crf/")
+# How the names of projections begin, from layers of a student to the width of its teacher.
+PROJECTION = "distillation_"
 
 
 def find_differences(
