@@ -150,13 +150,14 @@ def move_bias(stored):
         ),
         rename(r"^bert\.", ""),
         rename("^", "model._orig_mod.module."),
+        rename(r"(intermediate|pooler|transform)\.dense", r"\1.dense_act"),
         add(bert__embeddings__position_ids=np.arange(16)[None]),
         tie,
         move_bias,
     ],
     ids=[
-        *("gamma and beta", "without prefix", "with the names of modules around", "buffers"),
-        *("tied copies", "bias of the decoder"),
+        *("gamma and beta", "without prefix", "with the names of modules around", "NVIDIA"),
+        *("buffers", "tied copies", "bias of the decoder"),
     ],
 )
 def test_other_namings_give_the_same_tensors(tmp_path, tensors, edit):

@@ -447,7 +447,8 @@ def _without_heads(name: str, tensor: Tensor) -> Tensor:
 
 def _plain(stored: str) -> str:
     """Returns the current name of a tensor in PyTorch, with the prefix of the encoder."""
-    stored = _AROUND.sub("", stored)
+    # NVIDIA's programs compute a layer and its activation in one module.
+    stored = _AROUND.sub("", stored).replace(".dense_act.", ".dense.")
     if stored.startswith(("embeddings.", "encoder.", "pooler.")):
         stored = f"bert.{stored}"
     module, _, leaf = stored.rpartition(".")
