@@ -158,6 +158,13 @@ def test_casing_of_the_folder_must_be_that_of_the_flag(folder, name):
         complete(init_checkpoint=str(folder))
 
 
+@pytest.mark.parametrize("casing", ["false", 0])
+def test_a_casing_that_is_neither_true_nor_false_is_named(folder, casing):
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": casing}))
+    with pytest.raises(ValueError, match=r"_config.json' must be true or false. Received .*(0|se)"):
+        complete(init_checkpoint=str(folder))
+
+
 def test_casing_of_the_normalizer_counts_where_nothing_else_says(folder):
     write_tokenizer(folder / "tokenizer.json", normalizer={"lowercase": True})
     complete(init_checkpoint=str(folder))

@@ -105,10 +105,22 @@ def test_accents_are_split_as_usual_where_they_are_stripped_by_casing(is_uncased
 
 
 def test_the_largest_number_of_a_vocabulary_must_be_a_row_of_the_model():
-    vocab = {"[CLS]": 0, "[SEP]": 1, "a": 9, "": 12}
-    tokenizers.check_vocabulary(vocab, "vocab.txt", 10, ["[CLS]"])
+    vocab = {"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "a": 9, "": 12}
+    tokenizer = tokenizers.make_of_vocab(vocab, True, {})
+    tokenizers.check_vocabulary(tokenizer, "vocab.txt", 10, ["[CLS]"])
     with pytest.raises(ValueError, match="at most 9 tokens"):
-        tokenizers.check_vocabulary(vocab, "vocab.txt", 9, ["[CLS]"])
+        tokenizers.check_vocabulary(tokenizer, "vocab.txt", 9, ["[CLS]"])
+
+
+def test_an_added_token_without_a_row_is_named():
+    vocab = {"[UNK]": 0, "a": 1}
+    added = [{"content": "<a>", "id": 2}, {"content": "<b>"}]
+    tokenizer = tokenizers.make_of_vocab(vocab, True, {"added_tokens": added})
+    tokenizers.check_vocabulary(tokenizer, "vocab.txt", 4, [])
+    with pytest.raises(ValueError, match=r"table, of 3, .* '<b>' with the id 3 has none"):
+        tokenizers.check_vocabulary(tokenizer, "vocab.txt", 3, [])
+    with pytest.raises(ValueError, match="at most 1 tokens"):
+        tokenizers.check_vocabulary(tokenizer, "vocab.txt", 1, [])
 
 
 def test_a_word_is_found_as_it_is_written_before_its_lower_case():

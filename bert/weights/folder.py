@@ -234,7 +234,7 @@ class ModelFolder:
         is_words = config.is_word_vectors
         tokenizer = tokenizers.make(self.vocab_file, casing, self.tokenizer_options, is_words)
         vocab = tokenizer.vocab
-        tokenizers.check_vocabulary(vocab, self.vocab_file, config.vocab_size, special_tokens)
+        tokenizers.check_vocabulary(tokenizer, self.vocab_file, config.vocab_size, special_tokens)
         if self._given["vocab_file"]:
             self.check_given(vocab, Option("vocab_file"), self.vocab_file)
         elif not is_tokenizer_json(self.vocab_file):

@@ -8,7 +8,7 @@ from typing import Any
 import tokenization
 from bert.files.paths import find_json_object, is_file, read_file
 from bert.files.stored_models import TASK_FILE
-from bert.options import Option, OptionError
+from bert.options import MessageError, Option, OptionError
 from bert.text.inputs import special_tokens
 from bert.text.vocabulary import (
     check_size,
@@ -123,6 +123,9 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
             casing = read_json_casing(read_file(path), path)
         if isinstance(casing, bool):
             return casing, path
+        if casing is not None:
+            must = f"`do_lower_case` in {path!r} must be true or false."
+            raise ValueError(f"{must} Received {casing!r:.80}.")
     return None
 
 
@@ -221,12 +224,29 @@ def options_of(tokenizer: tokenization.FullTokenizer) -> dict[str, Any]:
 
 
 def check_vocabulary(
-    vocab: Mapping[str, int], vocab_file: str, vocab_size: int, special_tokens: Sequence[str]
+    tokenizer: tokenization.FullTokenizer,
+    vocab_file: str,
+    vocab_size: int,
+    special_tokens: Sequence[str],
 ) -> None:
     """Checks that a vocabulary has the special tokens and no more tokens than the model's rows."""
+    vocab = tokenizer.vocab
     if missing := [token for token in special_tokens if token not in vocab]:
         remedy = f"{vocab_file!r} lacks {missing}."
         raise OptionError("vocab_file", f"hold {list(special_tokens)}", remedy=remedy)
+    words = tokenizer.wordpiece_tokenizer.vocab
+    for token in tokenizer.added_tokens:
+        if (number := vocab[token.content]) >= vocab_size > max(words.values()):
+            raise MessageError(
+                "Added tokens must have rows in the model's table, of %d, the `vocab_size` in %s. "
+                "%r with the id %d has none: remove it from the tokenizer's files beside %r, or "
+                "have the program that added it extend the table.",
+                vocab_size,
+                Option("bert_config_file"),
+                token.content,
+                number,
+                vocab_file,
+            )
     # Blank lines at the end of the file, which the original takes, too, are no token of any text.
     size = max(number for token, number in vocab.items() if token) + 1
     check_size(size, vocab_size, Option("vocab_file"), vocab_file)
