@@ -150,6 +150,14 @@ def test_a_fine_tuned_model_answers_as_it_does_elsewhere(name, tmp_path):
     assert inspection.masks == {} and inspection.is_next is None and inspection.notes == []
 
 
+def test_a_tagger_of_characters_reads_them_one_by_one():
+    model = make_model("entities")
+    tags = dataclasses.replace(model.task.tag_set, unit="character")
+    model.task = dataclasses.replace(model.task, tag_set=tags)
+    words = read(model, ("\u304b\u306a red", "")).words
+    assert [word.typed for word in words] == ["", "\u304b", "\u306a", "red", ""]
+
+
 @pytest.mark.parametrize(
     ("name", "texts", "note"),
     [

@@ -19,6 +19,7 @@ from bert.models.options import EngineModel, QueriedModel
 from bert.models.pretrained import MASK, Guess, PretrainedModel
 from bert.models.vectors import find_encoder
 from bert.options import Message, OptionError
+from bert.tasks.tagging.tags import find_spans
 from bert.weights.variables import require_segments
 
 # White space, except characters that the tokenizer removes before it splits a text.
@@ -176,7 +177,7 @@ def read(
     """
     config, tokenizer = _encoder(model).config, model.tokenizer
     special = MASK if _fills_masks(model) else ""
-    first, second = (read_words(text, tokenizer, special) for text in texts)
+    first, second = (read_words(_spaced(text, model), tokenizer, special) for text in texts)
     check_second(model, texts[1])
     if not _pieces(first) or (texts[1] and not _pieces(second)):
         raise ValueError(f"The text must have at least one token. Received {list(texts)!r}.")
@@ -192,6 +193,14 @@ def read(
     unknown = tokenizer.wordpiece_tokenizer.unk_token
     input_ids = tokenizer.convert_tokens_to_ids(tokens)
     return Reading(texts, words, tokens, input_ids, segment_ids, unknown)
+
+
+def _spaced(text: str, model: LoadedModel | PretrainedModel) -> str:
+    """Returns a text with spaces between the characters that a tagger of characters reads."""
+    tags = getattr(model.task, "tag_set", None) if isinstance(model, LoadedModel) else None
+    if tags is None or tags.unit != "character":
+        return text
+    return " ".join(text[start:stop] for start, stop in find_spans(text, tags.unit))
 
 
 def check_second(model: LoadedModel | PretrainedModel, text: str) -> None:
