@@ -16,9 +16,16 @@ def predict(qas_id, text):
     return Prediction(qas_id, text, (Entry(text, 0.0, 0.0, 1.0),))
 
 
-def test_the_last_of_several_questions_with_the_same_id_counts(tmp_path, tiny_config):
+@pytest.mark.parametrize(
+    ("is_v2", "name", "count"), [(False, "exact_match", 3), (True, "exact", 2)]
+)
+def test_questions_with_the_same_id_count_as_in_the_official_script(
+    tmp_path, tiny_config, is_v2, name, count
+):
+    """That of SQuAD 1.1 counts each of them, that of SQuAD 2.0 the last; the last one answers."""
     tokenizer = tokenization.FullTokenizer(str(GOLDEN / "vocab.txt"))
-    task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, DecodingOptions())
+    decoding = DecodingOptions(version_2_with_negative=is_v2)
+    task = QuestionAnswering(tiny_config, tokenizer, 16, 8, 4, decoding)
     examples = [
         SquadExample(qas_id, "?", ["the", "old", "man"], answers=(Answer(text, 0),))
         for qas_id, text in (("a", "the"), ("b", "old"), ("a", "man"))
@@ -26,7 +33,7 @@ def test_the_last_of_several_questions_with_the_same_id_counts(tmp_path, tiny_co
     predictions = [predict("a", "the"), predict("b", "old"), predict("a", "old")]
     assert task.golds(examples) == {"a": ["man"], "b": ["old"]}
     scores = task.score(Inputs(Part("dev"), examples, {}), predictions)
-    assert scores["exact_match"] == pytest.approx(50.0)
+    assert scores[name] == pytest.approx(100 / count)
     path = tmp_path / "predictions.json"
     write_answers(predictions, str(path), str(tmp_path / "nbest.json"), None)
     assert json.loads(path.read_text()) == {"a": "old", "b": "old"}

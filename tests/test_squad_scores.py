@@ -75,7 +75,9 @@ GOLDS = {
 
 
 def test_version_1_takes_the_best_of_the_gold_answers_and_the_mean_of_questions():
-    results = squad_scores.evaluate_v1(GOLDS, {"a": "Tom!", "b": "he sat", "c": "up", "d": "x"})
+    results = squad_scores.evaluate_v1(
+        GOLDS.items(), {"a": "Tom!", "b": "he sat", "c": "up", "d": "x"}
+    )
     assert results == {"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3}
     assert list(results) == ["exact_match", "f1"]
 
@@ -190,7 +192,7 @@ def test_version_1_and_2_agree_where_every_question_has_an_answer_with_words(tab
         for qas_id, row in table.items()
     }
     predictions = {qas_id: row[1] for qas_id, row in table.items()}
-    first = squad_scores.evaluate_v1(golds, predictions)
+    first = squad_scores.evaluate_v1(golds.items(), predictions)
     second = squad_scores.evaluate_v2(golds, predictions)
     assert collections.Counter(second)["total"] == len(golds)
     assert (first["exact_match"], first["f1"]) == pytest.approx((second["exact"], second["f1"]))

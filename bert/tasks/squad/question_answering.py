@@ -236,7 +236,8 @@ class QuestionAnswering(QuestionAnswerer, TrainingTask):
         self, inputs: Inputs, predictions: Sequence[squad_answers.Prediction]
     ) -> dict[str, Any]:
         """Returns the official scores, and as `baseline` the F1 of never answering."""
-        golds = self.golds(inputs.examples)
+        questions = inputs.examples
+        golds = self.golds(questions)
         if not golds:
             return {}
         if self.decoding.version_2_with_negative:
@@ -244,7 +245,9 @@ class QuestionAnswering(QuestionAnswerer, TrainingTask):
             share = scores.get("NoAns_total", 0) / scores["total"]
         else:
             texts = {prediction.qas_id: prediction.text for prediction in predictions}
-            scores, share = squad_scores.evaluate_v1(golds, texts), 0.0
+            # As in the official script, every question counts, also with the id of another one.
+            answered = [(q.qas_id, [a.text for a in q.answers]) for q in questions if q.answers]
+            scores, share = squad_scores.evaluate_v1(answered, texts), 0.0
         return {**scores, "baseline": 100.0 * share, "baseline_metric": self.metric}
 
     def _score_v2(

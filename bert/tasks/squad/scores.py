@@ -57,16 +57,19 @@ def golds_to_compare(golds: Sequence[str]) -> Sequence[str]:
     return [gold for gold in golds if normalize_answer(gold)] or [""]
 
 
-def evaluate_v1(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float]:
+def evaluate_v1(
+    golds: Collection[tuple[str, Sequence[str]]], predictions: Mapping[str, str]
+) -> dict[str, float]:
     """Returns SQuAD 1.1's `exact_match` and `f1`, in percent.
 
     Args:
-      golds: The gold answers by question id, at least one each, in the order of the file.
+      golds: The id of each question and its gold answers, at least one, in the order of the file.
+        Questions may share an id, and so a prediction.
       predictions: The predicted answer by question id.
     """
     # The script for SQuAD 1.1 adds one by one, not by `sum`.
     exact_total = f1_total = 0.0
-    for qas_id, answers in golds.items():
+    for qas_id, answers in golds:
         exact_total += best_score(exact_match, predictions[qas_id], answers)
         f1_total += best_score(f1, predictions[qas_id], answers)
     return {
