@@ -6,8 +6,6 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from scipy import stats
-
 # A difference counts that is this improbable among pairs without any.
 _LEVEL = 0.05
 # So far apart, in points, two rows of the paper's must be to have an order.
@@ -160,6 +158,9 @@ class Noise:
 
     def least(self, count: float, other: float) -> float:
         """Returns the least difference of the means of so many seeds that counts."""
+        # It takes a second to load, which the help of the command does without.
+        from scipy import stats  # noqa: PLC0415
+
         errors = float(stats.t.ppf(1 - _LEVEL / 2, self.freedom))
         return errors * self.deviation * math.sqrt(1 / count + 1 / other)
 
