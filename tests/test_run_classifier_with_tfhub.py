@@ -234,15 +234,29 @@ OF_GARDEN = {
     "output/LayerNorm": "output_layer_norm",
     "/dense/": "/",
 }
+# The same for the modules of 2019 for TensorFlow 2.
+OF_2019 = {
+    "bert/": "bert_model/",
+    "embeddings/word_embeddings": "word_embeddings/embeddings",
+    "embeddings/position_embeddings": "embedding_postprocessor/position_embeddings",
+    "embeddings/token_type_embeddings": "embedding_postprocessor/type_embeddings",
+    "embeddings/LayerNorm": "embedding_postprocessor/layer_norm",
+    "pooler/dense": "pooler_transform",
+    "attention/self": "self_attention",
+    "attention/output/dense": "self_attention_output",
+    "attention/output/LayerNorm": "self_attention_layer_norm",
+    "output/LayerNorm": "output_layer_norm",
+    "/dense/": "/",
+}
 
 
-def store_objects(module, tensors):
-    """Writes variables as modules from version 2 on have them: objects, with an axis for heads."""
+def store_objects(module, tensors, names):
+    """Writes variables as modules for TensorFlow 2 have them: objects, with an axis for heads."""
     heads = (CONFIG.num_attention_heads, CONFIG.hidden_size // CONFIG.num_attention_heads)
     kept = tf.Module()
     kept.tracked = []
     for name, values in tensors.items():
-        theirs = functools.reduce(lambda found, part: found.replace(*part), OF_GARDEN.items(), name)
+        theirs = functools.reduce(lambda found, part: found.replace(*part), names.items(), name)
         shape = values.shape
         if "attention/self" in name:
             shape = (*shape[:-1], *heads)
@@ -254,8 +268,8 @@ def store_objects(module, tensors):
 
 
 @pytest.mark.parametrize("is_graph", [False, True])
-@pytest.mark.parametrize("has_objects", [False, True])
-def test_create_model_has_the_encoder_of_the_module(module, is_graph, has_objects):
+@pytest.mark.parametrize("names", [None, OF_GARDEN, OF_2019], ids=["TF1", "Garden", "2019"])
+def test_create_model_has_the_encoder_of_the_module(module, is_graph, names):
     """As `hub.Module` gave it, under a head that begins at random."""
     examples = {
         "input_ids": np.array([[2, 4, 7, 3], [2, 6, 3, 0]], np.int32),
@@ -267,8 +281,8 @@ def test_create_model_has_the_encoder_of_the_module(module, is_graph, has_object
     tensors = read_tensors(module / "variables/variables")
     for variable in bert.weights:
         variable.assign(tensors[variable.path])
-    if has_objects:
-        store_objects(module, tensors)
+    if names:
+        store_objects(module, tensors, names)
     pooled = bert(examples)["pooled_output"].numpy()
     create = run_classifier_with_tfhub.create_model
     if is_graph:

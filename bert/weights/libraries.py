@@ -224,14 +224,14 @@ _FLAX = Library(
     },
 )
 
-_BLOCK = r"transformer/layer_(?P<layer>\d+)/"
+_BLOCK = r"(?:transformer|encoder)/layer_(?P<layer>\d+)/"
 _GARDEN_HEAD = "(?:next_sentence|sentence_prediction)"
 # A pooler that a head of the Model Garden with a pooler of its own passes over, and the head of
 # `BertPretrainer`, whose name other models give to another one.
 _POOLER = r"pooler_transform/(.+)"
 _PAIRS_OF_PRETRAINER = r"predictions/transform/logits/(kernel|bias)"
-# This project in the older format of Keras, TFBert* of transformers, and the Model Garden
-# (official/nlp/tools/tf1_bert_checkpoint_converter_lib.py).
+# This project in the older format of Keras, TFBert* of transformers, and the Model Garden, of 2019
+# on (official/nlp/tools/tf1_bert_checkpoint_converter_lib.py).
 _NAMES = {
     r"(bert/encoder/layer_\d+/.+)": r"\1",
     r"(cls/\w+/output_(?:weights|bias))": r"\1",
@@ -245,11 +245,11 @@ _NAMES = {
     r"qa_outputs/(kernel|bias)": r"cls/squad/output_\1",
     r"classifier/(kernel|bias)": r"output_\1",
     r"word_embeddings/embeddings": WORD_TABLE,
-    r"position_embedding/embeddings": r"bert/embeddings/position_embeddings",
-    r"type_embeddings/embeddings": r"bert/embeddings/token_type_embeddings",
-    r"embeddings/layer_norm/(.+)": r"bert/embeddings/LayerNorm/\1",
+    r"(?:embedding_postprocessor/type_embeddings|type_embeddings/embeddings)": _TABLES[1],
+    r"(?:embedding_postprocessor/position_embeddings|position_embedding/embeddings)": _TABLES[2],
+    r"(?:embedding_postprocessor|embeddings)/layer_norm/(.+)": r"bert/embeddings/LayerNorm/\1",
     rf"{_BLOCK}self_attention/(query|key|value)/(.+)": rf"{_LAYER}/attention/self/\2/\3",
-    rf"{_BLOCK}self_attention/attention_output/(.+)": rf"{_LAYER}/attention/output/dense/\2",
+    rf"{_BLOCK}self_attention(?:/attention)?_output/(.+)": rf"{_LAYER}/attention/output/dense/\2",
     rf"{_BLOCK}self_attention_layer_norm/(.+)": rf"{_LAYER}/attention/output/LayerNorm/\2",
     rf"{_BLOCK}(intermediate|output)/(.+)": rf"{_LAYER}/\2/dense/\3",
     rf"{_BLOCK}output_layer_norm/(.+)": rf"{_LAYER}/output/LayerNorm/\2",
@@ -261,8 +261,10 @@ _NAMES = {
     r"sentence_prediction/logits/(kernel|bias)": r"output_\1",
     _PAIRS_OF_PRETRAINER: rf"{_PAIRS}\1",
 }
+# Its names are in part those of bert-for-tf2.
+_GARDEN_OF_2019 = Library("self_attention_output/kernel", _NAMES)
 _LIBRARIES = (
-    *(_KERAS_BERT, _BERT4KERAS, _BERT_FOR_TF2, _FLAX),
+    *(_KERAS_BERT, _BERT4KERAS, _GARDEN_OF_2019, _BERT_FOR_TF2, _FLAX),
     *(_KERAS_HUB_TASK, _KERAS_HUB, _of_make_model()),
 )
 # Layers that Keras numbers, where several are in one place.
