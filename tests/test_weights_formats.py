@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, change, exhaustive
+from safetensors.numpy import save_file
 
 import bert
 import convert_checkpoint
@@ -516,6 +517,17 @@ def test_a_model_of_flax_computes_what_it_did_there(formats, kind):
     layers = compute_layers(model, inputs)[1:]
     np.testing.assert_allclose(layers, expected["layers"], rtol=0, atol=TOLERANCE)
     assert_outputs(compute(model, inputs), expected)
+
+
+def test_safetensors_of_flax_have_the_same_tensors(formats, tmp_path):
+    path = formats / "flax_BertForPreTraining" / "flax_model.msgpack"
+    stored = {name.replace("/", "."): t.read() for name, t in read_msgpack(str(path)).items()}
+    assert "bert.encoder.layer.0.attention.output.LayerNorm.scale" in stored
+    save_file(stored, tmp_path / "model.safetensors", metadata={"format": "flax"})
+    expected, found = Stored.open(str(path)).read(), Stored.open(str(tmp_path)).read()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def test_a_head_of_flax_that_is_not_tied_is_left_out(formats):

@@ -119,11 +119,14 @@ def check_limits(tensors: Tensors) -> None:
 def read_safetensors(path: str) -> Tensors:
     """Returns the tensors of a file of safetensors, with the step in its metadata, if any."""
     file = safetensors.safe_open(path, framework="numpy")
+    metadata = file.metadata() or {}
+    # Flax joins the keys that lead to a tensor by points here, and `msgpacks` does by slashes.
+    is_flax = metadata.get("format") == "flax"
     tensors = {}
     for name in file.keys():  # noqa: SIM118 (it is no dictionary)
         shape = tuple(file.get_slice(name).get_shape())
-        tensors[name] = Tensor(shape, functools.partial(file.get_tensor, name))
-    metadata = file.metadata() or {}
+        read = functools.partial(file.get_tensor, name)
+        tensors[name.replace(".", "/") if is_flax else name] = Tensor(shape, read)
     if (step := metadata.get(GLOBAL_STEP, "")).isdigit():
         tensors[GLOBAL_STEP] = Tensor((), lambda: np.asarray(int(step), np.int64))
     return tensors

@@ -331,9 +331,9 @@ def find_name(name: str, library: Library) -> str | None:
 _TIED = {
     "cls.predictions.decoder.weight": WORD_TABLE,
     "cls.predictions.decoder.bias": "cls/predictions/output_bias",
+    # Flax has it only where the head is not tied, and in another shape.
+    "cls/predictions/decoder/kernel": WORD_TABLE,
 }
-# What Flax has only of a head that is not tied.
-_UNTIED = "cls/predictions/decoder/kernel"
 # What is before the names of a model in PyTorch that DataParallel, torch.compile, a module of
 # Lightning, or sentence-transformers holds.
 _AROUND = re.compile(r"^((module|_orig_mod|model|0\.auto_model)\.)+")
@@ -402,7 +402,6 @@ def _tie(tensors: Tensors, copies: Tensors) -> Tensors:
     tied = {**{_TIED[name]: tensor for name, tensor in copies.items()}, **tensors}
     pairs = ((name, tied[twin]) for name, twin in _TIED.items() if name in copies)
     untied = [name for name, twin in pairs if not _are_equal(twin, copies[name])]
-    untied += [_UNTIED] * (_UNTIED in tied)
     if not untied:
         return tied
     logger.warning(
