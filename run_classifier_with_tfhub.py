@@ -22,7 +22,7 @@ from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
 from bert.log import logger
 from bert.names import serve
-from bert.options import REQUIRED, option
+from bert.options import REQUIRED, OptionGroup, option
 from bert.parts import FAILED
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _GIVEN = ("vocab_file", "do_lower_case", "bert_config_file", "init_checkpoint")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(OptionGroup):
     """The flag of this script beside those of run_classifier.py."""
 
     bert_hub_module_handle: str = option(

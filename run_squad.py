@@ -39,10 +39,6 @@ class Settings(DecodingOptions, SquadData, SquadLengths, SquadExport, Teacher, F
         group="steps",
     )
 
-    def __post_init__(self) -> None:
-        Teacher.__post_init__(self)
-        FineTuningSettings.__post_init__(self)
-
 
 def run(settings: Settings) -> dict[str, Any]:
     """Trains and predicts as the settings say.

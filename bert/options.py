@@ -3,7 +3,7 @@
 A group is a frozen data class of the package that it concerns:
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Schedule:
+    class Schedule(OptionGroup):
         learning_rate: float = option(5e-5, "Peak learning rate.", low=0.0, shapes_training=True)
 
 `bert/commands` makes a flag of each field. Below the commands, an error or a warning about an
@@ -16,9 +16,11 @@ import math
 import operator
 import os
 import shlex
+import sys
 from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
-from typing import Any, TypeVar, get_args
+from types import NoneType
+from typing import Any, ClassVar, TypeVar, get_args
 
 # The default of an option that must be given.
 REQUIRED = dataclasses.MISSING
@@ -229,25 +231,14 @@ def plain_value(value: Any) -> Any:
 
     Args:
       value: A path object becomes text; a scalar or an array of NumPy, Python's numbers or texts;
-        in lists, tuples and groups of options, too.
+        in lists and tuples, too.
     """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, list | tuple):
         items = [plain_value(item) for item in value]
         return value if all(map(operator.is_, items, value)) else type(value)(items)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        plain = {name: plain_value(each) for name, each in given.items()}
-        changed = {name: each for name, each in plain.items() if each is not given[name]}
-        return dataclasses.replace(value, **changed) if changed else value
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def make_plain(options: Any) -> None:
-    """Sets every field of an object of a frozen data class to its `plain_value`."""
-    for name, value in vars(options).items():
-        object.__setattr__(options, name, plain_value(value))
 
 
 def fields_by_class(kind: type) -> list[tuple[type, Mapping[str, dataclasses.Field[Any]]]]:
@@ -323,68 +314,83 @@ def typed_flags(values: Mapping[str, Any]) -> list[str]:
     return [Option(name, value).as_flag().strip("`") for name, value in values.items()]
 
 
-def whole_number(option: str, value: Any, low: int) -> int:
-    """Returns the value of an option as an `int`; NumPy's integers are whole numbers, too.
+class OptionGroup:
+    """The base of groups of options, whose values are checked when a group is made.
 
-    Raises:
-      OptionError: where it is no whole number, or less than `low`.
+    A program may give path objects, NumPy's numbers, whole numbers for any number or text, and
+    None for a text or a switch that is absent: they become what a command has.
     """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = low - 1
-    if number < low:
-        raise OptionError(option, f"be a whole number of at least {low}", value)
-    return number
+
+    # By name of a text, the classes of other objects that a program may give for it.
+    OBJECTS: ClassVar[Mapping[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        """Checks the values against the kinds, bounds and choices of their fields.
+
+        Raises:
+          OptionError: for the first value that does not fit.
+        """
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = plain_value(getattr(self, field.name))
+            if not isinstance(value, self.OBJECTS.get(field.name, ())):
+                value = _read_field(field, find_metadata(type(self), field.name), value)
+            object.__setattr__(self, field.name, value)
 
 
-def check_bounds(options: Any) -> None:
-    """Checks the values of a group against the kinds, bounds and choices of its fields.
-
-    Raises:
-      OptionError: for the first value that does not fit.
-    """
-    for field in dataclasses.fields(options):
-        value, metadata = getattr(options, field.name), find_metadata(type(options), field.name)
-        kinds = get_args(field.type) or (field.type,)
-        # For a text or a switch, None is as good as "" or false.
-        is_number = type(None) not in kinds and (int in kinds or float in kinds)
-        if value is None and field.default is not None and is_number:
-            raise OptionError(field.name, "have a value", None)
-        is_list = isinstance(value, tuple | list)
-        takes_list = field.name in getattr(options, "LISTS", ())
-        if {*kinds} <= {str, type(None)} and is_list and not takes_list:
-            raise OptionError(field.name, "be a text, with commas between several values", value)
-        for each in value if is_list and metadata.get("several") else [value]:
-            fault = _kind_fault(each, kinds) or _bounds_fault(each, metadata["options"])
-            if fault:
-                raise OptionError(field.name, fault, each)
-
-
-def _kind_fault(value: Any, kinds: Collection[Any]) -> str:
-    """Returns what a value must be whose option is a number or a truth value."""
+def _read_field(field: dataclasses.Field[Any], metadata: Mapping[str, Any], value: Any) -> Any:
+    """Returns the value that a flag has for what a program has given."""
+    kinds = get_args(field.type) or (field.type,)
     if value is None:
-        return ""
-    if bool in kinds:
-        return "" if value in (False, True) else "be true or false"
-    # NumPy's numbers are of these kinds, too.
-    for kind, needed, what in ((float, Real, "be a number"), (int, Integral, "be a whole number")):
-        if kind in kinds:
-            return "" if isinstance(value, needed) and not isinstance(value, bool) else what
-    return ""
+        if field.default is None or NoneType in kinds:
+            return None
+        if field.default == "" or field.default is False:
+            return field.default
+        raise OptionError(field.name, "have a value", None)
+    [kind] = {*kinds} - {NoneType}
+    if metadata.get("several") and isinstance(value, list | tuple):
+        return tuple(typed_value(field.name, each, kind, **metadata["options"]) for each in value)
+    return typed_value(field.name, value, kind, **metadata["options"])
 
 
-def _bounds_fault(value: Any, given: Mapping[str, Any]) -> str:
-    choices = given.get("enum_values")
-    if choices and value not in (None, *choices):
+def typed_value(name: str, value: Any, kind: Any, **given: Any) -> Any:
+    """Returns a value that Python has given as a flag would have it.
+
+    Args:
+      name: The name of the option, or of the argument of a function.
+      value: The value.
+      kind: The type of the flag: `str`, `bool`, `int` or `float`.
+      **given: The bounds or choices of the flag.
+
+    Raises:
+      OptionError: where the flag would not take the value.
+    """
+    value = plain_value(value)
+    if fault := _fault(value, kind, given):
+        raise OptionError(name, fault, value)
+    return value if isinstance(value, kind) else kind(value)
+
+
+def _fault(value: Any, kind: Any, given: Mapping[str, Any]) -> str:
+    """Returns what the value of an option of a kind must be, where it is not."""
+    if (choices := given.get("enum_values")) and value not in choices:
         return f"be one of {', '.join(choices)}"
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return ""
-    low, high = given.get("lower_bound"), given.get("upper_bound")
-    if not math.isfinite(value):
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    is_whole = is_number and isinstance(value, Integral)
+    several = "; commas go between several" * isinstance(value, list | tuple)
+    fits, must = {
+        bool: (isinstance(value, Real) and value in (0, 1), "be true or false"),
+        int: (is_whole, "be a whole number"),
+        float: (is_number, "be a number"),
+        str: (isinstance(value, str) or is_whole, f"be a text{several}"),
+    }[kind]
+    if not fits:
+        return must
+    return "" if kind is str else _bounds_fault(value, **given)
+
+
+def _bounds_fault(value: Any, lower_bound: float = -math.inf, upper_bound: float = math.inf) -> str:
+    if not abs(value) <= sys.float_info.max:
         return "be a finite number"
-    if low is not None and value < low:
-        return f"be at least {low}"
-    if high is not None and value > high:
-        return f"be at most {high}"
-    return ""
+    if value < lower_bound:
+        return f"be at least {lower_bound}"
+    return f"be at most {upper_bound}" if value > upper_bound else ""

@@ -10,7 +10,7 @@ from bert.files.durable import write_text
 from bert.files.outputs import check_folder as check_writable
 from bert.files.outputs import make_folder
 from bert.log import logger
-from bert.options import REQUIRED, option
+from bert.options import REQUIRED, OptionGroup, option
 from bert.weights.options import PRECISION, PRECISIONS
 from paper import figures, markdown, page, texts
 from paper.estimates import (
@@ -48,7 +48,7 @@ _MOST_SEED = 2**32 - max(max(recipe.seeds, recipe.top_seeds) for recipe in LADDE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(OptionGroup):
     """What is asked for."""
 
     output_dir: str = option(

@@ -419,14 +419,14 @@ WRONG = [
     (
         {},
         {"task_type": "multilabel"},
-        "`task_type` must be one of ['classification', 'multi_label', 'regression']. Received "
+        "`task_type` must be one of classification, multi_label, regression. Received "
         "'multilabel'.",
     ),
     (
         {},
-        {"metric": "mse"},
+        {"metric": "macro_f1"},
         "`metric` must be one of ['accuracy', 'f1', 'matthews'] for classification. Received "
-        "'mse'.",
+        "'macro_f1'.",
     ),
     (
         {},

@@ -78,7 +78,7 @@ BUDGETS = {
     "run_classifier_with_tfhub": 194,
     "run_ner": 125,
     "run_pretraining": 99,
-    "run_squad": 138,
+    "run_squad": 134,
     "run_swag": 60,
     "serve": 168,
     "split_sentences": 94,

@@ -340,7 +340,8 @@ def test_a_length_is_checked_as_an_option(model_dir, has_task):
     length = open_task(np.int64(8)).max_seq_length
     assert (type(length), length) == (int, 8)
     for wrong, message in (
-        *((each, f"a .* of at least 3. Received {each!r}") for each in (0, 2, True, 8.0, "8")),
+        *((each, f"at least 3. Received {each}") for each in (0, 2)),
+        *((each, f"a whole number. Received {each!r}") for each in (True, 8.0, "8")),
         (513, "at most 512, .* Received 513"),
     ):
         with pytest.raises(ValueError, match=f"^`max_seq_length` must be {message}"):

@@ -151,7 +151,7 @@ class Table:
         (lambda model: model.encode(3), "`texts` must be a list of texts, or one text. Received 3"),
         (lambda model: model.fill_mask(Table()), "`texts` must be a list"),
         *(
-            (lambda model, k=k: model.fill_mask(["[MASK]"], top_k=k), "`top_k` must .* at least 1")
+            (lambda model, k=k: model.fill_mask(["[MASK]"], top_k=k), "`top_k` must be")
             for k in (0, 2.0, None)
         ),
         (lambda model: model.encode(["a"], "third"), "`layer` must list numbers"),
@@ -168,8 +168,14 @@ def test_what_cannot_be_is_refused(pretrained, ask, message):
 def test_no_text_is_no_input(pretrained, released):
     assert pretrained.inputs([])["input_ids"].shape[0] == 0
     for size in (0, 8.0, "8"):
-        with pytest.raises(ValueError, match=f"`batch_size` must .* at least 1. Received {size!r}"):
+        with pytest.raises(ValueError, match=f"`batch_size` must be .* Received {size!r}"):
             bert.load(released, batch_size=size)
+    for length in (2, "16", 16.0):
+        with pytest.raises(OptionError, match=f"`max_seq_length` must be .* Received {length!r}"):
+            bert.load(released, max_seq_length=length)
+    for path in (None, b"a"):
+        with pytest.raises(OptionError, match=r"`model` must be a text\. Received"):
+            bert.load(path)
     one = bert.load(released, batch_size=np.int64(2)).inputs(["a"])
     np.testing.assert_array_equal(one["input_ids"], pretrained.inputs(["a"])["input_ids"])
 

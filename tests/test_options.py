@@ -12,7 +12,7 @@ from bert.options import (
     MessageError,
     Option,
     OptionError,
-    check_bounds,
+    OptionGroup,
     joined,
     option,
     plain_value,
@@ -21,15 +21,19 @@ from bert.options import (
     typed_flags,
 )
 from bert.tasks.classification.options import ClassificationData
+from bert.tasks.options import DataFiles, Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rates:
+class Rates(OptionGroup):
     learning_rate: float = several(option(5e-5, "Rate.", low=0.0, high=1.0))
     kind: str = option("a", "Kind.", choices=("a", "b"))
     steps: int = option(1, "Steps.", low=1)
     most: int | None = option(None, "Most.")
     overwrites: bool = option(False, "Overwrites.")
+    verifies: bool = option(True, "Verifies.")
+    path: str = option("", "Path.")
+    column: str | None = option(None, "Column.")
 
 
 def test_an_error_names_options_as_python_does_and_a_command_as_flags():
@@ -84,6 +88,7 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"learning_rate": -1.0}, "at least 0.0"),
         ({"learning_rate": (0.5, 2.0)}, "at most 1.0"),
         ({"learning_rate": math.nan}, "finite"),
+        ({"learning_rate": 10**400}, "finite"),
         ({"learning_rate": "0.5"}, "be a number. Received '0.5'"),
         ({"kind": "c"}, "one of a, b"),
         ({"kind": 3}, "one of a, b"),
@@ -93,29 +98,47 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"steps": True}, "`steps` must be a whole number. Received True."),
         ({"most": 2.5}, "`most` must be a whole number. Received 2.5."),
         ({"steps": None}, "`steps` must have a value. Received None."),
+        ({"kind": None}, "`kind` must have a value. Received None."),
+        ({"verifies": None}, "`verifies` must have a value. Received None."),
+        ({"learning_rate": (None, 0.5)}, "`learning_rate` must be a number. Received None."),
+        ({"learning_rate": {0.5}}, r"`learning_rate` must be a number. Received \{0.5\}."),
+        ({"path": b"a"}, "`path` must be a text. Received b'a'."),
+        ({"path": 0.5}, "`path` must be a text. Received 0.5."),
+        ({"column": True}, "`column` must be a text. Received True."),
         ({"overwrites": "False"}, "`overwrites` must be true or false. Received 'False'."),
-        ({"kind": ["a", "b"]}, r"`kind` must be a text, with commas .* Received \['a', 'b'\]"),
+        ({"kind": ["a", "b"]}, r"`kind` must be one of a, b. Received \['a', 'b'\]"),
+        ({"path": ["a", "b"]}, r"`path` must be a text; commas .* Received \['a', 'b'\]"),
         # Only some options may have several values.
         ({"most": (1, 2)}, r"`most` must be a whole number. Received \(1, 2\)."),
     ],
 )
 def test_values_out_of_bounds_are_refused(options, fault):
-    check_bounds(Rates())
-    check_bounds(Rates(learning_rate=np.float32(0.5), steps=np.int64(2), overwrites=np.bool_(True)))
-    check_bounds(Rates(kind=None))
     with pytest.raises(OptionError, match=fault):
-        check_bounds(Rates(**options))
+        Rates(**options)
+
+
+@pytest.mark.parametrize("value", ["0.1", None, [0.1]])
+def test_a_value_of_another_kind_is_refused_before_it_is_compared(value):
+    with pytest.raises(OptionError, match="`dev_fraction` must"):
+        DataFiles(dev_fraction=value)
+    with pytest.raises(OptionError, match="`num_train_epochs` must"):
+        Schedule(num_train_epochs=[value])
 
 
 def test_rows_and_labels_of_a_program_may_be_lists():
     rows = [{"text": "good", "label": "yes"}]
-    check_bounds(ClassificationData(train_file=rows, dev_file=rows, labels=["no", "yes"]))
+    data = ClassificationData(train_file=rows, dev_file=rows, labels=np.array(["no", "yes"]))
+    assert (data.train_file, data.labels) == (rows, ["no", "yes"])
+    # A set has no order.
+    for labels in ({"no", "yes"}, b"no,yes"):
+        with pytest.raises(OptionError, match="`labels` must be a text"):
+            ClassificationData(labels=labels)
 
 
 def test_a_group_is_taken_out_of_flat_options():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Flat(Rates):
-        other: int = 0
+        other: int = option(0, "Other.")
 
     assert take(Rates, Flat(learning_rate=1e-3, other=3)) == Rates(learning_rate=1e-3)
 
@@ -130,13 +153,30 @@ def test_a_group_is_taken_out_of_flat_options():
         ((np.float64(0.5), 1.0), (0.5, 1.0)),
         ([np.int32(1), Path("a")], [1, "a"]),
         (np.array([0, 1]), [0, 1]),
-        (Rates(learning_rate=np.float64(0.5), kind="b"), Rates(learning_rate=0.5, kind="b")),
     ],
 )
-def test_values_of_options_become_those_that_a_command_has(value, plain):
+def test_scalars_arrays_and_paths_become_plain_values(value, plain):
     assert repr(plain_value(value)) == repr(plain)
 
 
-@pytest.mark.parametrize("value", [None, "a", (1, 2), [{"text": "a"}], Rates(), Rates])
+@pytest.mark.parametrize(
+    ("given", "typed"),
+    [
+        ({"learning_rate": np.float32(0.5)}, {"learning_rate": 0.5}),
+        ({"learning_rate": 1}, {"learning_rate": 1.0}),
+        ({"learning_rate": np.array([0, 0.5])}, {"learning_rate": (0.0, 0.5)}),
+        ({"learning_rate": [0, 1]}, {"learning_rate": (0.0, 1.0)}),
+        ({"steps": np.int64(2), "most": np.int32(3)}, {"steps": 2, "most": 3}),
+        ({"overwrites": np.bool_(True), "verifies": 0}, {"overwrites": True, "verifies": False}),
+        ({"overwrites": None, "path": None}, {}),
+        ({"path": Path("a") / "b", "column": np.int64(1)}, {"path": "a/b", "column": "1"}),
+        ({"column": -1, "kind": np.str_("b")}, {"column": "-1", "kind": "b"}),
+    ],
+)
+def test_values_that_a_program_gives_become_those_of_a_command(given, typed):
+    assert repr(Rates(**given)) == repr(Rates(**typed))
+
+
+@pytest.mark.parametrize("value", [None, "a", (1, 2), [{"text": "a"}], Rates])
 def test_values_that_a_command_has_stay_the_same_objects(value):
     assert plain_value(value) is value

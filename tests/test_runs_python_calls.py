@@ -155,14 +155,13 @@ def test_a_number_that_must_be_whole_is_refused_by_its_name(tmp_path, script):
     values = TRAINED[script](tmp_path)
     for field in dataclasses.fields(module.Settings):
         if field.type is int or int in get_args(field.type):
-            given = module.Settings(**{**values, field.name: 9.0})
             with pytest.raises(OptionError, match=rf"`{field.name}` must be .*Received 9\.0"):
-                plan(module.make_recipe(given), limit=4)
+                module.Settings(**{**values, field.name: 9.0})
 
 
-@pytest.mark.parametrize("num_runs", [0, 1.0])
+@pytest.mark.parametrize("num_runs", [0, 1.0, "2"])
 def test_a_recipe_is_expanded_by_a_number_of_runs(tmp_path, num_runs):
     module = importlib.import_module("run_classifier")
     recipe = module.make_recipe(module.Settings(**TRAINED["run_classifier"](tmp_path)))
-    with pytest.raises(OptionError, match=f"`num_runs` must .*least 1. Received {num_runs}"):
+    with pytest.raises(OptionError, match=f"`num_runs` must be .* Received {num_runs!r}"):
         recipe.expand(num_runs)

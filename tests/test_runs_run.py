@@ -96,15 +96,17 @@ def test_the_last_line_of_a_training_has_the_speed_of_the_others(make_recipe, mo
 @pytest.mark.parametrize(
     ("seed", "must"),
     [
-        (-1, "at least 0"),
-        (2**40, "at most 4294967295"),
-        (1.5, "an integer"),
-        (None, "an integer"),
+        (-1, "be at least 0"),
+        (2**40, "be at most 4294967295"),
+        (1.5, "be a whole number"),
+        ("1", "be a whole number"),
+        (None, "have a value"),
     ],
 )
 def test_a_seed_has_the_bounds_of_the_flag(make_recipe, seed, must):
-    with pytest.raises(OptionError, match=f"`seed` must be {must}"):
-        plan(dataclasses.replace(make_recipe(), seed=seed))
+    recipe = make_recipe()
+    with pytest.raises(OptionError, match=f"`seed` must {must}"):
+        dataclasses.replace(recipe, seed=seed)
 
 
 QUIET_PLAN = """

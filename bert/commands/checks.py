@@ -20,7 +20,7 @@ from bert.files.machine import describe_files
 from bert.files.outputs import check_outputs
 from bert.files.paths import PATTERNS
 from bert.files.texts import find_texts
-from bert.options import REQUIRED, Option, check_bounds, make_plain, option, take
+from bert.options import REQUIRED, Option, OptionGroup, option, take
 from bert.parts import GOOD, UNCHECKED, WARNED, WRONG, Line, Parts
 from bert.weights.options import ModelSource
 
@@ -38,7 +38,7 @@ _WIDTH = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CheckSettings:
+class CheckSettings(OptionGroup):
     """The flag of every script."""
 
     GROUP = "steps"
@@ -49,10 +49,6 @@ class CheckSettings:
         "training, also the expected memory, disk and time. Write nothing; exit with status 1 if "
         "the run would fail.",
     )
-
-    def __post_init__(self) -> None:
-        make_plain(self)
-        check_bounds(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

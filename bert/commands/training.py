@@ -6,7 +6,7 @@ from typing import Any
 from bert.commands.checks import Checks, CheckSettings
 from bert.commands.lines import show_lines
 from bert.export.formats import ExportOptions
-from bert.options import Message, Option, make_plain, option, several, take
+from bert.options import Message, Option, option, several, take
 from bert.parts import PlanError
 from bert.runs.plan import plan
 from bert.runs.recipes import (
@@ -69,11 +69,6 @@ class FineTuningSettings(
         low=1,
     )
 
-    def __post_init__(self) -> None:
-        # Scripts use some of the values before there is a recipe.
-        make_plain(self)
-        Schedule.__post_init__(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluatedSettings(Evaluation, EvaluatedSteps, FineTuningSettings):
@@ -84,18 +79,10 @@ class EvaluatedSettings(Evaluation, EvaluatedSteps, FineTuningSettings):
 class FileSettings(DataFiles, EvaluatedSettings):
     """The flags of every script whose data are a folder, or files of any name."""
 
-    def __post_init__(self) -> None:
-        DataFiles.__post_init__(self)
-        EvaluatedSettings.__post_init__(self)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistilledSettings(Teacher, FileSettings):
     """The flags of every script whose models may learn from another one, mostly a larger one."""
-
-    def __post_init__(self) -> None:
-        Teacher.__post_init__(self)
-        FileSettings.__post_init__(self)
 
 
 def make_recipe(settings: FineTuningSettings, data: type, **others: type) -> FineTuning | Search:

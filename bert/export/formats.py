@@ -5,7 +5,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bert.options import Message, MessageError, Option, OptionError, option
+from bert.options import Message, MessageError, Option, OptionError, OptionGroup, option
 
 # By format, the precisions that it can have.
 PRECISIONS: Mapping[str, Sequence[str]] = {
@@ -24,7 +24,7 @@ WORDPIECES = (CORE, TEXT) = ("core", "tensorflow_text")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(OptionGroup):
     """In which formats and precisions a model is exported."""
 
     GROUP = "output"

@@ -12,7 +12,7 @@ from bert.files import parquet
 from bert.files.paths import check_beginning, match_files, read_lines
 from bert.files.rows import FORMATS, SEPARATORS, Row, RowReader, Table, format_of, is_number
 from bert.log import logger
-from bert.options import Message, MessageError, Option, OptionError, option
+from bert.options import Message, MessageError, Option, OptionError, OptionGroup, option
 
 # The columns of texts by default.
 _USUAL_COLUMNS = (["text"], ["text_a", "text_b"], ["text_a"], ["sentence"])
@@ -20,7 +20,7 @@ _PAIR = re.compile(r"(.*) \|\|\| (.*)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextColumns:
+class TextColumns(OptionGroup):
     """How files of texts are read, and which columns of a table hold the texts."""
 
     GROUP = "data"

@@ -4,7 +4,6 @@ A training run of this project writes the task to `task.json`. A folder of trans
 it in `config.json`. A folder of the original does not describe it, so that options must.
 """
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from bert.models.options import OVERRIDES, Overrides
 from bert.models.vectors import Encoding, find_encoder
 from bert.network.blank import blank_variables
 from bert.network.kernels import infer
-from bert.options import Message, MessageError, Option, OptionError, joined, whole_number
+from bert.options import Message, MessageError, Option, OptionError, joined
 from bert.tasks.answering import AnsweringTask, stored_field
 from bert.tasks.examples import Arrays
 from bert.weights import model_files
@@ -39,10 +38,7 @@ if TYPE_CHECKING:
 _HEAD = "output_weights"
 
 # The options that may override a `task.json`, since the weights do not depend on them.
-_OF_ANSWERS: Mapping[str, type] = {
-    "version_2_with_negative": bool,
-    "null_score_diff_threshold": float,
-}
+_OF_ANSWERS = ("version_2_with_negative", "null_score_diff_threshold")
 _OF_FILES = ("bert_config_file", "vocab_file", "do_lower_case")
 
 # The fewest tokens of a sequence, with one text and with two.
@@ -150,8 +146,7 @@ def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
         task.
     """
     if overrides.max_seq_length is not None:
-        given = _read_length(folder, overrides.max_seq_length)
-        overrides = dataclasses.replace(overrides, max_seq_length=given)
+        check_length(overrides.max_seq_length, folder.config)
     if folder.task:
         check_no_overrides(folder, overrides, but=("max_seq_length", *_OF_ANSWERS))
         length = overrides.max_seq_length
@@ -163,13 +158,6 @@ def read_task(folder: ModelFolder, overrides: Overrides) -> dict[str, Any]:
         return folder.read_task()
     _check_complete(folder, architecture, overrides)
     return make_task(folder, architecture, overrides)
-
-
-def _read_length(folder: ModelFolder, given: Any) -> int:
-    """Returns the option `max_seq_length` of a fine-tuned model as an `int`."""
-    length = whole_number("max_seq_length", given, _LEAST)
-    check_length(length, folder.config)
-    return length
 
 
 def make_task(folder: ModelFolder, architecture: str, overrides: Overrides) -> dict[str, Any]:
@@ -263,14 +251,11 @@ def override_answers(
     Raises:
       OptionError: where the model answers no questions, or a threshold would be ignored.
     """
-    given = {
-        name: kind(getattr(overrides, name))
-        for name, kind in _OF_ANSWERS.items()
-        if getattr(overrides, name) is not None
-    }
+    values = {name: getattr(overrides, name) for name in _OF_ANSWERS}
+    given = {name: value for name, value in values.items() if value is not None}
     if task.get("kind") != "question_answering":
         where = "for a model that answers no questions"
-        overrides.check_absent([*_OF_ANSWERS], where, folder.path)
+        overrides.check_absent(_OF_ANSWERS, where, folder.path)
     found = {**task, **given}
     if "null_score_diff_threshold" in given and not found.get("version_2_with_negative"):
         raise MessageError(

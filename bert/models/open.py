@@ -32,7 +32,7 @@ from bert.models.options import (
     check_absent,
     check_engine,
 )
-from bert.options import Message, Option, OptionError, check_bounds, whole_number
+from bert.options import Message, Option, OptionError, typed_value
 from bert.weights import readers, saved_models
 from bert.weights.folder import ModelFolder
 from bert.weights.options import AUTO, FINE_TUNED
@@ -116,9 +116,10 @@ def load(  # noqa: PLR0913 (what a folder may not say)
     Raises:
       ValueError: where files are missing, or do not fit each other or the options.
     """
-    batch_size = whole_number("batch_size", batch_size, 1)
+    batch_size = typed_value("batch_size", batch_size, int, lower_bound=1)
     given = _make_options(
         model,
+        "model",
         precision=precision,
         engine=engine,
         bert_config_file=bert_config_file,
@@ -145,8 +146,8 @@ def load_fine_tuned(
     """Returns a fine-tuned model, with the arguments of `load`; other models are refused."""
     if unknown := sorted(overrides.keys() - {*OVERRIDES}):
         raise TypeError(f"load_fine_tuned() got an unexpected keyword argument {unknown[0]!r}")
-    batch_size = whole_number("batch_size", batch_size, 1)
-    given = _make_options(model_dir, precision=precision, **overrides)
+    batch_size = typed_value("batch_size", batch_size, int, lower_bound=1)
+    given = _make_options(model_dir, "model_dir", precision=precision, **overrides)
     if export := find_export(given.model_dir):
         must, remedy = "be the folder of a training run", "`bert.load` opens exports."
         raise OptionError("model_dir", must, Message("%r, an export", export.path), remedy)
@@ -154,14 +155,8 @@ def load_fine_tuned(
     return open_fine_tuned(folder, given, batch_size=batch_size, precision=precision)
 
 
-def _make_options(model: str | os.PathLike[str], **given: Any) -> EngineModel:
-    for name in ("bert_config_file", "vocab_file"):
-        given[name] = given.get(name) and os.fspath(given[name])
-    options = EngineModel(model_dir=os.fspath(model), **given)
-    # A length below the bound of the option is one for `encode`, and any threshold is compared.
-    free = dataclasses.replace(options, max_seq_length=None, null_score_diff_threshold=None)
-    check_bounds(free)
-    return options
+def _make_options(model: str | os.PathLike[str], option: str, **given: Any) -> EngineModel:
+    return EngineModel(model_dir=typed_value(option, model, str), **given)
 
 
 def find_export(path: str) -> Export | None:

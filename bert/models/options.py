@@ -8,7 +8,7 @@ from bert.files.paths import PATTERNS
 from bert.files.rows import text_lines
 from bert.files.stored_models import KERAS_ENDING, KERAS_FILE, SAFETENSORS_FILE, WEIGHTS
 from bert.files.texts import TextColumns, Texts, clean_line, find_texts
-from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
+from bert.options import REQUIRED, Message, MessageError, Option, OptionError, OptionGroup, option
 from bert.tasks.layers import COMBINATIONS, check_encoder, parse_one_layer
 from bert.weights.options import (
     ARCHITECTURES,
@@ -40,7 +40,7 @@ FROM_ELSEWHERE = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FolderOptions:
+class FolderOptions(OptionGroup):
     """Options in place of what the folder of a model says, or says nothing of; None by default."""
 
     GROUP = "model"
@@ -75,8 +75,7 @@ class FolderOptions:
 class Overrides(FolderOptions):
     """Options of a model that is queried, in place of what its folder says."""
 
-    # A program may give a sequence.
-    LISTS: ClassVar = ("labels",)
+    OBJECTS: ClassVar = {"labels": list | tuple}
 
     GROUP = "model"
 
@@ -100,7 +99,7 @@ class Overrides(FolderOptions):
         None,
         f"{MAX_TOKENS}. Default: as the model was trained, or else the most that it accepts; for "
         "questions without a task.json at most 384.",
-        low=5,
+        low=3,
     )
 
     @property
@@ -238,7 +237,7 @@ class ConversionSource(FolderOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConversionOutput:
+class ConversionOutput(OptionGroup):
     """The format and the place of a converted model."""
 
     GROUP = "output"

@@ -23,7 +23,7 @@ from bert.models.vectors import Encoding, as_pair, check_list
 from bert.network.blank import blank_variables
 from bert.network.kernels import check_finite, infer
 from bert.network.lengths import pad_sequences, sort_by_length
-from bert.options import OptionError, whole_number
+from bert.options import OptionError, typed_value
 from bert.pretraining import heads as pretraining_heads
 from bert.weights.checkpoint import Stored
 from bert.weights.folder import ModelFolder
@@ -241,7 +241,7 @@ class PretrainedModel(Encoding):
     ) -> list[list[list[Guess]]]:
         # Each [MASK] is predicted while the others stay masked.
         read = self._read_all(texts)
-        top_k = whole_number("top_k", top_k, 1)
+        top_k = typed_value("top_k", top_k, int, lower_bound=1)
         for text in read:
             self.check_masked(text)
         guesses: list[list[list[Guess]]] = [[] for _ in read]

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert.options import Message, Option, OptionError, check_bounds, option
+from bert.options import Message, Option, OptionError, option
 from bert.pretraining.masking import (
     PIECES,
     SPECIAL,
@@ -131,7 +131,6 @@ class Draws(Masking):
         Raises:
           OptionError: naming one that has a wrong value.
         """
-        check_bounds(self)
         _ = self.ratios
         if self.words != PIECES and not self.do_whole_word_mask:
             must = Message("be %r without %s", PIECES, Option("do_whole_word_mask"))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import tokenization
-from bert.options import Message, Option, OptionError, option
+from bert.options import Message, Option, OptionError, OptionGroup, option
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,7 +64,7 @@ RATIOS = "80,10,10"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Masking:
+class Masking(OptionGroup):
     """How tokens are masked."""
 
     max_predictions_per_seq: int = option(

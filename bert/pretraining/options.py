@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from bert.files.display import read_duration
 from bert.files.paths import PATTERNS
-from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
+from bert.options import REQUIRED, Message, MessageError, Option, OptionError, OptionGroup, option
 from bert.weights.provenance import BERT_OBJECTIVE
 
 # The memory of a process for itself and its current work.
@@ -77,7 +77,7 @@ SHORTEST_BUDGET = 1e-4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordFiles:
+class RecordFiles(OptionGroup):
     """The records of pre-training."""
 
     GROUP = "data"
@@ -116,7 +116,7 @@ class RecordFiles:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSchedule:
+class PretrainingSchedule(OptionGroup):
     """What is learned how long at which learning rate."""
 
     GROUP = "training"
@@ -196,7 +196,7 @@ class PretrainingSchedule:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingEvaluation:
+class PretrainingEvaluation(OptionGroup):
     """How many records are evaluated."""
 
     GROUP = "training"
@@ -216,7 +216,7 @@ def count_predictions(objective: str, records: RecordFiles) -> int:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Processing:
+class Processing(OptionGroup):
     """Where text and records are, and which processes work on them."""
 
     GROUP = "devices"

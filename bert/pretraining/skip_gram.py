@@ -18,7 +18,7 @@ from bert.files.paths import file_size
 from bert.files.texts import decoded_lines, warn_of_damaged
 from bert.files.word_vectors import WordVectors
 from bert.log import logger
-from bert.options import MessageError, Option, OptionError, option
+from bert.options import MessageError, Option, OptionError, OptionGroup, option
 
 # Splits a text into words.
 Split = Callable[[str], Sequence[str]]
@@ -28,7 +28,7 @@ _MOST_WORDS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(OptionGroup):
     """Options of learning word vectors."""
 
     vector_size: int = option(100, "Number of values in each vector.", low=1)

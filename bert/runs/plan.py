@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 from bert.files.process import import_tensorflow
-from bert.options import OptionError, check_bounds
 from bert.runs.recipes import FineTuning, PreTraining, Search
-from bert.training.options import Seed, read_trackers
+from bert.training.options import read_trackers
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -28,13 +27,10 @@ def plan(
 
     Raises:
       PlanError: naming all faults, as far as they can be found: without a limit, no data are read
-        where something else is wrong. Before all, `OptionError` for a value out of its bounds.
+        where something else is wrong. Before all, `OptionError` for an unknown tracker, or a seed
+        that leaves none for the last run.
     """
     shared = recipe.shared if isinstance(recipe, Search) else recipe
-    if not isinstance(shared.seed, int):
-        raise OptionError("seed", "be an integer", shared.seed)
-    for group in [*shared.groups(), Seed(seed=shared.seed)]:
-        check_bounds(group)
     read_trackers(shared.output.report_to)
     if isinstance(recipe, FineTuning):
         # Options of several values make a search, whose recipes are completed.

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from bert.export.formats import ExportOptions, read_exports
 from bert.files.paths import match_file
@@ -12,14 +12,14 @@ from bert.options import (
     Message,
     Option,
     OptionError,
+    OptionGroup,
     changed_options,
     joined,
-    make_plain,
     option,
     read_grid,
     shaping_options,
     take,
-    whole_number,
+    typed_value,
 )
 from bert.pretraining.options import PretrainingEvaluation, PretrainingSchedule, RecordFiles
 from bert.runs.order import in_order
@@ -44,7 +44,7 @@ from bert.tasks.squad.options import (
     check_windows,
 )
 from bert.tasks.tagging.options import FeatureOptions, TaggingData, TagOptions
-from bert.training.options import Compute, Output
+from bert.training.options import LARGEST_SEED, Compute, Output, Seed
 from bert.weights.options import ModelSource, VocabularySource
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingStep:
+class TrainingStep(OptionGroup):
     """Whether a model is trained."""
 
     GROUP = "steps"
@@ -171,7 +171,12 @@ class Recipe:
     command: Command = dataclasses.field(default_factory=Command)
 
     def __post_init__(self) -> None:
-        make_plain(self)
+        object.__setattr__(self, "seed", Seed(seed=self.seed).seed)
+        for field in dataclasses.fields(self):
+            value, (kind, *_) = getattr(self, field.name), get_args(field.type) or (field.type,)
+            is_group = isinstance(kind, type) and issubclass(kind, OptionGroup)
+            if is_group and value is not field.default and not isinstance(value, kind):
+                raise TypeError(f"`{field.name}` must be a {kind.__name__}. Received {value!r}.")
 
     def groups(self) -> list[Any]:
         """Returns the groups of options."""
@@ -385,7 +390,10 @@ class FineTuning(Recipe):
         name has the values of options that have several: these can get more, and the runs that have
         ended are used.
         """
-        num_runs = whole_number("num_runs", num_runs, 1)
+        num_runs = typed_value("num_runs", num_runs, int, lower_bound=1)
+        if self.seed > (highest := LARGEST_SEED + 1 - num_runs):
+            must = Message(f"be at most {highest} with %s", Option("num_runs", num_runs))
+            raise OptionError("seed", must, self.seed, "Each run has the next seed.")
         # A generator has its rows once, for all runs.
         recipe = self.completed()
         grid = read_grid(recipe.schedule)

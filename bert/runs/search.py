@@ -25,7 +25,7 @@ from bert.files.paths import finite, is_file, read_file
 from bert.files.process import same_random_state
 from bert.files.stored_models import SUFFIXES, TASK_FILE, WEIGHTS
 from bert.log import logger
-from bert.options import Message, Option, OptionError
+from bert.options import Option, OptionError
 from bert.parts import GOOD, Parts
 from bert.reports.run import make_runs_tables, mean_text, write_runs_report
 from bert.runs import finetuning, finetuning_run, identity, plans
@@ -37,7 +37,7 @@ from bert.runs.plans import Plan, Result
 from bert.runs.recipes import Search, Trial, value_text
 from bert.training import loop, strategies
 from bert.training.loop import NonFiniteLossError
-from bert.training.options import LARGEST_SEED, RUNS, Output
+from bert.training.options import RUNS, Output
 from bert.weights import checkpoint, provenance, readers, saving
 from bert.weights.folder import ModelFolder
 from bert.weights.model_files import MODEL_FILES
@@ -90,8 +90,7 @@ def plan(
     shared, output = recipe.shared, recipe.shared.output
     parts = Parts(is_muted=limit is not None)
     text = f"{len(recipe.trials)} in all; then the best is used"
-    seeds = [trial.recipe.seed for trial in recipe.trials]
-    parts("runs", _check_runs, seeds, recipe.num_runs, output, shows=lambda _: text)
+    parts("runs", may_keep_best, output, shows=lambda _: text)
     if shared.steps.do_train:
         # The plan of each run checks its own folder alone.
         parts("paths", check_apart, output.output_dir, shared.read_paths(), shows=lambda _: "")
@@ -113,15 +112,6 @@ def plan(
         training=plans[0].training,
         plans=plans,
     )
-
-
-def _check_runs(seeds: Sequence[int], num_runs: int, output: Output) -> None:
-    """Checks that each run has a seed, and warns where the best model is not copied."""
-    over = max(seeds) - LARGEST_SEED
-    if over > 0:
-        must = Message("be at most %d with %s", min(seeds) - over, Option("num_runs", num_runs))
-        raise OptionError("seed", must, min(seeds), "Each run has the next seed.")
-    may_keep_best(output)
 
 
 def run(plan: SearchPlan, observers: Sequence[loop.Observer] = ()) -> Result:

@@ -25,7 +25,7 @@ from bert.files.owned import LIST_FILE
 from bert.files.paths import file_states, os_errors
 from bert.files.process import deferred_stop, stop_signal
 from bert.log import logger
-from bert.options import REQUIRED, Message, Option, option
+from bert.options import REQUIRED, Message, Option, OptionGroup, option
 from bert.training.cluster import Cluster
 from bert.training.link import LOST, TOKEN
 from bert.training.meeting import SAVE_LIMIT, SECONDS_TO_SAVE, seconds_of
@@ -45,7 +45,7 @@ _GPU = re.compile(r"[0-9]+\Z|GPU-|MIG-")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Workers:
+class Workers(OptionGroup):
     """How many processes train, how often they are restarted, and where their logs are."""
 
     GROUP = "devices"

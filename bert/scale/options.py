@@ -17,7 +17,7 @@ from bert.files.paths import PATTERNS, file_size, is_file, part_path
 from bert.files.rows import FORMATS, SEPARATORS
 from bert.files.texts import TextColumns
 from bert.models.options import TEXT_LIMIT, EngineModel
-from bert.options import REQUIRED, Message, Option, OptionError, option
+from bert.options import REQUIRED, Message, Option, OptionError, OptionGroup, option
 from bert.tasks.layers import COMBINATIONS
 from bert.weights.options import CHECKPOINT_FORMS, ConfigSource, VocabularySource
 from bert.weights.sentence_transformers import AS_IN_FOLDER, DEFAULT_LENGTH, TextVectors, follow
@@ -34,7 +34,7 @@ DESCRIPTION_FORM = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BeamOptions:
+class BeamOptions(OptionGroup):
     """The runner of Apache Beam and its options."""
 
     GROUP = "devices"
@@ -137,7 +137,7 @@ def described(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PartOptions:
+class PartOptions(OptionGroup):
     """The part of the work that a run does."""
 
     GROUP = "devices"
@@ -204,7 +204,7 @@ class Answering(EngineModel):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerOutput:
+class AnswerOutput(OptionGroup):
     """The file of the answers, and the handling of inputs that cannot be answered."""
 
     GROUP = "output"

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from urllib.parse import urlsplit
 
-from bert.options import Message, Option, OptionError, option
+from bert.options import Message, Option, OptionError, OptionGroup, option
 from bert.weights.sentence_transformers import AS_IN_FOLDER
 
 # Characters of a name in URLs.
@@ -12,7 +12,7 @@ NAME = r"[^/:]+"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Address:
+class Address(OptionGroup):
     """Where a server listens, and by which names it is requested."""
 
     GROUP = "server"
@@ -55,7 +55,7 @@ class Address:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(OptionGroup):
     """What one client, and all clients together, may request."""
 
     GROUP = "server"
@@ -106,7 +106,7 @@ class Limits:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Batching:
+class Batching(OptionGroup):
     """How inputs of several requests share a batch."""
 
     GROUP = "devices"
@@ -121,7 +121,7 @@ class Batching:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerOptions:
+class AnswerOptions(OptionGroup):
     """How a model answers."""
 
     GROUP = "server"

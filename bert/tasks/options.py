@@ -8,6 +8,7 @@ from bert.options import (
     MessageError,
     Option,
     OptionError,
+    OptionGroup,
     check_several,
     option,
     read_grid,
@@ -24,7 +25,7 @@ CRF_LEARNING_RATE = 0.01
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Lengths(OptionGroup):
     """How long the sequences of a model are."""
 
     GROUP = "data"
@@ -46,7 +47,7 @@ class Lengths:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(OptionGroup):
     """What is trained how long at which learning rate."""
 
     GROUP = "training"
@@ -97,6 +98,7 @@ class Schedule:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, values in read_grid(self).items():
             try:
                 check_several(values)
@@ -120,7 +122,7 @@ class SwagSchedule(Schedule):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Prediction:
+class Prediction(OptionGroup):
     """How batches are predicted, and when evaluations end a training run."""
 
     GROUP = "training"
@@ -154,7 +156,7 @@ class Evaluation(Prediction):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Encoder:
+class Encoder(OptionGroup):
     """What is put between the encoder and its head."""
 
     GROUP = "model"
@@ -171,7 +173,7 @@ class Encoder:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataFiles:
+class DataFiles(OptionGroup):
     """Files of a data set, in a folder or given one by one."""
 
     GROUP = "data"
@@ -219,7 +221,8 @@ class DataFiles:
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.dev_fraction, str | None) or not 0 < self.dev_fraction < 1:
+        super().__post_init__()
+        if not 0 < self.dev_fraction < 1:
             raise OptionError(
                 "dev_fraction",
                 "be between 0 and 1, neither of them, so that something is left to train on and "
@@ -250,7 +253,7 @@ class SwagData(DataFiles):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Distillation:
+class Distillation(OptionGroup):
     """A model to learn from in addition to what a model learns without it."""
 
     GROUP = "training"
@@ -298,6 +301,7 @@ class Distillation:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("unlabeled_file", "distill_layers"):
             if (value := getattr(self, name, None)) and not self.teacher:
                 raise MessageError(

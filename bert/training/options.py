@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 from typing import TYPE_CHECKING
 
-from bert.options import REQUIRED, Message, MessageError, Option, OptionError, option
+from bert.options import REQUIRED, Message, MessageError, Option, OptionError, OptionGroup, option
 from bert.weights.options import AUTO, PRECISION, PRECISIONS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ OVERWRITE = Message("Delete what an earlier run left in %s, and start over.", Op
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Compute:
+class Compute(OptionGroup):
     """How a model computes, and on which devices."""
 
     GROUP = "devices"
@@ -71,7 +71,7 @@ class Compute:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(OptionGroup):
     """The folder of a run, and what is saved in it when."""
 
     GROUP = "output"
@@ -105,7 +105,7 @@ class Output:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seed:
+class Seed(OptionGroup):
     """The seed of a training run."""
 
     GROUP = "training"

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from bert.options import Message, Option, option
+from bert.options import Message, Option, OptionGroup, option
 
 # What the help of several options has in common.
 BESIDE = " Default: the one next to the checkpoint."
@@ -42,7 +42,7 @@ FINE_TUNED = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConfigSource:
+class ConfigSource(OptionGroup):
     """Where the configuration of a model is."""
 
     GROUP = "model"
@@ -51,7 +51,7 @@ class ConfigSource:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabularySource:
+class VocabularySource(OptionGroup):
     """Which vocabulary splits texts into word pieces, and with which casing."""
 
     GROUP = "model"

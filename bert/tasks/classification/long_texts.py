@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert.options import Message, Option, OptionError, changed_options, option
+from bert.options import Message, Option, OptionError, OptionGroup, changed_options, option
 
 # The tokens that `head_tail` keeps from the beginning, of 510 (Sun et al., How to Fine-Tune BERT
 # for Text Classification?, 2019, section 5.3.1).
@@ -10,7 +10,7 @@ _HEAD, _OF = 128, 510
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LongTexts:
+class LongTexts(OptionGroup):
     """What a classifier reads of a text that is longer than its sequences."""
 
     GROUP = "data"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from bert.files.row_writer import save_rows
 from bert.files.rows import SEPARATORS, find_separator, is_number
-from bert.options import Message, MessageError, Option, OptionError, changed_options, option, take
+from bert.options import Message, MessageError, Option, OptionError, changed_options, option
 from bert.tasks.classification.examples import METRICS, TASK_NAMES, find_task
 from bert.tasks.classification.long_texts import CUT_AT_ENDS, LongTexts
 from bert.tasks.options import DataFiles
@@ -36,8 +36,10 @@ else:
 class ClassificationData(LongTexts, DataFiles):
     """The data set of a classifier; from `metric` on, of a custom task alone."""
 
-    # A program may give lists of rows and of labels.
-    LISTS: ClassVar = ("train_file", "dev_file", "test_file", "labels")
+    OBJECTS: ClassVar = {
+        **dict.fromkeys(("train_file", "dev_file", "test_file"), object),
+        "labels": list | tuple,
+    }
 
     GROUP = "data"
 
@@ -153,9 +155,8 @@ class ClassificationData(LongTexts, DataFiles):
 
         Another stride, or another end to keep, replaces all that the model was trained with.
         """
-        given = changed_options(take(LongTexts, self))
-        if self.window_pooling is not None:
-            given["window_pooling"] = self.window_pooling
+        names = {field.name for field in dataclasses.fields(LongTexts)}
+        given = {name: each for name, each in changed_options(self).items() if name in names}
         stride = given.get("doc_stride", trained.doc_stride)
         is_other = stride != trained.doc_stride or "truncation" in given
         return dataclasses.replace(CUT_AT_ENDS if is_other else trained, **given)

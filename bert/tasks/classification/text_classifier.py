@@ -10,7 +10,7 @@ import numpy as np
 import modeling
 import tokenization
 from bert.network.heads import classifier_model
-from bert.options import changed_options, check_bounds
+from bert.options import changed_options
 from bert.tasks.answering import EncoderTask, collect, stored_field
 from bert.tasks.classification import decisions
 from bert.tasks.classification.examples import ClassificationTask, InputExample
@@ -34,9 +34,7 @@ def stored_long_texts(stored: Mapping[str, Any]) -> LongTexts:
     """Returns what a model reads of long texts, as `task.json` has it."""
     kinds = {"truncation": str, "doc_stride": int, "window_pooling": str, "max_windows": int}
     found = {name: stored_field(stored, name, kinds[name]) for name in kinds.keys() & stored.keys()}
-    long_texts = LongTexts(**found)
-    check_bounds(long_texts)
-    return long_texts
+    return LongTexts(**found)
 
 
 @dataclasses.dataclass(frozen=True)

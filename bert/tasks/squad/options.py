@@ -4,7 +4,7 @@ import dataclasses
 
 from bert.export.formats import ExportOptions
 from bert.files.paths import open_file
-from bert.options import Message, MessageError, Option, OptionError, option
+from bert.options import Message, MessageError, Option, OptionError, OptionGroup, option
 from bert.tasks.options import Lengths
 from bert.weights.options import MAX_TOKENS
 
@@ -29,7 +29,7 @@ class SquadLengths(Lengths):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadData:
+class SquadData(OptionGroup):
     """The files of questions, and the splitting of paragraphs and questions into windows."""
 
     GROUP = "data"
@@ -78,7 +78,7 @@ class SquadExport(ExportOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DecodingOptions:
+class DecodingOptions(OptionGroup):
     """The choice of answers among spans of the paragraph."""
 
     GROUP = "output"

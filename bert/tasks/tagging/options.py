@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert.options import Message, Option, option
+from bert.options import Message, Option, OptionGroup, option
 from bert.tasks.layers import FEATURE_LAYERS
 from bert.tasks.options import DataFiles, Lengths
 from bert.weights.options import MAX_TOKENS
@@ -60,7 +60,7 @@ class TaggingData(DataFiles):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TagOptions:
+class TagOptions(OptionGroup):
     """The labels of a tagger and the units that they label; None for those of a trained model."""
 
     GROUP = "model"
@@ -108,7 +108,7 @@ class TagOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureOptions:
+class FeatureOptions(OptionGroup):
     """The layers of a feature-based tagger; None for those of a trained model."""
 
     GROUP = "model"
