@@ -228,9 +228,9 @@ class FullTokenizer(TextInputs, Watched):
 
     def tokenize_lines_to_ids(self, lines: Sequence[str]) -> tuple[Any, Any]:
         """Returns the ids of many lines in one array, and the number of ids of each line."""
-        # Tokenizing line by line needs no numpy.
-        from bert.text import bulk  # noqa: PLC0415
+        from bert.text import bulk  # noqa: PLC0415 (tokenizing line by line needs no numpy)
 
+        lines = [*map(convert_to_unicode, [lines] if isinstance(lines, str | bytes) else lines)]
         if self._seen != Watched.changes:
             self._look_again()
         if self._ids is None or self._finders is not None:

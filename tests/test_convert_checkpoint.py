@@ -308,6 +308,9 @@ def test_a_model_of_a_folder_has_its_outputs_unless_others_are_given(classifier)
     for given, count in ((None, 3), (4, 4)):
         model = convert_checkpoint.make_model(kind, str(classifier), given)
         assert model.outputs[0].shape[-1] == count
+    for given in (0, -1, "4", 4.0):
+        with pytest.raises(ValueError, match=r"`num_outputs` must be .* Received"):
+            convert_checkpoint.make_model(kind, str(classifier), given)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

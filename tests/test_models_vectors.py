@@ -6,6 +6,7 @@ import modeling
 import tokenization
 from bert.models import vectors as text_vectors
 from bert.models.vectors import Encoding, Index, group_words, unit_length
+from bert.options import OptionError
 
 
 @pytest.mark.parametrize("block_values", [1, 40, 1 << 22])
@@ -83,6 +84,9 @@ def test_the_length_that_is_given_goes_before_that_of_the_model(still_config):
         cut = [" ".join(text.split()[: length - 2]) for text in texts]
         found = encoder.encode(texts, max_seq_length=given)
         np.testing.assert_allclose(found, encoder.encode(cut, max_seq_length=longest), atol=1e-5)
+    for name, value in (("max_seq_length", "4"), ("max_seq_length", 4.0), ("normalize", "False")):
+        with pytest.raises(OptionError, match=f"`{name}` must be .* Received {value!r}"):
+            encoder.encode(texts, **{name: value})
 
 
 @pytest.mark.usefixtures("eager")

@@ -85,7 +85,7 @@ def full_page(text="text"):
 def test_a_shown_page_is_the_file_whatever_becomes_of_it(tmp_path):
     path = tmp_path / "page.html"
     write_page(str(path), full_page(HOSTILE))
-    written, shown = path.read_bytes(), show_page(str(path))
+    written, shown = path.read_bytes(), show_page(path)
     path.unlink()
     [(tag, attributes)] = Parsed(shown._repr_html_()).tags
     kind, _, content = attributes["src"].partition(",")

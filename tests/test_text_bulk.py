@@ -44,6 +44,15 @@ def test_many_lines_have_the_ids_of_each(tokenizer, lines):
     assert at_once(tokenizer, lines) == line_by_line(tokenizer, lines)
 
 
+def test_one_text_bytes_and_lines_that_are_read_once_are_lines_too(tokenizer):
+    lines = ["the cat", "thé \0 cat"]
+    assert at_once(tokenizer, lines[0]) == line_by_line(tokenizer, lines[:1])
+    for several in (iter(lines), [line.encode() for line in lines]):
+        assert at_once(tokenizer, several) == line_by_line(tokenizer, lines)
+    with pytest.raises(ValueError, match="Received NoneType"):
+        tokenizer.tokenize_lines_to_ids([None])
+
+
 def test_each_byte_is_tokenized_as_in_a_single_line(tokenizer):
     lines = [f"the{chr(code)}cat{chr(code)}" for code in range(256)]
     assert at_once(tokenizer, lines) == line_by_line(tokenizer, lines)

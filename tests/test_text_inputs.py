@@ -60,8 +60,9 @@ def test_ids_become_text_again():
     assert tokenizer.decode(tf.constant([5, 6])) == "a b"
     with pytest.raises(ValueError, match=r"one row\. Received \(2, 1\)"):
         tokenizer.decode([[5], [6]])
-    with pytest.raises(ValueError, match=r"Received -1"):
-        tokenizer.decode([-1])
+    for ids in ([-1], None, [None], "12", iter([5])):
+        with pytest.raises(ValueError, match=r"`ids` must .* Received"):
+            tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,10 @@ def test_the_longer_text_is_cut_first_and_a_model_says_how_much_it_takes(tokeniz
         ({"texts": "a b", "truncation": True, "max_length": 1}, "Received 1"),
         ({"texts": ["a", "b"], "text_pairs": ["c"]}, "each of the 2 `texts`. Received 1"),
         ({"texts": ["a", None]}, "Received None"),
+        ({"texts": None}, "Received None"),
+        ({"texts": b"a"}, "Received b'a'"),
+        ({"texts": "a", "max_length": "4"}, "`max_length` must be a whole number. Received '4'"),
+        ({"texts": "a", "max_length": 4.0}, "`max_length` must be a whole number. Received 4.0"),
         ({"texts": "a", "text_pairs": [None]}, "Received None"),
         (
             {"texts": "a b", "text_pairs": "c", "truncation": "only_second", "max_length": 4},

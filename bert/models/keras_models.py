@@ -10,7 +10,7 @@ import numpy as np
 import modeling
 from bert.network.blank import blank_variables
 from bert.network.heads import choice_model, classifier_model, span_model, tagging_model
-from bert.options import OptionError
+from bert.options import OptionError, typed_value
 from bert.pretraining.heads import pretraining_model
 from bert.weights.folder import ModelFolder
 from bert.weights.options import ARCHITECTURES
@@ -32,12 +32,15 @@ def make_model(
     Raises:
       ValueError: where there is no such architecture, or the weights do not fit the model.
     """
+    architecture = typed_value("architecture", architecture, str)
+    if num_outputs is not None:
+        num_outputs = typed_value("num_outputs", num_outputs, int, lower_bound=1)
     if architecture not in ARCHITECTURES:
         near = difflib.get_close_matches(architecture.removeprefix("TF"), ARCHITECTURES, n=1)
         remedy = f"Did you mean {near[0]!r}?" if near else ""
         raise OptionError("architecture", f"be one of {list(ARCHITECTURES)}", architecture, remedy)
     if not isinstance(config, modeling.BertConfig):
-        folder = ModelFolder.open(os.fspath(config))
+        folder = ModelFolder.open(typed_value("config", config, str))
         num_outputs = num_outputs or folder.stored.shapes.get("output_weights", [2])[0]
         with blank_variables() as blank:
             model = make_model(architecture, folder.config, num_outputs)

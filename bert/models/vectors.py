@@ -16,7 +16,7 @@ from bert.files.paths import split_by_size
 from bert.models.model import Between, Model, Text
 from bert.network.kernels import check_finite
 from bert.network.lengths import pad_sequences
-from bert.options import OptionError
+from bert.options import OptionError, typed_value
 from bert.tasks.examples import is_list
 from bert.tasks.features import Extractor, Line, read_line
 from bert.tasks.layers import NO_ENCODER, parse_one_layer, width
@@ -103,6 +103,8 @@ class Encoding(Model):
         max_seq_length: int | None = None,
         between: Between = lambda: None,
     ) -> np.ndarray:
+        if normalize is not None:
+            normalize = typed_value("normalize", normalize, bool)
         given: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
         if self.text_vectors:
             given |= self.text_vectors.fill(given)
@@ -149,6 +151,8 @@ class Encoding(Model):
 
     def _length(self, given: int | None) -> int:
         """Returns the maximum tokens of a text: the first length that is given, or the model's."""
+        if given is not None:
+            given = typed_value("max_seq_length", given, int)
         vectors = self.text_vectors
         lengths = (given, self.max_seq_length, vectors.max_seq_length if vectors else None)
         most = self.encoder.config.max_position_embeddings

@@ -10,6 +10,7 @@ import hashlib
 import html
 import json
 import math
+import os
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 from bert.files.durable import replace_files
 from bert.files.paths import read_file
+from bert.options import typed_value
 
 # The page's own script puts text on it as text and never as HTML.
 _PLACEHOLDER = re.compile(r"%([A-Z]+(?:_[A-Z]+)*)%")
@@ -361,9 +363,9 @@ class ShownPage:
         return f'<iframe src="{address}" style="{style}"></iframe>'
 
 
-def show_page(path: str, height: int = 600) -> ShownPage:
+def show_page(path: str | os.PathLike[str], height: int = 600) -> ShownPage:
     """Returns a page, such as `report.html` of a run, to be shown as the last value of a cell."""
-    return ShownPage(read_file(path), height)
+    return ShownPage(read_file(typed_value("path", path, str)), height)
 
 
 def fill_page(template: str, style: str, script: str, title: str, content: Any) -> str:

@@ -1,8 +1,9 @@
 """From texts to the inputs of a model, and back, by the calls that transformers has."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from bert.options import typed_value
 from bert.text.added_tokens import AddedToken, Finder
 
 # The class FullTokenizer is in a higher layer.
@@ -64,6 +65,8 @@ class TextInputs:
         ):
             if value not in allowed:
                 raise ValueError(f"`{name}` must be one of {allowed}. Received {value!r}.")
+        if max_length is not None:
+            max_length = typed_value("max_length", max_length, int)
         limit = self.model_max_length if max_length is None else max_length
         truncation = False if truncation == "do_not_truncate" else truncation
         if limit is None and (truncation or padding == "max_length"):
@@ -116,6 +119,8 @@ class TextInputs:
         import numpy as np  # noqa: PLC0415
 
         row = np.asarray(ids)
+        if row.size and row.dtype.kind not in "iuf":
+            raise ValueError(f"`ids` must be integers. Received {ids!r:.200}.")
         if row.ndim > 1:
             raise ValueError(f"`ids` must be one row. Received {row.shape}; decode each row.")
         text = ""
@@ -136,9 +141,11 @@ def _read_rows(
     text_pairs: str | Sequence[str] | None,
 ) -> list[list[list[int]]]:
     """Returns the ids of the one or two texts of each row."""
-    columns = [[texts] if isinstance(texts, str) else list(texts)]
-    if text_pairs is not None:
-        columns.append([text_pairs] if isinstance(text_pairs, str) else list(text_pairs))
+    given = [texts] if text_pairs is None else [texts, text_pairs]
+    columns = [
+        [*each] if isinstance(each, Iterable) and not isinstance(each, str | bytes) else [each]
+        for each in given
+    ]
     if len({len(column) for column in columns}) > 1:
         raise ValueError(
             f"`text_pairs` must have a text for each of the {len(columns[0])} `texts`. Received "
