@@ -283,6 +283,25 @@ def test_a_plan_of_some_examples_cannot_be_run(make_recipe, tmp_path):
     with pytest.raises(ValueError, match="without a limit"):
         run(planned)
     assert not (tmp_path / "out").exists()
+    for limit in (0, -1, "3", 3.0):
+        with pytest.raises(OptionError, match=f"`limit` must be .* Received {limit!r}"):
+            plan(make_recipe(), limit=limit)
+
+
+def test_what_is_no_recipe_plan_or_observer_is_refused_by_name(make_recipe):
+    recipe = make_recipe()
+    for value in (None, "out", recipe.model):
+        with pytest.raises(TypeError, match="`recipe` must be a recipe"):
+            plan(value)
+        with pytest.raises(TypeError, match="`plan` must be what"):
+            run(value)
+    with pytest.raises(TypeError, match="`plan` must be what"):
+        run(recipe)
+    with pytest.raises(TypeError, match="`observers` must be objects of Observer"):
+        run(plan(recipe, limit=3), [Observer])
+    for name in ("model", "steps", "output", "compute", "lengths", "teacher"):
+        with pytest.raises(TypeError, match=f"`{name}` must be a .* Received 'out'"):
+            dataclasses.replace(recipe, **{name: "out"})
 
 
 def test_a_plan_of_some_examples_has_the_steps_of_all(make_recipe, tmp_path):

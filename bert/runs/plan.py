@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from bert.files.process import import_tensorflow
-from bert.runs.recipes import FineTuning, PreTraining, Search
+from bert.options import typed_value
+from bert.runs.recipes import FineTuning, PreTraining, Recipe, Search
 from bert.training.options import read_trackers
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ def plan(
         where something else is wrong. Before all, `OptionError` for an unknown tracker, or a seed
         that leaves none for the last run.
     """
+    if not isinstance(recipe, Recipe | Search):
+        remedy = "`make_recipe` of a script makes one of its Settings."
+        raise TypeError(f"`recipe` must be a recipe. Received {recipe!r:.200}. {remedy}")
+    if limit is not None:
+        limit = typed_value("limit", limit, int, lower_bound=1)
     shared = recipe.shared if isinstance(recipe, Search) else recipe
     read_trackers(shared.output.report_to)
     if isinstance(recipe, FineTuning):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bert.files.process import same_random_state
-from bert.runs.recipes import PreTraining, Search
+from bert.runs.recipes import PreTraining, Recipe, Search
 from bert.training.loop import Observer
 
 if TYPE_CHECKING:
@@ -19,8 +19,16 @@ def run(plan: "Plan", observers: Sequence[Observer] = ()) -> "Result":
       observers: The observers of each step of training.
 
     Raises:
+      TypeError: where an argument is of another class.
       ValueError: where the plan has a limit, or the output folder is not as it was.
     """
+    if not isinstance(getattr(plan, "recipe", None), Recipe | Search):
+        raise TypeError(f"`plan` must be what `plan(recipe)` returns. Received {plan!r:.200}.")
+    # A generator has its observers once, for all runs.
+    observers = [*observers]
+    for observer in observers:
+        if not isinstance(observer, Observer):
+            raise TypeError(f"`observers` must be objects of Observer. Received {observer!r}.")
     if plan.limit is not None:
         raise ValueError(
             f"`plan` must be one without a limit to be run. It is of {plan.limit} examples at most."
