@@ -34,7 +34,7 @@ def main() -> None:
         input_file=setting["text_file"],
         output_file=setting["output_file"],
         bert_config_file="",
-        init_checkpoint="",
+        init_checkpoint="none",
         vocab_file=setting["vocab_file"],
         batch_size=setting["batch_size"],
         max_seq_length=setting["length"],

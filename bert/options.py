@@ -25,6 +25,9 @@ from typing import Any, ClassVar, TypeVar, get_args
 # The default of an option that must be given.
 REQUIRED = dataclasses.MISSING
 
+# How the names of options end that give a path or a model.
+_PATHS = ("_checkpoint", "_dir", "_file", "_handle", "teacher", "word_vectors")
+
 # The end of the help of an option that may have several values.
 _SEVERAL = (
     "Several values, comma-separated, are all tried, in all combinations with those of other "
@@ -332,7 +335,7 @@ class OptionGroup:
         """
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = plain_value(getattr(self, field.name))
-            if not isinstance(value, self.OBJECTS.get(field.name, ())):
+            if isinstance(value, str) or not isinstance(value, self.OBJECTS.get(field.name, ())):
                 value = _read_field(field, find_metadata(type(self), field.name), value)
             object.__setattr__(self, field.name, value)
 
@@ -346,6 +349,11 @@ def _read_field(field: dataclasses.Field[Any], metadata: Mapping[str, Any], valu
         if field.default == "" or field.default is False:
             return field.default
         raise OptionError(field.name, "have a value", None)
+    # Without a path, a file that has a name by default is not written.
+    is_path = field.default in (None, "-") and field.name.endswith(_PATHS)
+    if (is_path or field.default is REQUIRED) and isinstance(value, str) and not value:
+        remedy = "Is the variable that gives it unset?"
+        raise OptionError(field.name, "not be empty", value, remedy)
     [kind] = {*kinds} - {NoneType}
     if metadata.get("several") and isinstance(value, list | tuple):
         return tuple(typed_value(field.name, each, kind, **metadata["options"]) for each in value)

@@ -23,7 +23,15 @@ import run_squad
 import run_swag
 import split_sentences
 from bert.commands.flags import WITHOUT_EFFECT, changed_flags, define, read_settings
-from bert.options import REQUIRED, OptionError, option, read_grid, several
+from bert.options import (
+    REQUIRED,
+    OptionError,
+    OptionGroup,
+    fields_by_class,
+    option,
+    read_grid,
+    several,
+)
 from bert.runs.recipes import EvaluatedSteps, Steps
 
 __all__ = ["new_flags"]
@@ -210,6 +218,8 @@ def test_settings_take_path_objects_and_have_the_bounds_of_flags():
         choices = {"format": "tf"} if "format" in required else {}
         given, typed = ({**dict.fromkeys(required, each), **choices} for each in (Path("a"), "a"))
         assert kind(**given) == kind(**typed)
+        # Each group checks its values where a recipe has it alone.
+        assert all(issubclass(owner, OptionGroup) for owner, _ in fields_by_class(kind))
     with pytest.raises(OptionError, match="`batch_size` must be at least 1"):
         predict.Settings(model_dir="a", batch_size=0)
 
@@ -253,7 +263,7 @@ def test_an_unset_shell_variable_is_no_path():
     given = dict.fromkeys(("output_dir", "init_checkpoint", "teacher", "word_vectors"), "there")
     for name in given:
         flags.FLAGS(["script", *(f"--{key}={value}" for key, value in {**given, name: ""}.items())])
-        with pytest.raises(ValueError, match=f"`--{name}` must not be empty"):
+        with pytest.raises(OptionError, match=f"`{name}` must not be empty"):
             read_settings(run_ner.Settings)
     arguments = {**given, "output_dir": "out", "vocab_file": ""}
     flags.FLAGS(["script", *(f"--{key}={value}" for key, value in arguments.items())])
@@ -271,7 +281,7 @@ def test_an_empty_path_leaves_out_a_file_that_has_a_name_by_default():
 def test_what_is_required_is_not_empty_whatever_its_name():
     define(fill_mask.Settings)
     flags.FLAGS(["script", "--checkpoint="])
-    with pytest.raises(ValueError, match="`--checkpoint` must not be empty"):
+    with pytest.raises(OptionError, match="`checkpoint` must not be empty"):
         read_settings(fill_mask.Settings)
 
 

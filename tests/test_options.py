@@ -34,6 +34,7 @@ class Rates(OptionGroup):
     verifies: bool = option(True, "Verifies.")
     path: str = option("", "Path.")
     column: str | None = option(None, "Column.")
+    data_file: str | None = option(None, "File.")
 
 
 def test_an_error_names_options_as_python_does_and_a_command_as_flags():
@@ -104,6 +105,7 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"learning_rate": {0.5}}, r"`learning_rate` must be a number. Received \{0.5\}."),
         ({"path": b"a"}, "`path` must be a text. Received b'a'."),
         ({"path": 0.5}, "`path` must be a text. Received 0.5."),
+        ({"data_file": ""}, "`data_file` must not be empty. Received ''. Is the variable"),
         ({"column": True}, "`column` must be a text. Received True."),
         ({"overwrites": "False"}, "`overwrites` must be true or false. Received 'False'."),
         ({"kind": ["a", "b"]}, r"`kind` must be one of a, b. Received \['a', 'b'\]"),

@@ -198,7 +198,7 @@ def test_the_smallest_gpu_must_hold_a_batch(tmp_path, tiny_config, log, monkeypa
 )
 def test_disk_space_is_that_of_simultaneous_checkpoints(changes, num_steps, resumable, others):
     weights = 4 * count_parameters(BASE)
-    output = Output(output_dir="", **changes)
+    output = Output(output_dir="out", **changes)
     assert checkpoint_bytes(output, BASE, num_steps, others) == weights * (3 * resumable + others)
 
 

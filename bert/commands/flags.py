@@ -50,9 +50,6 @@ _WITHOUT_EFFECT: Mapping[str, Any] = {
 # Flags of the original's scripts that train.
 TPU_FLAGS = ("tpu_zone", "gcp_project", "master", "num_tpu_cores")
 
-# How the names of flags end that give a path or a model.
-_PATHS = ("_checkpoint", "_dir", "_file", "_handle", "teacher", "word_vectors")
-
 
 class _FiniteParser(flags.FloatParser):
     """Takes numbers, and neither NaN, which no bound refuses, nor infinity."""
@@ -179,7 +176,7 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
     """Returns the values of the flags of `kind`; what is absent has the default of its field.
 
     Raises:
-      ValueError: where a path is given that is empty, or the flags are not defined.
+      ValueError: where the flags are not defined, or do not fit.
     """
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     if missing := [field.name for field in fields if field.name not in flags.FLAGS]:
@@ -188,13 +185,6 @@ def read_settings(kind: type[SettingsType]) -> SettingsType:
             "`define_flags()` of the script, then `FLAGS(sys.argv)`."
         )
     values = {field.name: getattr(flags.FLAGS, field.name) for field in fields}
-    for field in fields:
-        is_path = field.default is REQUIRED or field.name.endswith(_PATHS)
-        # Without a path, a file that has a name by default is not written.
-        if is_path and field.default in (REQUIRED, None, "-") and values[field.name] == "":
-            raise ValueError(
-                f"`--{field.name}` must not be empty. Is the shell variable that gives it unset?"
-            )
     return kind(**{name: value for name, value in values.items() if value is not None})
 
 
