@@ -214,12 +214,6 @@ def several(field: Any) -> Any:
     return dataclasses.field(default=field.default, metadata=metadata)
 
 
-def check_several(values: Collection[Any]) -> None:
-    """Checks the values of an option that has several."""
-    if not values or len({*values}) < len(values):
-        raise ValueError(f"there must be at least one value, each once. Received {[*values]}")
-
-
 Group = TypeVar("Group")
 
 
@@ -356,7 +350,10 @@ def _read_field(field: dataclasses.Field[Any], metadata: Mapping[str, Any], valu
         raise OptionError(field.name, "not be empty", value, remedy)
     [kind] = {*kinds} - {NoneType}
     if metadata.get("several") and isinstance(value, list | tuple):
-        return tuple(typed_value(field.name, each, kind, **metadata["options"]) for each in value)
+        values = [typed_value(field.name, each, kind, **metadata["options"]) for each in value]
+        if not values or len({*values}) < len(values):
+            raise OptionError(field.name, "have at least one value, each once", value)
+        return tuple(values)
     return typed_value(field.name, value, kind, **metadata["options"])
 
 

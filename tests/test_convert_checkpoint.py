@@ -641,7 +641,7 @@ def test_a_result_that_computes_something_else_is_not_kept(tmp_path, still_confi
     source = save(tmp_path / "tf", tensors, still_config)
     wrong = {**tensors, "cls/seq_relationship/output_bias": np.ones(2, np.float32)}
     saving.save_tensors(str(tmp_path / "wrong.ckpt"), wrong)
-    options = convert_checkpoint.Settings(input=str(source), output="", format="tf")
+    options = convert_checkpoint.Settings(input=str(source), output="out", format="tf")
     opened = conversion.open_source(options, "tf")
     model = convert_checkpoint.make_model("BertForPreTraining", still_config)
     for variable in model.weights:

@@ -102,6 +102,8 @@ def test_switches_are_spelled_as_they_are_typed():
         ({"kind": None}, "`kind` must have a value. Received None."),
         ({"verifies": None}, "`verifies` must have a value. Received None."),
         ({"learning_rate": (None, 0.5)}, "`learning_rate` must be a number. Received None."),
+        ({"learning_rate": []}, r"`learning_rate` must have at least one value, .* \[\]"),
+        ({"learning_rate": (1, 1.0)}, r"must have at least one value, each once. .* \(1, 1\.0\)"),
         ({"learning_rate": {0.5}}, r"`learning_rate` must be a number. Received \{0.5\}."),
         ({"path": b"a"}, "`path` must be a text. Received b'a'."),
         ({"path": 0.5}, "`path` must be a text. Received 0.5."),

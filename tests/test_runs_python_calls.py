@@ -104,13 +104,15 @@ def test_two_calls_and_the_command_leave_the_same_files(tmp_path, script, given)
 
 
 def with_objects(values):
-    """Returns options with path objects and scalars of NumPy in place of texts and numbers."""
+    """Returns options with path objects, integers and scalars of NumPy for texts and numbers."""
 
     def other(value):
         if isinstance(value, tuple):
             return tuple(map(other, value))
         if isinstance(value, str):
             return Path(value) if value.startswith("/") else value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
         return value if value is None else np.asarray(value)[()]
 
     return {name: other(value) for name, value in values.items()}

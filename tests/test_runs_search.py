@@ -105,7 +105,7 @@ def test_one_value_is_no_grid(make_settings, tmp_path):
 
 @pytest.mark.parametrize("values", [(), (16, 16)])
 def test_values_of_a_grid_differ(make_settings, values):
-    with pytest.raises(ValueError, match="`train_batch_size`: there must be at least one value"):
+    with pytest.raises(ValueError, match="`train_batch_size` must have at least one value"):
         make_settings(train_batch_size=values)
 
 

@@ -18,7 +18,6 @@ from bert.options import (
     Option,
     Received,
     changed_options,
-    check_several,
     find_group,
     find_metadata,
     spell,
@@ -82,9 +81,7 @@ class _SeveralParser(flags.ArgumentParser):
             argument = argument.split(",")
         if not isinstance(argument, tuple | list):
             return self._one.parse(argument)
-        values = tuple(map(self._one.parse, argument))
-        check_several(values)
-        return values
+        return tuple(map(self._one.parse, argument))
 
 
 def takes_several(flag: flags.Flag[Any]) -> bool:

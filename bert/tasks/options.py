@@ -9,9 +9,7 @@ from bert.options import (
     Option,
     OptionError,
     OptionGroup,
-    check_several,
     option,
-    read_grid,
     several,
 )
 from bert.weights.options import MAX_TOKENS
@@ -96,14 +94,6 @@ class Schedule(OptionGroup):
         high=1.0,
         shapes_training=True,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, values in read_grid(self).items():
-            try:
-                check_several(values)
-            except ValueError as error:
-                raise MessageError("%s: %s.", Option(name), error) from None
 
     def with_learning_rate(self, *, is_feature_based: bool) -> "Schedule":
         """Returns the schedule with its learning rate."""
