@@ -406,9 +406,11 @@ def test_a_damaged_folder_is_told_in_a_line(settings, model_dir, name, spoil, me
         predict.run(settings(as_json(TEXTS)))
 
 
-def test_a_length_that_is_given_is_not_blamed_on_the_folder(settings):
+def test_an_option_that_is_given_is_not_blamed_on_the_folder(settings):
     with pytest.raises(ValueError, match=r"^`max_seq_length` must be at most 16,.* Received 17"):
         predict.run(settings(as_json(TEXTS), max_seq_length=17))
+    with pytest.raises(ValueError, match=r"^`bert_config_file` must exist\. Received 'nowhere'"):
+        predict.run(settings(as_json(TEXTS), bert_config_file="nowhere"))
 
 
 ROWS = [

@@ -417,10 +417,12 @@ def open_stored_task(folder: ModelFolder, stored: Mapping[str, Any]) -> Answerin
     path = os.path.join(folder.path, TASK_FILE)
     if kind not in FINE_TUNED:
         raise ValueError(f"`kind` in {path!r} must be one of {sorted(FINE_TUNED)}. It is {kind!r}.")
+    # An option may name this file, which then is not the folder's.
+    config = folder.config
     try:
         stored_field(stored, "do_lower_case", bool)
-        check_length(stored_field(stored, "max_seq_length", int), folder.config)
-        task = open_task(stored, folder.config, folder.load_tokenizer())
+        check_length(stored_field(stored, "max_seq_length", int), config)
+        task = open_task(stored, config, folder.load_tokenizer())
         least = _LEAST_OF_PAIRS if len(task.fields) == 2 else _LEAST
         if stored["max_seq_length"] < least:
             raise OptionError("max_seq_length", f"be at least {least}", stored["max_seq_length"])
