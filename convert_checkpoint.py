@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bert.commands.checks import Checks, CheckSettings, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.process import import_tensorflow
 from bert.models.options import ConversionOutput, ConversionSource
 from bert.parts import FAILED
@@ -57,7 +57,7 @@ def run(settings: Settings) -> "Report":
     import_tensorflow()
     from bert.models import conversion
 
-    show_lines()
+    begin_run(settings.check)
     return conversion.convert(settings, settings)
 
 

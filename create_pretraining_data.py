@@ -23,7 +23,7 @@ import tokenization
 from bert.commands.checks import OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
 from bert.commands.flags import changed_flags
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.display import Progress
 from bert.files.fingerprints import WatchedFiles
 from bert.files.machine import describe_files
@@ -307,7 +307,7 @@ def run(settings: Settings) -> InstanceTable | InstanceCounts | None:
     Raises:
       ValueError: before the expensive part, where files or numbers are not as they must be.
     """
-    show_lines()
+    begin_run(settings.check)
     logger.info("Flags: %s; the others have their defaults.", " ".join(changed_flags(settings)))
     records, memory = check(settings)
     try_outputs(records.output_files, "output_file")

@@ -10,7 +10,7 @@ import dataclasses
 
 from bert.commands.checks import Step, TextFileSettings, call, check_files, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.log import logger
@@ -75,7 +75,7 @@ def run(settings: Settings) -> Summary:
     Raises:
       ValueError: where the settings, or the text and the settings, do not fit.
     """
-    show_lines()
+    begin_run(settings.check)
     input_files = check(settings)
     try_outputs([settings.output_file], "output_file")
     counts = count_words(input_files, settings.do_lower_case, settings.num_processes)

@@ -35,7 +35,7 @@ from bert.commands.checks import (
     open_folder,
 )
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.files.paths import PATTERNS
@@ -100,7 +100,7 @@ def run(settings: Settings) -> WordVectors:
     def split_words(text: str) -> list[str]:
         return [text[start:end] for start, end in word_spans(text)]
 
-    show_lines()
+    begin_run(settings.check)
     source = check(settings)
     try_outputs([settings.output_file], "output_file")
     if isinstance(source, list):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import CheckSettings, Step, call, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.outputs import make_folder
 from bert.files.process import import_tensorflow
 from bert.options import REQUIRED, option
@@ -56,7 +56,7 @@ def run(settings: Settings) -> dict[str, int]:
     Raises:
       ValueError: where words cannot be added, or files do not fit each other; nothing is written.
     """
-    show_lines()
+    begin_run(settings.check)
     extension = check(settings)
     extension.folder.log_found()
     make_folder(settings.output_dir)

@@ -20,7 +20,7 @@ from bert.commands import flags as common_flags
 from bert.commands.checks import OutputSettings, Step, call, check_output, make_script, open_folder
 from bert.commands.console import run_script
 from bert.commands.flags import changed_flags
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.machine import describe_files
 from bert.files.outputs import try_outputs
 from bert.files.process import import_tensorflow
@@ -54,7 +54,7 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: before the expensive part, where the settings, the text and the model do not fit.
     """
-    show_lines()
+    begin_run(settings.check)
     logger.info("Flags: %s; the others have their defaults.", " ".join(changed_flags(settings)))
     settings, folder, texts = check(settings)
     from bert.network.gpus import log_gpus

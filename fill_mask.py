@@ -24,7 +24,7 @@ from bert.commands.checks import (
     make_script,
 )
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.display import visible
 from bert.files.outputs import open_output, try_outputs
 from bert.files.paths import match_file, split_by_size
@@ -112,7 +112,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     Raises:
       ValueError: where the settings, the texts and the model do not fit.
     """
-    show_lines()
+    begin_run(settings.check)
     path, folder = prepare(settings, texts)
     from bert.models.pretrained import total_score
     from bert.network.gpus import log_gpus

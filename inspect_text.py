@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bert.commands.checks import UNCHECKED, Checks, OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import print_text, show_lines
+from bert.commands.lines import begin_run, print_text
 from bert.files.outputs import check_outputs, try_outputs
 from bert.files.process import import_tensorflow
 from bert.files.rows import text_lines
@@ -71,7 +71,7 @@ def run(settings: Settings, texts: Sequence[str]) -> "Inspection":
     Raises:
       ValueError: where the settings, the text and the model do not fit.
     """
-    show_lines()
+    begin_run(settings.check)
     text = prepare(settings, texts)
     if text is None:
         text = "\n".join(line for _, line in text_lines("-")).strip()

@@ -15,7 +15,7 @@ import dataclasses
 
 from bert.commands.checks import OutputSettings, Step, call, check_output, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.durable import replace_files
 from bert.files.machine import describe_files
 from bert.files.paths import PATTERNS
@@ -59,7 +59,7 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: where the files do not go together.
     """
-    show_lines()
+    begin_run(settings.check)
     paths = check(settings)
     with replace_files([settings.output_file]) as [file]:
         join(paths, form_of(settings.output_file), file)

@@ -31,7 +31,7 @@ from bert.commands.checks import (
     open_folder,
 )
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.display import visible
 from bert.files.machine import describe_files
 from bert.files.outputs import open_output, try_outputs
@@ -68,7 +68,7 @@ def run(settings: Settings) -> int:
     Raises:
       ValueError: where the settings, the texts and the model do not fit.
     """
-    show_lines()
+    begin_run(settings.check)
     settings, files, folder = prepare(settings)
     from bert.models.neighbours import find_neighbours, open_space
     from bert.network.gpus import log_gpus

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert.commands.checks import Checks, OutputSettings, Step, call, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.outputs import try_outputs
 from bert.files.process import import_tensorflow
 from bert.names import serve
@@ -53,7 +53,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     Raises:
       ValueError: where the folder, a flag or an input is not what it must be.
     """
-    show_lines()
+    begin_run(settings.check)
     with arguments_as_input(settings, texts):
         settings, folder = prepare(settings)
         from bert.network.gpus import log_gpus

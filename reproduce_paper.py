@@ -13,7 +13,7 @@ import dataclasses
 
 from bert.commands.checks import Checks, CheckSettings, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from paper import reproduction
 
 
@@ -28,7 +28,7 @@ def run(settings: Settings) -> reproduction.Ended:
     Raises:
       ValueError: before the first run, where a flag or a folder is not as it must be.
     """
-    show_lines()
+    begin_run(settings.check)
     return reproduction.reproduce(settings)
 
 

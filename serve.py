@@ -18,7 +18,7 @@ from absl import flags
 
 from bert.commands.checks import Checks, CheckSettings, Step, call, make_script
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines, write_json_lines
+from bert.commands.lines import begin_run, write_json_lines
 from bert.files.process import import_tensorflow
 from bert.log import logger
 from bert.models.options import ENGINE_HELP, ENGINES, FROM_ELSEWHERE, EngineModel
@@ -57,7 +57,7 @@ def run(settings: Settings) -> None:
     Raises:
       ValueError: where the model cannot be opened, or the address is not free.
     """
-    show_lines()
+    begin_run(settings.check)
     with open_server(settings) as server:
         try:
             server.wait()

@@ -15,7 +15,7 @@ from typing import Any
 from bert.commands.checks import TextFileSettings, make_script
 from bert.commands.checks import check_files as check
 from bert.commands.console import run_script
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.log import logger
@@ -67,7 +67,7 @@ def run(settings: Settings | None = None, **options: Any) -> tuple[int, int]:
       ValueError: where there is no text, or the output file must not be written.
     """
     settings = settings or Settings(**options)
-    show_lines()
+    begin_run(settings.check)
     input_files = check(settings)
     try_outputs([settings.output_file], "output_file")
     with replace_files([settings.output_file]) as [output]:

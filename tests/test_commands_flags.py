@@ -224,6 +224,18 @@ def test_settings_take_path_objects_and_have_the_bounds_of_flags():
         predict.Settings(model_dir="a", batch_size=0)
 
 
+@pytest.mark.parametrize(
+    "script", [each for each in (*SCRIPTS, inspect_text) if each is not run_classifier_with_tfhub]
+)
+def test_a_program_cannot_take_a_run_for_its_dry_run(script):
+    fields = dataclasses.fields(script.Settings)
+    required = [field.name for field in fields if field.default is dataclasses.MISSING]
+    choices = {"format": "tf"} if "format" in required else {}
+    settings = script.Settings(**{**dict.fromkeys(required, "a"), **choices, "check": True})
+    with pytest.raises(OptionError, match="`check` must be left out of a run"):
+        script.run(settings, *[[]] * (script is inspect_text))
+
+
 @pytest.mark.usefixtures("new_flags")
 def test_a_flag_may_have_several_values():
     define(Dimmed)

@@ -13,7 +13,7 @@ from absl import logging as absl_logging
 
 from bert.files.display import Bar, as_argument, show_bars, visible_lines
 from bert.log import logger
-from bert.options import Option, spell
+from bert.options import Option, OptionError, spell
 
 _PREFIXES = (
     (logging.ERROR, "Error: ", "red"),
@@ -128,6 +128,18 @@ def write_json_lines() -> None:
         if isinstance(handler, LineHandler):
             root.removeHandler(handler)
     root.addHandler(LineHandler(as_json=True))
+
+
+def begin_run(check: bool) -> None:
+    """Begins the `run` of a script, which is no dry run; shows its log as `show_lines`.
+
+    Raises:
+      OptionError: where the option `check` is given: a program calls the function `check`.
+    """
+    if check:
+        remedy = "The script's `check(settings, bert.commands.checks.Checks())` is the dry run."
+        raise OptionError("check", "be left out of a run", check, remedy)
+    show_lines()
 
 
 def show_lines() -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from bert.commands.checks import Checks, CheckSettings
-from bert.commands.lines import show_lines
+from bert.commands.lines import begin_run
 from bert.export.formats import ExportOptions
 from bert.options import Message, Option, option, several, take
 from bert.parts import PlanError
@@ -114,7 +114,8 @@ def make_recipe(settings: FineTuningSettings, data: type, **others: type) -> Fin
 
 def run(recipe: PreTraining | FineTuning | Search) -> dict[str, Any]:
     """Runs a recipe, and shows in a Python program what is logged; returns the scores."""
-    show_lines()
+    shared = recipe.shared if isinstance(recipe, Search) else recipe
+    begin_run(shared.command.values.get("check", False))
     return dict(run_plan(plan(recipe)).scores)
 
 
