@@ -337,6 +337,29 @@ def test_deeper_checkpoint_is_loaded_with_a_warning(tmp_path, log, tiny_config):
     assert "`num_hidden_layers`" in warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "is_foreign"),
+    [
+        ("bert/encoder/layer_0/output/adapters/down/w", True),
+        ("bert.encoder.layer.1.attention.self.query.lora_A.weight", True),
+        ("embeddings.task_type_embeddings.weight", True),
+        ("bert/encoder/layer_0/output/dense/kernel/Adam_1", False),
+        ("adapters/layer_0/kernel", False),
+    ],
+)
+def test_weights_within_the_encoder_that_no_bert_has_are_named(
+    tmp_path, log, tiny_config, name, is_foreign
+):
+    tensors = {**encoder_weights(tiny_config), name: np.ones((2, 2), np.float32)}
+    saving.save_tensors(str(tmp_path / "model"), tensors)
+    model = pretraining_heads.pretraining_model(tiny_config)
+    checkpoint.Stored.open(str(tmp_path / "model")).assign(model.weights)
+    warnings = [record.getMessage() for record in log.records if record.levelname == "WARNING"]
+    assert [f"no BERT has, such as {name}." in warning for warning in warnings] == [True] * (
+        is_foreign
+    )
+
+
 def drop(part):
     return lambda tensors: {name: tensors[name] for name in tensors if part not in name}
 

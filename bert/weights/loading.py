@@ -1,7 +1,8 @@
 """The configuration that weights mean, and the report of what was loaded from them."""
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -17,6 +18,8 @@ from modeling import BertConfig
 # Models that need no pooler, such as those that tag tokens, are also saved without it.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
+# The embeddings or a layer, by names here or in PyTorch.
+_PLACE = re.compile(r"(?:bert[./])?(?:embeddings|encoder[./]layer[._]\d+)[./]")
 # What is as large as a task or a teacher: the beginning of its names, the axis, and a warning.
 _SIZED = (
     (LABEL_HEAD, 0, "The head of %s is for %d labels, and not for %d: it is not loaded."),
@@ -96,12 +99,31 @@ def log_loaded(
             len(unused) - len(others),
             Option("verbosity", 1),
         )
-    if deeper := [name for name in others if name.startswith("bert/encoder/layer_")]:
+    _warn_of_encoder({*(v.path for v in found), *missing}, others)
+
+
+def _warn_of_encoder(known: Collection[str], others: Sequence[str]) -> None:
+    """Warns of weights within the encoder that a model has not, by the names of the model's."""
+    layers = {found[0] for name in known if (found := _PLACE.match(name))}
+    # Programs have slots of their own beside each variable.
+    within = {
+        name: found[0]
+        for name in others
+        if (found := _PLACE.match(name)) and name.rpartition("/")[0] not in known
+    }
+    deeper = [n for n in within if n.startswith("bert/encoder/") and within[n] not in layers]
+    if deeper:
         logger.warning(
             "The checkpoint has encoder layers that the model has not, such as %s: look at "
             "`num_hidden_layers` in %s.",
             deeper[0],
             Option("bert_config_file"),
+        )
+    if foreign := [name for name in within if name not in deeper]:
+        logger.warning(
+            "The checkpoint has weights within the encoder that no BERT has, such as %s. Where the "
+            "program that wrote it computes with them, the model does not compute the same.",
+            foreign[0],
         )
 
 
