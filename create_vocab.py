@@ -14,7 +14,7 @@ from bert.commands.lines import begin_run
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.log import logger
-from bert.options import REQUIRED, option
+from bert.options import REQUIRED, Option, option
 from bert.pretraining.vocabulary import (
     LONGEST_WORD,
     UNUSED_IN_FRONT,
@@ -119,17 +119,17 @@ def report(settings: Settings, summary: Summary) -> None:
     )
     if summary.num_entries < settings.vocab_size:
         logger.warning(
-            "--vocab_size asks for %d entries, but the text gives %d: no other pieces meet "
-            "--min_frequency=%d times.",
-            settings.vocab_size,
+            "%s asks for more entries, but the text gives %d: no other pieces fit %s.",
+            Option("vocab_size", settings.vocab_size),
             summary.num_entries,
-            settings.min_frequency,
+            Option("min_frequency", settings.min_frequency),
         )
     if summary.unknown_rate > MOST_UNKNOWN:
         logger.warning(
-            "%.2f %% of the pieces are [UNK], because of --coverage or --limit_alphabet, or of "
-            "words longer than %d characters.",
+            "%.2f %% of the pieces are [UNK], because of %s or %s, or of words longer than %d "
+            "characters.",
             100 * summary.unknown_rate,
+            *map(Option, ("coverage", "limit_alphabet")),
             LONGEST_WORD,
         )
 
