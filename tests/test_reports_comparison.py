@@ -235,6 +235,14 @@ def test_answers_of_any_task_to_other_examples_are_refused(
         make_page([first, others])
 
 
+def test_runs_without_scores_are_said_to_have_none(tmp_path):
+    runs = [write_run(tmp_path / name) for name in "ab"]
+    for name in "ab":
+        (tmp_path / name / "eval_results.json").unlink()
+    options, scores, *_ = make_page(runs).sections
+    assert (options.note, scores.rows, scores.note) == ("None.", [], "None.")
+
+
 def test_another_metric_is_no_other_task(tmp_path):
     make_page([write_run(tmp_path / "a"), write_run(tmp_path / "b", task={"metric": "accuracy"})])
 

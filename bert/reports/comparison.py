@@ -57,6 +57,7 @@ def make_page(folders: Sequence[str]) -> page.Page:
     options = [row for row in _tabulate([run.options for run in runs]) if len({*row[1:]}) > 1]
     scores = _tabulate([run.scores for run in runs])
     note = "±: the standard error of the mean over seeds." if "±" in str(scores) else ""
+    note = note if scores else "None."
     sections: list[page.Section] = [
         page.Table("Options that differ", ["option", *names], options, "" if options else "None."),
         page.Table("Scores", ["score", *names], scores, note),
