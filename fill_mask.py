@@ -25,7 +25,7 @@ from bert.commands.checks import (
 )
 from bert.commands.console import run_script
 from bert.commands.lines import begin_run
-from bert.files.display import visible
+from bert.files.display import counted, visible
 from bert.files.outputs import open_output, try_outputs
 from bert.files.paths import match_file, split_by_size
 from bert.files.process import import_tensorflow
@@ -135,7 +135,7 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
             if settings.score:
                 total = total_score([*([total] if total else []), *answers])
     if total:
-        logger.info("All %d texts: %s", count, describe_score(total))
+        logger.info("In all, %s: %s", counted(count, "text"), describe_score(total))
     return count
 
 

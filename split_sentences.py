@@ -16,6 +16,7 @@ from bert.commands.checks import TextFileSettings, make_script
 from bert.commands.checks import check_files as check
 from bert.commands.console import run_script
 from bert.commands.lines import begin_run
+from bert.files.display import counted
 from bert.files.durable import replace_files
 from bert.files.outputs import try_outputs
 from bert.log import logger
@@ -78,12 +79,8 @@ def run(settings: Settings | None = None, **options: Any) -> tuple[int, int]:
             document_gap=settings.document_gap,
             min_sentences=settings.min_sentences,
         )
-    logger.info(
-        "Wrote %d sentences in %d documents to %s.",
-        num_sentences,
-        num_documents,
-        settings.output_file,
-    )
+    written = counted(num_sentences, "sentence"), counted(num_documents, "document")
+    logger.info("Wrote %s in %s to %s.", *written, settings.output_file)
     return num_documents, num_sentences
 
 

@@ -739,7 +739,7 @@ def test_files_that_run_into_each_other_and_damaged_lines_are_counted(settings, 
     files = ",".join(str(tmp_path / f"{name}.txt") for name in "abc")
     data.run(settings(input_file=files))
     assert any("Read 3 documents, 7 sentences" in message for message in log.messages)
-    assert any("1 lines are not UTF-8" in message for message in warnings_of(log))
+    assert any("not UTF-8 was left out of 1 line." in message for message in warnings_of(log))
     assert any("1 input files begin within a document" in m for m in warnings_of(log))
 
 

@@ -191,7 +191,7 @@ def test_words_with_rare_characters_and_long_ones_are_unknown(tmp_path, log):
     entries, summary = create(tmp_path, text, vocab_size=60, coverage=0.98)
     assert not any("ø" in entry or len(entry) > 50 for entry in entries)
     assert summary.unknown_rate == 2 / (92 * summary.pieces_per_word)
-    assert any("[UNK], because of --coverage or --limit_alphabet" in m for m in log.messages)
+    assert any("[UNK], because of `coverage` or `limit_alphabet`" in m for m in log.messages)
 
 
 def test_text_is_counted_as_the_tokenizer_cuts_it_whatever_the_chunks(tmp_path, monkeypatch, log):
@@ -205,13 +205,13 @@ def test_text_is_counted_as_the_tokenizer_cuts_it_whatever_the_chunks(tmp_path, 
         monkeypatch.setattr(vocabulary, "_CHUNK_BYTES", chunk_bytes)
         files = [str(tmp_path / "0.txt"), str(tmp_path / "1.txt")]
         assert count_words(files, True) == expected
-    assert "2 lines are not UTF-8. What cannot be read was left out." in log.messages
+    assert "What is not UTF-8 was left out of 2 lines." in log.messages
 
 
 def test_vocabulary_shorter_than_asked_for_is_told(tmp_path, log):
     entries, _ = create(tmp_path, "one word, one word\n", vocab_size=500)
     assert len(entries) < 30
-    assert any("asks for 500 entries, but the text gives" in m for m in log.messages)
+    assert any("`vocab_size=500` asks for more entries, but" in m for m in log.messages)
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_what_looks_wrong_in_the_text_is_counted(settings, tmp_path, log):
     warnings = "\n".join(each.message for each in log.records if each.levelname == "WARNING")
     assert "1 lines were truncated" in warnings
     assert "2 lines have no token" in warnings
-    assert warnings.count(f"2 lines are not UTF-8, the first of them in {tmp_path}/text.txt") == 1
+    assert warnings.count(f"left out of 2 lines, the first of them in {tmp_path}/text.txt") == 1
     assert "% of the tokens are [UNK]" in warnings
 
 

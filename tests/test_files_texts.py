@@ -35,7 +35,9 @@ def test_a_byte_order_mark_is_no_text_where_the_file_begins(tmp_path, log):
         for _ in range(2):
             found = [given.texts[0] for given in texts]
             assert found == ["a", "\ufeff\u00e9 b", *["c"] * count]
-        assert [message[:24] for message in log.messages] == ["1 lines are not UTF-8, t"] * count
+        assert [message[:46] for message in log.messages] == [
+            "What is not UTF-8 was left out of 1 line, the "
+        ] * count
 
 
 def test_a_table_is_recognized_by_its_extension(tmp_path):

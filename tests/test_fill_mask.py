@@ -77,7 +77,7 @@ def test_scores_come_from_files_and_add_up(settings, tmp_path, log):
     for answer in answers:
         mean = answer["pseudo_log_likelihood"] / answer["num_tokens"]
         assert answer["perplexity"] == pytest.approx(np.exp(-mean))
-    assert f"All 2 texts: perplexity {np.exp(-total / tokens):.6g}" in log.messages[-1]
+    assert f"In all, 2 texts: perplexity {np.exp(-total / tokens):.6g}" in log.messages[-1]
     assert any("skipped 1 blank lines" in message for message in log.messages)
 
 

@@ -154,7 +154,7 @@ def test_a_mended_line_is_answered_behind_the_kept_ones(settings, tmp_path, log)
     spoilt = [*lines[:5], '{"text_a": 7}', *lines[6:]]
     with pytest.raises(ValueError, match=":6: "):
         predict.run(settings(spoilt))
-    assert "5 lines so far are in" in log.text
+    assert "5 lines so far in" in log.text
     [kept] = tmp_path.glob("*.unfinished")
     # Taken over as they are, rather than asked for again.
     answers = read(kept)

@@ -242,7 +242,7 @@ def test_what_is_said_is_what_is_written(make, tmp_path, log, monkeypatch):
     make(input_file=files, dupe_factor=50)
     records = read_records(tmp_path / "out")
     assert any("Read 3 documents, 5 sentences, " in message for message in log.messages)
-    assert any("1 lines are not UTF-8" in message for message in warnings_of(log))
+    assert any("not UTF-8 was left out of 1 line." in message for message in warnings_of(log))
     assert not any("begin within a document" in message for message in warnings_of(log))
     [told] = [message for message in log.messages if message.startswith("Made ")]
     assert told.startswith(f"Made {len(records):,} instances")
@@ -398,7 +398,7 @@ def test_what_a_killed_run_left_is_removed_and_a_folder_of_others_is_not(make, w
     ("changes", "message"),
     [
         ({"streaming": False, "memory_gb": 2.0}, "`memory_gb` must go with `streaming`"),
-        ({"memory_gb": 0.1}, r"`memory_gb` must be at least 0\.5 for 1 processes"),
+        ({"memory_gb": 0.1}, r"`memory_gb` must be at least 0\.5 for 1 process\."),
         ({"memory_gb": 0.6, "num_workers": 2}, "at least 0.75 for 2 processes"),
         ({"num_shards": 2, "output_file": "a,b"}, "must be one name where `num_shards`"),
         ({"num_shards": 10**6}, "There must be at most .* output files"),

@@ -514,7 +514,7 @@ def test_a_list_of_texts_is_no_input(trained):
         ({"train": ""}, {}, "train.txt' must hold rows"),
         ({"train": "\n\n"}, {}, "train.txt' must hold words"),
         ({"train": "Ada B-PER\nsaw NN O\n"}, {}, "train.txt:2: has 3 columns, but line 1 has 2"),
-        ({"train": "Ada B-PER\nsaw\n"}, {}, "train.txt:2: has 1 columns, but line 1 has 2"),
+        ({"train": "Ada B-PER\nsaw\n"}, {}, "train.txt:2: has 1 column, but line 1 has 2"),
         ({"train": GOOD}, {"label_column": 2}, "train.txt:1: .*`label_column` says. It has 2"),
         ({"train": GOOD}, {"label_column": -3}, "train.txt:1: must have a column -3"),
         ({"train": GOOD}, {"text_column": 2}, "train.txt:1: .*`text_column` says"),

@@ -185,6 +185,12 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}"
 
 
+def counted(number: float, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun: 1 word, 2 words; the plural may be another one."""
+    text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{text} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _DURATION = re.compile("".join(rf"(?:{_NUMBER}{unit})?" for unit in _UNITS))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
 from bert.files import parquet
+from bert.files.display import counted
 from bert.files.durable import open_locked, rename, replace_files, sync
 from bert.files.paths import file_system, is_file, json_number, open_file, parse_json
 from bert.files.texts import Input
@@ -371,7 +372,7 @@ class ResumableFile:
         self._file.truncate()
         self._is_passed = True
         if self.count:
-            logger.info("Resuming after %d lines in %s.", self.count, self.unfinished)
+            logger.info("Resuming after %s in %s.", counted(self.count, "line"), self.unfinished)
         self.num_rewritten = len(begun)
         return itertools.chain(begun, inputs)
 
@@ -407,12 +408,10 @@ class ResumableFile:
         with contextlib.suppress(OSError):
             self._file.flush()
         # Before `skip_answered`, the number of lines that are answers is not known.
-        lines = f"{self.count} lines" if self._is_passed else "Lines"
+        lines = counted(self.count, "line") if self._is_passed else "Lines"
         if self.count if self._is_passed else os.fstat(self._file.fileno()).st_size:
             logger.warning(
-                "%s so far are in %s; the same command resumes after them.",
-                lines,
-                self.unfinished,
+                "%s so far in %s; the same command resumes there.", lines, self.unfinished
             )
         else:
             with contextlib.suppress(OSError):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
+from bert.files.display import counted
 from bert.files.paths import check_beginning, decode_line, file_size, parse_json, read_lines
 from bert.log import logger
 from bert.options import Message, MessageError, Option, OptionError
@@ -172,7 +173,8 @@ def checked(reader: RowReader) -> Iterator[Row]:
 @functools.lru_cache
 def _warn_of_blank(path: str, count: int, first: int) -> None:
     # Once, though a file may be read several times.
-    logger.warning("%s: skipped %d blank lines, the first is line %d.", path, count, first)
+    lines = counted(count, "blank line")
+    logger.warning("%s: skipped %s, the first is line %d.", path, lines, first)
 
 
 def _parse_json(place: str, line: str) -> Any:
@@ -433,7 +435,7 @@ class Table:
                 "the end are left off, as Excel does, remove them from all rows."
             )
         raise ValueError(
-            f"{place}: has {count} column{'s' * (count != 1)}, but the first line has {width}. "
+            f"{place}: has {counted(count, 'column')}, but the first line has {width}. "
             f"Received {cells!r:.200}. {reason}"
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert.files import parquet
+from bert.files.display import counted
 from bert.files.paths import check_beginning, match_files, read_lines
 from bert.files.rows import FORMATS, SEPARATORS, Row, RowReader, Table, format_of, is_number
 from bert.log import logger
@@ -94,8 +95,8 @@ def warn_of_damaged(damaged: collections.Counter[str]) -> None:
     """Warns of lines that are not UTF-8, if there are any."""
     if damaged:
         logger.warning(
-            "%d lines are not UTF-8, the first of them in %s. What cannot be read was left out.",
-            damaged.total(),
+            "What is not UTF-8 was left out of %s, the first of them in %s.",
+            counted(damaged.total(), "line"),
             next(iter(damaged)),
         )
 
@@ -463,9 +464,8 @@ def _read_table(reader: RowReader, columns: Columns) -> InputRows:
         if positions is None:
             return _parse_object(columns, place, named)
         if len(cells) <= max(positions):
-            raise ValueError(
-                f"{place}: has {len(cells)} columns, needs {max(positions) + 1}. Received {cells}."
-            )
+            found, needed = counted(len(cells), "column"), max(positions) + 1
+            raise ValueError(f"{place}: has {found}, needs {needed}. Received {cells}.")
         return named, {
             field: cells[position]
             for field, position in zip(columns.fields, positions, strict=True)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tokenization
-from bert.files.display import Progress
+from bert.files.display import Progress, counted
 from bert.files.fingerprints import WatchedFiles
 from bert.files.machine import Workers
 from bert.files.paths import LineChunk, read_chunks, split_by_size
@@ -257,11 +257,11 @@ def ids_dtype(numbers: Any) -> np.dtype:
 def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
     """Logs statistics of the input, and warns of what is unusual."""
     logger.info(
-        "Read %s documents, %s sentences, %s tokens; %.1f sentences a document, %.1f tokens a "
-        "sentence, %.2f %% of the tokens [UNK].",
-        f"{counts.num_documents:,}",
-        f"{counts.num_sentences:,}",
-        f"{counts.num_tokens:,}",
+        "Read %s, %s, %s; %.1f sentences a document, %.1f tokens a sentence, %.2f %% of the tokens "
+        "[UNK].",
+        counted(counts.num_documents, "document"),
+        counted(counts.num_sentences, "sentence"),
+        counted(counts.num_tokens, "token"),
         counts.num_sentences / counts.num_documents,
         counts.num_tokens / counts.num_sentences,
         100 * counts.num_unknown / counts.num_tokens,
@@ -278,9 +278,7 @@ def describe_corpus(counts: CorpusCounts, draws: Draws) -> None:
             *map(Option, ("vocab_file", "do_lower_case")),
         )
     if counts.num_damaged:
-        logger.warning(
-            "%d lines are not UTF-8. What cannot be read was left out.", counts.num_damaged
-        )
+        logger.warning("What is not UTF-8 was left out of %s.", counted(counts.num_damaged, "line"))
     if counts.num_joined:
         logger.warning(
             "%d input files begin within a document, for the file before does not end with a blank "

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from bert.files.display import read_duration
+from bert.files.display import counted, read_duration
 from bert.files.paths import PATTERNS
 from bert.options import REQUIRED, Message, MessageError, Option, OptionError, OptionGroup, option
 from bert.weights.provenance import BERT_OBJECTIVE
@@ -282,7 +282,9 @@ class Processing(OptionGroup):
         if given is None:
             return max(_MEMORY, needed)
         if given * 1e9 < needed:
-            must = f"be at least {needed / 1e9:g} for {num_workers} processes"
+            must = (
+                f"be at least {needed / 1e9:g} for {counted(num_workers, 'process', 'processes')}"
+            )
             remedy = Message("Give more, or lower %s.", Option("num_workers"))
             raise OptionError("memory_gb", must, given, remedy)
         return int(given * 1e9)

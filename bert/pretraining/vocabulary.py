@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tokenization
-from bert.files.display import Progress
+from bert.files.display import Progress, counted
 from bert.files.machine import Workers, usable_cores
 from bert.files.paths import LineChunk, file_size, read_chunks
 from bert.log import logger
@@ -78,14 +78,14 @@ def count_words(
         num_processes = min(usable_cores(), 1 + size // BYTES_PER_PROCESS)
     chunks = read_chunks(input_files, _CHUNK_BYTES)
     with Workers(num_processes, do_lower_case) as workers:
-        for counted, damaged, position in workers.map(_count_chunk, chunks):
-            counts.update(counted)
+        for words, damaged, position in workers.map(_count_chunk, chunks):
+            counts.update(words)
             num_damaged += damaged
             progress(position)
     if not counts:
         raise ValueError(f"The input files must hold text. Received {list(input_files)}.")
     if num_damaged:
-        logger.warning("%d lines are not UTF-8. What cannot be read was left out.", num_damaged)
+        logger.warning("What is not UTF-8 was left out of %s.", counted(num_damaged, "line"))
     return counts
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bert.files.display import counted
 from bert.log import logger
 from bert.options import Message, Option, OptionError
 from bert.runs import identity
@@ -110,10 +111,10 @@ def warn_of_patience(patience: int, every: int, steps: int, steps_per_epoch: int
         remedy = Message("Give %s.", Option("save_checkpoints_steps", better))
     logger.warning(
         "%s cannot end this training of %d steps: it is evaluated every %s steps and at the end, "
-        "%d times in all. %s",
+        "%s in all. %s",
         Option("early_stopping_patience", patience),
         steps,
         Option("save_checkpoints_steps", every),
-        -(-steps // every),
+        counted(-(-steps // every), "time"),
         remedy,
     )

@@ -14,6 +14,7 @@ import tensorflow as tf
 import optimization
 from bert.files import owned
 from bert.files.display import clock as time_of
+from bert.files.display import counted
 from bert.files.process import Stop, deferred_stop
 from bert.files.stored_models import SUFFIXES, WEIGHTS
 from bert.log import logger
@@ -111,8 +112,6 @@ class TrainingRun:
                 break
         scale = batch_size / batches.batch_size
         each = scale * statistics.median(seconds[1:])
-        count = len(seconds) - 1
-        steps = "1 step" if count == 1 else f"{count} steps"
         part = f" on {batches.batch_size} of {batch_size} examples" if scale > 1 else ""
         total = f"about {time_of(each * all_steps)} for all runs, " if all_steps else ""
         if clock:
@@ -124,7 +123,8 @@ class TrainingRun:
             left = each * (self.plan.last_step - self.first_step)
             will_be = f"about {time_of(left)} from step {self.first_step:,} on"
         return (
-            f"{total}{will_be}, evaluations apart: {each:.3g} s a step, estimated by {steps}{part}"
+            f"{total}{will_be}, evaluations apart: {each:.3g} s a step, estimated by "
+            f"{counted(len(seconds) - 1, 'step')}{part}"
         )
 
     def train(
@@ -216,9 +216,10 @@ class TrainingRun:
         if evaluation and evaluation.is_over:
             logger.warning("Nothing to train: early stopping ended it at step %d.", self.first_step)
         else:
-            epochs, size = schedule.num_train_epochs, schedule.train_batch_size
-            text = "Training to step %d: %g epochs of %d examples in batches of %d."
-            logger.info(text, num_train_steps, epochs, num_examples, size)
+            epochs = counted(schedule.num_train_epochs, "epoch")
+            examples, size = counted(num_examples, "example"), schedule.train_batch_size
+            text = "Training to step %d: %s of %s in batches of %d."
+            logger.info(text, num_train_steps, epochs, examples, size)
             self.train(batches, environment, observers, evaluation=evaluation)
         with deferred_stop():
             step = _save_weights(output.output_dir, trainer.model, trainer.step, evaluation)

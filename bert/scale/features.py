@@ -11,7 +11,7 @@ import numpy as np
 import modeling
 import tokenization
 from bert.files import fingerprints
-from bert.files.display import Progress
+from bert.files.display import Progress, counted
 from bert.files.durable import replace_files
 from bert.files.paths import is_file
 from bert.files.texts import GivenText, Texts, find_texts
@@ -104,7 +104,8 @@ def survey(lines: Lines, config: modeling.BertConfig, *, is_quiet: bool = False)
     if is_quiet:
         return lengths
     num_tokens = sum(lengths)
-    logger.info("Read %d lines, %d tokens with [CLS] and [SEP].", len(lengths), num_tokens)
+    read = counted(len(lengths), "line"), counted(num_tokens, "token")
+    logger.info("Read %s, %s with [CLS] and [SEP].", *read)
     if num_cut:
         logger.warning("%d lines were truncated to fit %s.", num_cut, Option("max_seq_length"))
     if num_empty:
@@ -300,7 +301,8 @@ class FeatureFile:
             num_lines = self._write_by_machines(lines, extractor, beam)
         else:
             num_lines = self._write_here(lines, extractor, part)
-        logger.info("Wrote features of %d lines to %s.", num_lines, self.options.output_file)
+        written = counted(num_lines, "line")
+        logger.info("Wrote features of %s to %s.", written, self.options.output_file)
 
     def _write_here(self, lines: Lines, extractor: Extractor, part: Part | None) -> int:
         if part:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from bert.files import fingerprints, parquet
-from bert.files.display import Progress
+from bert.files.display import Progress, counted
 from bert.files.outputs import check_outputs, check_replaced, open_output
 from bert.files.paths import is_file, is_remote, match_file
 from bert.files.row_writer import (
@@ -375,8 +375,7 @@ class AnswerFile:
             logger.warning("%d of %d inputs have no answer.", len(problems), num_answers)
         if len(problems) == num_answers and self.part is None:
             raise OptionError("input_file", "hold inputs of the task", remedy=problems[0])
-        num_answered = num_answers - len(problems)
-        logger.info("Answered %d %s.", num_answered, "input" if num_answered == 1 else "inputs")
+        logger.info("Answered %s.", counted(num_answers - len(problems), "input"))
         if self.given.min_probability and tally.num_computed:
             num_sure = tally.num_computed - tally.num_empty
             logger.info(

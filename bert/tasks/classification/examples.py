@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bert.files.display import counted
 from bert.files.paths import describe_folder, find_file, list_folder
 from bert.files.rows import Row, load_rows, shorten
 from bert.log import logger
@@ -402,17 +403,14 @@ class GlueDataSet(DataSet):
         tolerated = max(1, _TOLERATED_PART * len(rows)) if self.task.name == "qqp" else 0
         # Without labels, rows have their places in a submission, which must not shift.
         if columns.label is None or len(short) > tolerated:
-            count = len(short[0].cells)
+            found = counted(len(short[0].cells), "column")
             raise ValueError(
-                f"{path}:{short[0].line}: has {count} column{'s' * (count != 1)}, needs "
+                f"{path}:{short[0].line}: has {found}, needs "
                 f"{columns.needed} for task {self.task.name!r}. Received {shorten(short[0].cells)}."
             )
-        logger.warning(
-            "%s: skipped %d rows with too few columns, the first on line %d.",
-            path,
-            len(short),
-            short[0].line,
-        )
+        skipped = counted(len(short), "row")
+        text = "%s: skipped %s with too few columns, the first on line %d."
+        logger.warning(text, path, skipped, short[0].line)
         return [row for row in rows if len(row.cells) >= columns.needed]
 
     def _warn_of_labelled_header(self, path: str, row: Row, columns: _Columns) -> None:

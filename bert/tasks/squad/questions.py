@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from bert.files.display import counted
 from bert.files.paths import read_json_object
 from bert.log import logger
 
@@ -126,11 +127,12 @@ class _Reader:
     def log(self, input_file: str, examples: Sequence[SquadExample]) -> None:
         """Logs what was read, and the warnings about the file."""
         logger.info(
-            "%s: %d questions about %d paragraphs of %d articles; %d examples, %d of them without "
-            "an answer.",
+            "%s: %s about %s of %s; %s, %d of them without an answer.",
             input_file,
-            *(self.counts[name] for name in ("questions", "paragraphs", "articles")),
-            len(examples),
+            counted(self.counts["questions"], "question"),
+            counted(self.counts["paragraphs"], "paragraph"),
+            counted(self.counts["articles"], "article"),
+            counted(len(examples), "example"),
             self.counts["impossible"],
         )
         for name, meaning in _WARNINGS.items():

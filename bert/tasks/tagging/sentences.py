@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from bert.files.display import counted
 from bert.files.durable import replace_files
 from bert.files.rows import text_lines
 from bert.log import logger
@@ -174,9 +175,10 @@ def _read_rows(path: str, columns: Columns, with_tags: bool) -> Iterator[_Row]:
                 hint = ""
                 if first.cells[0].startswith("#"):
                     hint = f" If line {first.line} is a comment, remove such lines."
+                found = counted(len(cells), "column")
                 raise ValueError(
-                    f"{path}:{number}: has {len(cells)} columns, but line {first.line} has "
-                    f"{len(first.cells)}. Received {line!r}.{hint}"
+                    f"{path}:{number}: has {found}, but line {first.line} has {len(first.cells)}. "
+                    f"Received {line!r}.{hint}"
                 )
             _check_cells(f"{path}:{number}", columns, cells, with_tags)
         yield row
@@ -449,9 +451,9 @@ class TaggedFiles:
             if self.scheme and scheme not in PLAIN:
                 check_scheme(sentences, scheme)
         logger.info(
-            "Read %d sentences of %d words, %s: %s.",
-            len(sentences),
-            sum(len(sentence.words) for sentence in sentences),
+            "Read %s of %s, %s: %s.",
+            counted(len(sentences), "sentence"),
+            counted(sum(len(sentence.words) for sentence in sentences), "word"),
             _describe_tags(sentences, scheme),
             path,
         )
