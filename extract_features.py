@@ -26,7 +26,7 @@ from bert.files.outputs import try_outputs
 from bert.files.process import import_tensorflow
 from bert.log import logger
 from bert.names import serve
-from bert.options import option, take
+from bert.options import Option, option, take
 from bert.parts import FAILED
 from bert.scale.batches import changing_options
 from bert.scale.options import BeamOptions, Extraction, PartOptions
@@ -101,7 +101,7 @@ def _complete(settings: Settings, folder: "ModelFolder", config: "modeling.BertC
     settings = settings.followed(folder.text_vectors)
     check_layers(settings, config)
     if settings.use_tpu:
-        logger.warning("--use_tpu has no effect: features are computed on a GPU or the CPU.")
+        logger.warning("%s has no effect: a GPU or the CPU computes.", Option("use_tpu"))
     return settings
 
 

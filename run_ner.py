@@ -19,7 +19,7 @@ from bert.commands.flags import TPU_FLAGS
 from bert.commands.training import DistilledSettings
 from bert.files.owned import model_folder
 from bert.files.process import import_tensorflow
-from bert.options import Message, Option, option, read_grid, several
+from bert.options import Message, Option, OptionError, option, read_grid, several
 from bert.parts import FAILED
 from bert.runs.recipes import FineTuning, Search
 from bert.tasks.options import LEARNING_RATE, LSTM_LEARNING_RATE, Teacher
@@ -98,15 +98,13 @@ def _with_word_vectors(settings: Settings, folder: str) -> Settings:
     if settings.word_vectors is None:
         return settings
     if not settings.feature_based:
-        raise ValueError(
-            f"`--word_vectors` needs `--feature_based`. Received {settings.word_vectors!r}."
-        )
+        must = Message("go with %s", Option("feature_based"))
+        raise OptionError("word_vectors", must, settings.word_vectors)
     others = ("init_checkpoint", "bert_config_file", "vocab_file", "do_lower_case")
     if given := [name for name in others if getattr(settings, name) not in (None, "")]:
-        raise ValueError(
-            f"`--{given[0]}` must not be given with `--word_vectors`, which take the place of a "
-            f"BERT. Received {getattr(settings, given[0])!r}."
-        )
+        text = "not be given with %s, which take the place of a BERT"
+        must = Message(text, Option("word_vectors"))
+        raise OptionError(given[0], must, getattr(settings, given[0]))
     import_tensorflow()
     from bert.files.word_vectors import read_word_vectors
     from bert.models.neighbours import save_as_model

@@ -128,10 +128,10 @@ def test_unsupported_uses_of_word_vectors_are_refused(make_settings, tmp_path):
         with pytest.raises(ValueError, match=message):
             run_ner.run(make_settings(do_train=True, **changes))
 
-    refuse("`.*word_vectors` needs `.*feature_based`", feature_based=None)
-    refuse("`.*init_checkpoint` must not be given", init_checkpoint="model")
+    refuse("^`word_vectors` must go with `feature_based`", feature_based=None)
+    refuse("^`init_checkpoint` must not be given", init_checkpoint="model")
     for lowers in (True, False):
-        refuse("`.*do_lower_case` must not be given", do_lower_case=lowers)
+        refuse("^`do_lower_case` must not be given", do_lower_case=lowers)
     refuse("`feature_layers` must be embeddings", feature_layers="weighted")
     refuse("`.*do_export` must not be given for a tagger on word vectors", do_export=True)
     refuse("`word_vectors` must name existing files", word_vectors=str(tmp_path / "nowhere.txt"))
