@@ -124,7 +124,9 @@ def run(settings: Settings, texts: Sequence[str] = ()) -> int:
     count, total = 0, None
     with open_output(settings.output_file) as output:
         read = (model.read_text(text, place) for place, text in read_texts(path, texts))
-        limit = 1 if waits(path, texts) else 64 * settings.batch_size
+        # Who types the texts waits for the answer to each.
+        is_typed = not texts and path == "-" and sys.stdin.isatty()
+        limit = 1 if is_typed else 64 * settings.batch_size
         for chunk in split_by_size(read, lambda text: len(text.tokens), limit):
             answers = query.answer(chunk)
             show = query.show if settings.format == "text" else query.as_json
@@ -174,11 +176,6 @@ def check(settings: Settings, checks: Checks, texts: Sequence[str] = ()) -> None
     """Shows the texts, the model and the output, and whether they fit."""
     path, folder = prepare(settings, texts, checks)
     load_model(settings, texts, path, folder, checks)
-
-
-def waits(path: str, texts: Sequence[str]) -> bool:
-    """Returns whether somebody types the texts, and waits for the answer to each."""
-    return not texts and path == "-" and sys.stdin.isatty()
 
 
 def read_texts(path: str, texts: Sequence[str], *, warns: bool = True) -> Iterator[tuple[str, str]]:
@@ -252,17 +249,18 @@ def _check_texts(
 
 def _read_lines(path: str, *, warns: bool) -> Iterator[tuple[str, str]]:
     """Yields the place and the text of each line that is not blank."""
+    name = "standard input" if path == "-" else path
     number = blank = 0
     for number, line in text_lines(path):
         text = clean_line(line)
         if text:
-            yield f"{path}:{number}: the text", text
+            yield f"{name}:{number}: the text", text
         else:
             blank += 1
     if blank and warns:
-        logger.warning("%s: skipped %d blank lines.", path, blank)
+        logger.warning("%s: skipped %s.", name, counted(blank, "blank line"))
     if blank == number:
-        raise ValueError(f"There must be a text. {path!r} has none.")
+        raise ValueError(f"There must be a text. {name!r} has none.")
 
 
 def describe_score(score: "Score") -> str:

@@ -78,7 +78,7 @@ def test_scores_come_from_files_and_add_up(settings, tmp_path, log):
         mean = answer["pseudo_log_likelihood"] / answer["num_tokens"]
         assert answer["perplexity"] == pytest.approx(np.exp(-mean))
     assert f"In all, 2 texts: perplexity {np.exp(-total / tokens):.6g}" in log.messages[-1]
-    assert any("skipped 1 blank lines" in message for message in log.messages)
+    assert any(": skipped 1 blank line." in message for message in log.messages)
 
 
 def test_pairs_are_told_and_nothing_else_beside(settings):
@@ -119,6 +119,9 @@ def test_texts_come_from_the_standard_input_when_nowhere_else(settings, monkeypa
     lines = io.TextIOWrapper(io.BytesIO("the [MASK]\nold [MASK] é\n".encode("latin-1")))
     monkeypatch.setattr(sys, "stdin", lines)
     with pytest.raises(ValueError, match=r"^standard input:2: text must be UTF-8"):
+        fill_mask.run(settings(output_file="-"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the [MASK]\nold\n")))
+    with pytest.raises(ValueError, match=r"^standard input:2: the text must have \[MASK\]"):
         fill_mask.run(settings(output_file="-"))
 
 

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 import tokenization
-from bert.files.display import Progress
+from bert.files.display import Progress, counted
 from bert.files.records import encode_examples, write_records
 from bert.log import logger
 from bert.options import Message, Option
@@ -398,9 +398,9 @@ def describe_instances(counts: InstanceCounts, draws: Draws) -> None:
     """Logs statistics of the output, and warns of what is unusual."""
     num_instances, num_tokens = counts.num_instances, counts.num_tokens
     logger.info(
-        "Made %s instances of %.1f tokens: %s, %s; %.1f %% of the instances truncated, by %.1f %% "
+        "Made %s of %.1f tokens: %s, %s; %.1f %% of the instances truncated, by %.1f %% "
         "of all tokens.",
-        f"{num_instances:,}",
+        counted(num_instances, "instance"),
         num_tokens / num_instances + draws.num_special,
         f"{100 * counts.num_random / num_instances:.1f} % with a random next segment"
         if draws.next_sentence
