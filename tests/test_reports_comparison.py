@@ -272,6 +272,18 @@ def test_files_of_something_else_are_refused_by_name(tmp_path, name, content):
     (tmp_path / "b" / name).write_text(content)
     with pytest.raises(ValueError, match=f"b' must have the .*`{name}`"):
         make_page([first, second])
+    (tmp_path / "b" / name).write_text("[]")
+    with pytest.raises(ValueError, match=f"b/{name}' must hold"):
+        make_page([first, second])
+
+
+def test_tags_that_are_no_text_are_refused_by_file_and_line(tmp_path):
+    runs = [write_run(tmp_path / name, task={"task_type": None}) for name in "ab"]
+    for name in "ab":
+        (tmp_path / name / "task.json").write_text('{"kind": "tagging", "task": {}}')
+        (tmp_path / name / "dev_predictions.txt").write_bytes(b"a O O\ncaf\xe9 O O\n")
+    with pytest.raises(ValueError, match=r"a/dev_predictions.txt:2: text must be UTF-8"):
+        make_page(runs)
 
 
 def test_answers_to_other_inputs_beside_a_run_are_left_out(tmp_path):

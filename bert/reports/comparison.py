@@ -7,14 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert.files.paths import (
-    describe_folder,
-    find_json_object,
-    list_folder,
-    read_file,
-    read_json_object,
-)
-from bert.files.rows import open_table
+from bert.files.paths import describe_folder, find_json_object, list_folder, read_json_object
+from bert.files.rows import open_table, text_lines
 from bert.files.stored_models import TASK_FILE
 from bert.options import MessageError, Option
 from bert.reports import page
@@ -86,7 +80,7 @@ def _read(folder: str) -> Run:
     search = find_json_object(f"{folder}/{RUNS}")
     best = search.get("best", {})
     # The folder of the best run may be gone; its `run.json` was copied with its model.
-    sources = [f"{folder}/{best.get('folder', '')}", folder]
+    sources = [f"{folder}/{best.get('folder', '')}".rstrip("/"), folder]
     source = next((each for each in sources if provenance.read(each)), "")
     if not source:
         text = "%r must be the %s of a training run, with a `run.json`. Received %s."
@@ -145,8 +139,7 @@ def _read_answers(
         else:
             # The last column is the predicted tag.
             columns = Columns(separator=separator)
-            lines = read_file(path).decode().split("\n")
-            examples[part] = [columns.split(line)[:-1] for line in lines]
+            examples[part] = [columns.split(line)[:-1] for _, line in text_lines(path)]
     return answers, examples
 
 
