@@ -395,7 +395,7 @@ TASK = {"name": "x", "task_type": "classification", "labels": ["yes", "no"], "is
         ),
         ("task.json", other(tokenizer={"added_tokens": [added(id=-1)]}), "from 0. Received -1"),
         ("task.json", other(tokenizer={"added_tokens": [added(id="5")]}), "from 0. Received '5'"),
-        ("task.json", other(tokenizer={"added_tokens": [added(id=2**31)]}), "`vocab_file`"),
+        ("task.json", other(tokenizer={"added_tokens": [added(id=2**31)]}), "must have rows in"),
         ("bert_config.json", deep, "bert_config.json' must be the file that the model was"),
         ("bert_config.json", lambda path: path.write_text("[1]"), "must be the file that the mod"),
     ],
