@@ -144,7 +144,7 @@ class PretrainingSchedule(OptionGroup):
         32, "Sequences per training step, across all devices.", low=1, shapes_training=True
     )
     # None where a time budget ends the training run, as are the warm-up steps.
-    num_train_steps: int = option(
+    num_train_steps: int | None = option(
         STEPS["num_train_steps"],
         Message(
             "Total number of training steps, including those of earlier runs in %s; the "
@@ -155,7 +155,7 @@ class PretrainingSchedule(OptionGroup):
         low=1,
         shapes_training=True,
     )
-    num_warmup_steps: int = option(
+    num_warmup_steps: int | None = option(
         STEPS["num_warmup_steps"],
         "Steps over which the learning rate warms up.",
         low=0,
@@ -181,6 +181,12 @@ class PretrainingSchedule(OptionGroup):
         low=0.0,
         high=1.0,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in () if self.time_budget else STEPS:
+            if getattr(self, name) is None:
+                raise OptionError(name, "have a value", None)
 
     @property
     def seconds(self) -> float | None:

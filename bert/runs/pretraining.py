@@ -96,9 +96,8 @@ class PreTrainingPlan(Plan):
         if clock:
             optimizer = clock.optimizer(rate, schedule.warmup_proportion or 0.0, kind)
         else:
-            optimizer = optimization.bert_optimizer(
-                rate, schedule.num_train_steps, schedule.num_warmup_steps, kind=kind
-            )
+            steps, warmup = schedule.num_train_steps or 0, schedule.num_warmup_steps or 0
+            optimizer = optimization.bert_optimizer(rate, steps, warmup, kind=kind)
         trainer = Trainer.of(recipe.compute, model, optimizer, self.objective(), seed=recipe.seed)
         trainer.clock = clock
         return TrainingRun(recipe.output, trainer, self.training, "num_train_steps")
@@ -316,12 +315,13 @@ def _plan_training(
     teacher: Teacher | None,
 ) -> Training:
     """Returns the training run, checked against the one in the folder."""
-    if schedule.seconds is None and schedule.num_warmup_steps >= schedule.num_train_steps:
+    steps, warmup = schedule.num_train_steps, schedule.num_warmup_steps
+    if steps is not None and warmup is not None and warmup >= steps:
         logger.warning(
             "The learning rate never reaches %s: %s are not fewer than %s. About a tenth is usual.",
             Option("learning_rate"),
-            Option("num_warmup_steps", schedule.num_warmup_steps),
-            Option("num_train_steps", schedule.num_train_steps),
+            Option("num_warmup_steps", warmup),
+            Option("num_train_steps", steps),
         )
     if schedule.warmup_proportion == 1.0:
         logger.warning(
@@ -427,7 +427,7 @@ def _train(
             time_of(clock.spent),
         )
     else:
-        steps = schedule.num_train_steps
+        steps = schedule.num_train_steps or 0
         epochs = steps * size / num_records
         logger.info("Training to step %d, %.1f epochs of %s.", steps, epochs, records)
     run.train(batches, environment, observers)
