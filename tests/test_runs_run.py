@@ -297,8 +297,9 @@ def test_what_is_no_recipe_plan_or_observer_is_refused_by_name(make_recipe):
             run(value)
     with pytest.raises(TypeError, match="`plan` must be what"):
         run(recipe)
-    with pytest.raises(TypeError, match="`observers` must be objects of Observer"):
-        run(plan(recipe, limit=3), [Observer])
+    for observers in ([Observer], Observer, None):
+        with pytest.raises(TypeError, match="`observers` must be objects of Observer"):
+            run(plan(recipe, limit=3), observers)
     for name in ("model", "steps", "output", "compute", "lengths", "teacher"):
         with pytest.raises(TypeError, match=f"`{name}` must be a .* Received 'out'"):
             dataclasses.replace(recipe, **{name: "out"})

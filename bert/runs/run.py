@@ -1,6 +1,6 @@
 """The run of a plan, which writes into the output folder."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bert.files.process import same_random_state
@@ -25,7 +25,7 @@ def run(plan: "Plan", observers: Sequence[Observer] = ()) -> "Result":
     if not isinstance(getattr(plan, "recipe", None), Recipe | Search):
         raise TypeError(f"`plan` must be what `plan(recipe)` returns. Received {plan!r:.200}.")
     # A generator has its observers once, for all runs.
-    observers = [*observers]
+    observers = [*observers] if isinstance(observers, Iterable) else [observers]
     for observer in observers:
         if not isinstance(observer, Observer):
             raise TypeError(f"`observers` must be objects of Observer. Received {observer!r}.")
