@@ -171,12 +171,7 @@ class ClassificationData(LongTexts, DataFiles):
     def columns(self) -> dict[str, str]:
         """The columns in use, by the names of their options."""
         given = {name: getattr(self, name) for name in _COLUMNS}
-        # Python callers may give a number.
-        return {
-            name: str(column) if isinstance(column, int) else column
-            for name, column in given.items()
-            if column is not None
-        }
+        return {name: column for name, column in given.items() if column is not None}
 
     @property
     def expects_header(self) -> bool:
