@@ -176,7 +176,7 @@ def test_a_few_broken_rows_of_qqp_are_skipped(tmp_path, log):
     examples = glue.open_data_set("qqp", folder).read("train")[""]
     assert [example.guid for example in examples] == ["train-1", "train-2"]
     assert log.messages == [
-        f"{folder}/train.tsv: skipped 1 rows with too few columns, the first on line 3."
+        f"{folder}/train.tsv: skipped 1 row with too few columns, the first on line 3."
     ]
 
 
