@@ -301,7 +301,7 @@ def test_what_is_no_recipe_plan_or_observer_is_refused_by_name(make_recipe):
         with pytest.raises(TypeError, match="`observers` must be objects of Observer"):
             run(plan(recipe, limit=3), observers)
     for name in ("model", "steps", "output", "compute", "lengths", "teacher"):
-        with pytest.raises(TypeError, match=f"`{name}` must be a .* Received 'out'"):
+        with pytest.raises(TypeError, match=f"`{name}` must be of .* Received 'out'"):
             dataclasses.replace(recipe, **{name: "out"})
 
 

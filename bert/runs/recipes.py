@@ -176,7 +176,7 @@ class Recipe:
             value, (kind, *_) = getattr(self, field.name), get_args(field.type) or (field.type,)
             is_group = isinstance(kind, type) and issubclass(kind, OptionGroup)
             if is_group and value is not field.default and not isinstance(value, kind):
-                raise TypeError(f"`{field.name}` must be a {kind.__name__}. Received {value!r}.")
+                raise TypeError(f"`{field.name}` must be of {kind.__name__}. Received {value!r}.")
 
     def groups(self) -> list[Any]:
         """Returns the groups of options."""
