@@ -343,8 +343,9 @@ class _Maker:
         )
 
     def _sizes(self) -> Table:
-        # The score by which the rate is chosen; of one that is not, more would be noise.
+        # Ours have the score by which the rate is chosen; more of another one may be chance.
         tasks = self._ablation_tasks("f1")
+        titles = zip(map(_title, tasks), map(_title, self._ablation_tasks()), strict=True)
         rows = []
         names = [BASE if each == self.recipe.base else each.name for each in self.recipe.sizes]
         for size, name, (paper, values) in zip(
@@ -362,10 +363,7 @@ class _Maker:
             f"{', '.join(_RATES)} which is best on the dev set.{self._seeds}",
             (
                 Column("perplexity", "perplexity", is_perplexity=True),
-                *(
-                    Column(f"{_title(task)}, best rate", _title(their))
-                    for task, their in zip(tasks, self._ablation_tasks(), strict=True)
-                ),
+                *(Column(f"{ours}, best rate", their) for ours, their in titles),
             ),
             tuple(rows),
             "The paper's sizes are others, from small to large like ours. Its rates are the best "

@@ -297,8 +297,9 @@ def tell_total(prepared: Prepared) -> str:
 def tell_plan(order: Order, prepared: Prepared) -> None:
     """Logs every run with its time, and the sum."""
     recipe = prepared.plan.recipe
+    scored = prepared.ledger.scored(prepared.plan.digests)
     for job in prepared.missing:
-        again = " (again, for its files)" if job.name in _scored(prepared) else ""
+        again = " (again, for its files)" if job.name in scored else ""
         seconds = format_minutes(prepared.clock.seconds(job))
         logger.info("  %9s  %s%s", seconds, job.name, again)
     logger.info(
@@ -317,10 +318,6 @@ def tell_plan(order: Order, prepared: Prepared) -> None:
         logger.info("%d of them at once.", order.num_workers)
     if prepared.missing and not order.delete_weights:
         logger.info("Their weights stay, in runs/; --delete_weights deletes what nothing needs.")
-
-
-def _scored(prepared: Prepared) -> set[str]:
-    return prepared.ledger.scored(prepared.plan.digests)
 
 
 def _results(order: Order, prepared: Prepared, failures: Sequence[Failure]) -> texts.Results:

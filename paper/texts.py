@@ -27,8 +27,8 @@ from paper.tables import (
 TITLE = "BERT's tables, re-run small"
 INTRODUCTION = (
     "The tables by which BERT's paper (Devlin et al., 2018) argues, run again from raw text by "
-    "`reproduce_paper.py` with models a hundredth of the paper's size, on a ten-thousandth of its"
-    " computing time or less. What can be compared is not the numbers but their order: whether "
+    "`reproduce_paper.py` with models a hundredth of the paper's size, on a ten-thousandth of its "
+    "computing time or less. What can be compared is not the numbers but their order: whether "
     "what is better there is better here, of rows that are half a point apart there at least. A "
     "difference counts where a t test over the seeds rejects, at a level of 5 %, that there is "
     "none (of a hundred pairs without one, about five would count). In tables 5, 6 and 8 these "

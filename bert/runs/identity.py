@@ -311,18 +311,17 @@ def plan_training(
     if output.overwrite_output_dir and init:
         # Damaged weights must be found before anything is deleted.
         init.read()
+    training = Training(num_train_steps, made_of, init)
     if output.overwrite_output_dir:
-        return Training(num_train_steps, made_of, init, starts_over=True)
+        return dataclasses.replace(training, starts_over=True)
     folder = output.output_dir
     latest = None if _were_deleted(folder) else checkpoint.CheckpointList(folder).latest()
     differences = provenance.differences(folder, made_of)
     if latest is None:
-        return _plan_without_checkpoint(
-            folder, differences, Training(num_train_steps, made_of, init)
-        )
+        return _plan_without_checkpoint(folder, differences, training)
     if differences and step_of(latest) == 0:
         logger.info("Nothing is trained yet in %s, so training starts over there.", folder)
-        return Training(num_train_steps, made_of, init, starts_over=True)
+        return dataclasses.replace(training, starts_over=True)
     if differences and not output.resume_with_changes:
         raise _describe_other(
             folder,
@@ -344,7 +343,7 @@ def plan_training(
         raise OptionError("optimizer", must, optimizer, remedy)
     if differences:
         logger.warning("Resuming with changes: %s.", "; ".join(differences))
-    return Training(num_train_steps, made_of, init, changes=differences)
+    return dataclasses.replace(training, changes=differences)
 
 
 def _were_deleted(folder: str) -> bool:
